@@ -66,7 +66,7 @@ APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = ./e2e $$(go list ./... | grep -vxFf <(go list $(APART)))
 
 # Of the test module, what the fast tier runs.
-CHECKED := ./e2e ./oracle/... ./process ./prose ./proxy ./wait
+CHECKED := ./e2e ./oracle/... ./process ./prose ./proxy ./style ./wait
 
 # Of e2e, what CI runs with an agent that has the race detector.
 RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$

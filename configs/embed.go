@@ -1,4 +1,5 @@
-// Package configs holds the commented default configuration and its JSON Schema, as the command prints them.
+// Package configs holds the commented default configuration and its JSON Schema, as the command
+// prints them.
 package configs
 
 import _ "embed" // of the two files

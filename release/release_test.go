@@ -61,12 +61,14 @@ func TestRecipe(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join("..", p.Dist, p.SBOMs[0].Cmd)); err != nil || info.Mode()&0o111 == 0 {
 		// goreleaser runs it in its own directory, which may not exist yet.
-		if info, err := os.Stat("sbom"); err != nil || info.Mode()&0o111 == 0 || p.SBOMs[0].Cmd != "../../release/sbom" {
+		if info, err := os.Stat("sbom"); err != nil || info.Mode()&0o111 == 0 ||
+			p.SBOMs[0].Cmd != "../../release/sbom" {
 			t.Errorf("%s is no program: %v", p.SBOMs[0].Cmd, err)
 		}
 	}
 	// The checksums, and so the signature and the provenance, are about all files that users get.
-	if len(p.Checksum.ExtraFiles) != 1 || len(p.Release.ExtraFiles) != 1 || p.Checksum.ExtraFiles[0] != p.Release.ExtraFiles[0] {
+	if len(p.Checksum.ExtraFiles) != 1 || len(p.Release.ExtraFiles) != 1 ||
+		p.Checksum.ExtraFiles[0] != p.Release.ExtraFiles[0] {
 		t.Errorf("checksums of %v, and the release has %v", p.Checksum.ExtraFiles, p.Release.ExtraFiles)
 	}
 	if !p.Release.Draft {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// pinned are the actions that workflows may use, by the commit of a release. The hashes come from the repositories of the actions.
+// pinned are the actions that workflows may use, by the commit of a release. The hashes come from
+// the repositories of the actions.
 var pinned = map[string]string{
 	"actions/checkout":                "fbc6f3992d24b796d5a048ff273f7fcc4a7b6c09 # v5.1.0",
 	"actions/setup-go":                "924ae3a1cded613372ab5595356fb5720e22ba16 # v6.5.0",
@@ -57,12 +58,14 @@ func workflows(t *testing.T) []string {
 	return files
 }
 
-// TestActionsArePinned reads the lines that use an action. A tag of an action can be moved to other code, a commit cannot.
+// TestActionsArePinned reads the lines that use an action. A tag of an action can be moved to other
+// code, a commit cannot.
 func TestActionsArePinned(t *testing.T) {
 	used := map[string]bool{}
 	for _, file := range workflows(t) {
 		n := 0
-		for _, m := range regexp.MustCompile(`(?m)^ *(?:- )?uses: (\S+)(.*)$`).FindAllStringSubmatch(read(t, file), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^ *(?:- )?uses: (\S+)(.*)$`).
+			FindAllStringSubmatch(read(t, file), -1) {
 			n++
 			if strings.HasPrefix(m[1], "./") { // of the same commit
 				continue
@@ -122,7 +125,8 @@ func TestToolsArePinned(t *testing.T) {
 	}
 }
 
-// TestToolchain: one toolchain builds a release. It is later than the oldest Go that builds the sources.
+// TestToolchain: one toolchain builds a release. It is later than the oldest Go that builds the
+// sources.
 func TestToolchain(t *testing.T) {
 	toolchain := ""
 	for _, file := range []string{"../go.mod", "../image/go.mod", "go.mod"} {
@@ -141,7 +145,8 @@ func TestToolchain(t *testing.T) {
 	if semver.Compare("v"+strings.TrimPrefix(toolchain, "go"), "v1.26.11") < 0 {
 		t.Errorf("%s has called vulnerabilities, which 1.26.11 has not", toolchain)
 	}
-	if image := "golang:" + strings.TrimPrefix(toolchain, "go") + "-alpine"; !strings.Contains(read(t, "../Dockerfile"), " "+image+" AS build") {
+	if image := "golang:" + strings.TrimPrefix(toolchain, "go") +
+		"-alpine"; !strings.Contains(read(t, "../Dockerfile"), " "+image+" AS build") {
 		t.Errorf("the Dockerfile is not built with %s", image)
 	}
 	makefile := read(t, "../Makefile")
@@ -176,16 +181,20 @@ func TestNothingIsPushedBeforeItIsChecked(t *testing.T) {
 	if names := slices.Sorted(maps.Keys(all)); !slices.Equal(names, []string{"checks", "draft", "publish"}) {
 		t.Fatalf("jobs %v", names)
 	}
-	checks, draft, publish := all["checks"], all["draft"], all["publish"]
+	checks := all["checks"]
+	draft := all["draft"]
+	publish := all["publish"]
 	if checks.Uses != "./.github/workflows/pull-request.yaml" || draft.Needs != "checks" {
 		t.Errorf("the draft needs %v, and checks are %s", draft.Needs, checks.Uses)
 	}
 	order(t, draft, "make vulncheck VULN_MAX_AGE=720h", "go run ./cut --notes", "make release-parts", "release/scan ",
 		"goreleaser release --clean", "make release-verify", "attest-build-provenance")
-	order(t, publish, "gh release download", "cosign verify-blob", "sha256sum --check --strict", "skopeo copy", "cosign sign", "helm push",
+	order(t, publish, "gh release download", "cosign verify-blob", "sha256sum --check --strict", "skopeo copy",
+		"cosign sign", "helm push",
 		"cosign sign", "attest-build-provenance")
 	// Only a person's publishing of the draft leads to the registry.
-	if checks.If != "github.event_name == 'push'" || draft.If != checks.If || publish.If != "github.event_name == 'release'" {
+	if checks.If != "github.event_name == 'push'" || draft.If != checks.If ||
+		publish.If != "github.event_name == 'release'" {
 		t.Errorf("jobs run if %q, %q, %q", checks.If, draft.If, publish.If)
 	}
 	for name, j := range all {
@@ -214,7 +223,8 @@ func TestPullRequestsAreCheckedWhole(t *testing.T) {
 		}
 	}
 	text := read(t, file)
-	if strings.Contains(text, "write") || strings.Contains(text, "secrets.") || strings.Contains(text, "pull_request_target") {
+	if strings.Contains(text, "write") || strings.Contains(text, "secrets.") ||
+		strings.Contains(text, "pull_request_target") {
 		t.Error("the code of a pull request gets a permission to write, or a secret")
 	}
 	if !strings.Contains(text, "\npermissions:\n  contents: read\n") {

@@ -1,11 +1,15 @@
-// Command gotest replaces `go test` in CI: it takes the same arguments and prints about the same output. It also appends "passed
-// failed skipped flaky" to the file that GOTEST_COUNTS names. For each test that took a second or longer, it appends "seconds package
-// test" to the file that GOTEST_TIMES names. Subtests count. A package that fails without a failing test (it does not build), or whose
-// process ended while tests ran, counts as one more failure. No test is run again in this case.
+// Command gotest replaces `go test` in CI: it takes the same arguments and prints about the same
+// output. It also appends "passed failed skipped flaky" to the file that GOTEST_COUNTS names. For
+// each test that took a second or longer, it appends "seconds package test" to the file that
+// GOTEST_TIMES names. Subtests count. A package that fails without a failing test (it does not
+// build), or whose process ended while tests ran, counts as one more failure. No test is run again
+// in this case.
 //
-// If at most three tests fail, each is run once more, alone and with the seed of its first run. A test that passes then counts as
-// passed and as flaky. More flaky tests than GOTEST_FLAKY allows (no limit by default) fail the run. A verdict of an oracle, a failed
-// property of rapid, a data race, a leak or a panic is final: such a run is not repeated. A test or its package may have printed it.
+// If at most three tests fail, each is run once more, alone and with the seed of its first run. A
+// test that passes then counts as passed and as flaky. More flaky tests than GOTEST_FLAKY allows
+// (no limit by default) fail the run. A verdict of an oracle, a failed property of rapid, a data
+// race, a leak or a panic is final: such a run is not repeated. A test or its package may have
+// printed it.
 package main
 
 import (
@@ -99,8 +103,9 @@ type counter struct {
 	failures         []failure
 	flaky            int      // tests that failed and then passed when they were run again
 	env              []string // variables to set for go test, in addition to those of this process
-	broken           bool     // a package has failed without a failing test, or while tests ran, or has printed a final mark
-	times            strings.Builder
+	// a package has failed without a failing test, or while tests ran, or has printed a final mark
+	broken bool
+	times  strings.Builder
 }
 
 // failure is a test that has failed.
@@ -176,7 +181,8 @@ func (c *counter) testEnded(e event) {
 	}
 }
 
-// reason returns at most the last 20 lines of a test's output, without the log lines of the code under test.
+// reason returns at most the last 20 lines of a test's output, without the log lines of the code
+// under test.
 func reason(output string) string {
 	var lines []string
 	for line := range strings.Lines(output) {

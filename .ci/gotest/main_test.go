@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// module is a test package. first reports whether a test runs for the first time, and creates a file as a mark.
+// module is a test package. first reports whether a test runs for the first time, and creates a
+// file as a mark.
 const module = `package sick
 
 import (
@@ -132,7 +133,9 @@ func TestRuns(t *testing.T) {
 			never: "again",
 		},
 		{
-			name: "the time limit ends a test after another failed", exit: 1, count: "1 2 0 0\n", args: []string{"-timeout=1s"},
+			name: "the time limit ends a test after another failed", exit: 1, count: "1 2 0 0\n", args: []string{
+				"-timeout=1s",
+			},
 			test: `func TestSick(t *testing.T) { t.Error("too slow") }
 				func TestSicker(t *testing.T) { t.Log("waits for a server"); <-t.Context().Done() }`,
 			want:  []string{"too slow", "waits for a server", "test timed out after 1s"},
@@ -141,7 +144,10 @@ func TestRuns(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, counts := t.TempDir(), filepath.Join(t.TempDir(), "counts")
-			for name, text := range map[string]string{"go.mod": "module sick\n\ngo 1.26\n", "sick_test.go": module + tc.test + "\n"} {
+			for name, text := range map[string]string{
+				"go.mod":       "module sick\n\ngo 1.26\n",
+				"sick_test.go": module + tc.test + "\n",
+			} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -174,7 +180,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestFinal checks that a failed test is not run again if the test or its package has printed one of these lines.
+// TestFinal checks that a failed test is not run again if the test or its package has printed one
+// of these lines.
 func TestFinal(t *testing.T) {
 	if n := len(repeatable(t, "TestSick", "too slow")); n != 1 {
 		t.Errorf("%d tests are run again without such a line, want 1", n)
@@ -201,7 +208,8 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// repeatable returns the tests that are run again after TestSick failed and test printed a line. If test is empty, the package printed it.
+// repeatable returns the tests that are run again after TestSick failed and test printed a line. If
+// test is empty, the package printed it.
 func repeatable(t *testing.T, test, line string) []failure {
 	t.Helper()
 	c := newCounter(io.Discard)

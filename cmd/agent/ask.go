@@ -55,11 +55,14 @@ func (f *askFlags) add(cmd *cobra.Command, formats []string) {
 // addObjects adds the flags that select objects and the form of the answer.
 func (f *askFlags) addObjects(cmd *cobra.Command, formats []string) {
 	fl := cmd.Flags()
-	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern (default: all)")
+	fl.StringVarP(&f.namespace, "namespace", "n", "",
+		"only objects in this `namespace`; may be a pattern (default: all)")
 	fl.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects in all namespaces, as without --namespace")
 	f.addClusterUID(cmd)
-	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster, if the record has several; on Kafka, an object is then read from its partition alone")
-	fl.StringVar(&f.pagerCommand, "pager", "", "`command` that shows the answer page by page at a terminal (default: $PAGER, else "+terminal.DefaultPager+")")
+	fl.StringVar(&f.cluster, "cluster", "",
+		"`name` of the cluster, if the record has several; on Kafka, an object is then read from its partition alone")
+	fl.StringVar(&f.pagerCommand, "pager", "",
+		"`command` that shows the answer page by page at a terminal (default: $PAGER, else "+terminal.DefaultPager+")")
 	fl.BoolVar(&f.noPager, "no-pager", false, "show the answer at a terminal without a pager")
 	f.bus.addBus(cmd)
 	f.output.add(cmd, formats)
@@ -68,7 +71,9 @@ func (f *askFlags) addObjects(cmd *cobra.Command, formats []string) {
 }
 
 func (f *askFlags) addClusterUID(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.clusterUID, "cluster-uid", "", "`uid` of the cluster, or its beginning, if the record has several of one name")
+	cmd.Flags().
+		StringVar(&f.clusterUID, "cluster-uid", "",
+			"`uid` of the cluster, or its beginning, if the record has several of one name")
 }
 
 func (f *askFlags) addSelector(cmd *cobra.Command) {
@@ -93,7 +98,10 @@ func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 // open returns the record that the flags name. It does not read the record yet.
 func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if f.bus.Bus == "-" || f.bus.Bus == "stdin:" {
-		return nil, usageError{errors.New("--bus -: standard input can be read only once; write the events to a file and name it: --bus file:PATH")}
+		return nil, usageError{
+			errors.New(
+				"--bus -: standard input can be read only once; write the events to a file and name it: --bus file:PATH"),
+		}
 	}
 	source, explain, err := f.bus.source(stderr)
 	if err != nil {
@@ -134,9 +142,11 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	return q, q.Resolve(ctx)
 }
 
-// answer calls f with the question of the flags. The error is returned after the pager has exited. EPIPE is none, as in
-// "kubecdc history all | head".
-func (f *askFlags) answer(ctx context.Context, args []string, stdout, stderr io.Writer, answer func(*answer.Question) error) error {
+// answer calls f with the question of the flags. The error is returned after the pager has exited.
+// EPIPE is none, as in "kubecdc history all | head".
+func (f *askFlags) answer(
+	ctx context.Context, args []string, stdout, stderr io.Writer, answer func(*answer.Question) error,
+) error {
 	q, err := f.ask(ctx, args, stdout, stderr)
 	if err != nil {
 		return err
@@ -154,7 +164,8 @@ func (f *askFlags) agentConfig() (*config.Config, error) {
 	return (&agent.Options{Config: f.bus.Config, Overrides: f.bus.Overrides}).LoadConfig()
 }
 
-// parseMoment parses the moment of a flag. It says on stderr how a time is read that does not exist, or exists twice.
+// parseMoment parses the moment of a flag. It says on stderr how a time is read that does not
+// exist, or exists twice.
 func parseMoment(flag, text string, stderr io.Writer) (timeline.Moment, error) {
 	now := time.Now()
 	m, err := timeline.ParseMoment(text, now)

@@ -15,8 +15,11 @@ import (
 // completionLimit limits the time that a completion may read the record.
 const completionLimit = 2 * time.Second
 
-// completeObjects completes resources, including custom ones from the record, and then the names of their objects.
-func (f *askFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeObjects completes resources, including custom ones from the record, and then the names of
+// their objects.
+func (f *askFlags) completeObjects(
+	cmd *cobra.Command, args []string, typed string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	resource, name, slash := strings.Cut(typed, "/")
 	switch {
 	case slash:
@@ -39,7 +42,8 @@ func (f *askFlags) completeObjects(cmd *cobra.Command, args []string, typed stri
 	return out, directive
 }
 
-// completeNames completes the names of a resource's objects that start with typed. It prefixes each with before.
+// completeNames completes the names of a resource's objects that start with typed. It prefixes each
+// with before.
 func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed string) []cobra.Completion {
 	var out []cobra.Completion
 	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
@@ -60,15 +64,19 @@ func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed str
 	return out
 }
 
-// completeNamespaces completes the namespaces of the record, if they were captured, also in a list and after the ! that excludes one.
-func (f *askFlags) completeNamespaces(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeNamespaces completes the namespaces of the record, if they were captured, also in a list
+// and after the ! that excludes one.
+func (f *askFlags) completeNamespaces(
+	cmd *cobra.Command, _ []string, typed string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	everywhere := *f
 	everywhere.namespace = ""
 	at := strings.LastIndexAny(typed, ",!") + 1
 	return everywhere.completeNames(cmd, "namespaces", typed[:at], typed[at:]), cobra.ShellCompDirectiveNoFileComp
 }
 
-// readForCompletion calls read with the record of the flags. It prints nothing, because the user is typing.
+// readForCompletion calls read with the record of the flags. It prints nothing, because the user is
+// typing.
 func (f *askFlags) readForCompletion(cmd *cobra.Command, read func(context.Context, *history.Record)) {
 	if readVariables(cmd) != nil {
 		return

@@ -15,7 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// The names of objects are complete, whatever subjects the record has. They cost one event for each object if each object has a subject of its own.
+// The names of objects are complete, whatever subjects the record has. They cost one event for each
+// object if each object has a subject of its own.
 func TestNamesOfALongRecord(t *testing.T) {
 	t.Parallel()
 	const (
@@ -35,22 +36,27 @@ func TestNamesOfALongRecord(t *testing.T) {
 		{"two clusters", subject.Default, false, []string{"x", "y"}, 0, 2 * len(pods)},
 		{"dead letters", subject.Default, false, []string{"x"}, 1, versions*len(pods) + 1},
 		{"a subject for each namespace", byNamespace, true, []string{"x"}, 0, versions * len(pods)},
-		{"a subject for each namespace, unknown to the reader", byNamespace, false, []string{"x"}, 0, versions * len(pods)},
+		{"a subject for each namespace, unknown to the reader", byNamespace, false, []string{
+			"x",
+		}, 0, versions * len(pods)},
 		{"a subject that two objects may share", inOneToken, true, []string{"x"}, 0, versions * len(pods)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			url := startServer(t, t.TempDir(), -1).ClientURL()
 			js := connect(t, url)
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+				"kubecdc.>",
+			}}); err != nil {
 				t.Fatal(err)
 			}
 			put := func(subject, cluster, namespace, name, more string, rv int) {
 				t.Helper()
-				if _, err := js.Publish(t.Context(), subject, fmt.Appendf(nil, `{"specversion":"1.0","id":"pods/%[3]s/%[4]d","source":"/kubernetes/%[1]s",`+
-					`"type":"dev.kubecdc.object.updated","time":"2026-11-20T14:00:00Z","cluster":%[1]q,"apiversion":"v1","kind":"Pod","resource":"pods","namespace":%[2]q,`+
-					`"name":%[3]q,"uid":%[3]q,"op":"u",%[5]s"resourceversion":"%[4]d","sequence":"%020[4]d","data":{"op":"u","resourceVersion":"%[4]d","after":{}}}`,
-					cluster, namespace, name, rv, more)); err != nil {
+				if _, err := js.Publish(t.Context(), subject,
+					fmt.Appendf(nil, `{"specversion":"1.0","id":"pods/%[3]s/%[4]d","source":"/kubernetes/%[1]s",`+
+						`"type":"dev.kubecdc.object.updated","time":"2026-11-20T14:00:00Z","cluster":%[1]q,"apiversion":"v1","kind":"Pod","resource":"pods","namespace":%[2]q,`+
+						`"name":%[3]q,"uid":%[3]q,"op":"u",%[5]s"resourceversion":"%[4]d","sequence":"%020[4]d","data":{"op":"u","resourceVersion":"%[4]d","after":{}}}`,
+						cluster, namespace, name, rv, more)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -61,7 +67,8 @@ func TestNamesOfALongRecord(t *testing.T) {
 				for _, cluster := range c.clusters {
 					for _, pod := range pods {
 						namespace, name, _ := strings.Cut(pod, "/")
-						fields := strings.NewReplacer("{cluster}", cluster, "{group}", "core", "{resource}", "pods", "{namespace}", namespace, "{name}", name)
+						fields := strings.NewReplacer("{cluster}", cluster, "{group}", "core", "{resource}", "pods",
+							"{namespace}", namespace, "{name}", name)
 						put(fields.Replace(c.template), cluster, namespace, name, "", version+100)
 					}
 				}

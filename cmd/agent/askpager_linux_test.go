@@ -28,14 +28,16 @@ func shownAt(t *testing.T, args ...string) (screen, said string, code int) {
 	return seen.String(), stderr.String(), code
 }
 
-// At a terminal the answer goes through $KUBECDC_PAGER, else $PAGER. There is none with --no-pager, and for a pipe.
+// At a terminal the answer goes through $KUBECDC_PAGER, else $PAGER. There is none with --no-pager,
+// and for a pipe.
 func TestPager(t *testing.T) {
 	file, _ := recorded(t)
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	marks := func(name string) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho by "+name+"\nexec cat\n"), 0o700); err != nil { //nolint:gosec // it is executed
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho by "+name+"\nexec cat\n"), 0o700); err !=
+			nil { //nolint:gosec // it is executed
 			t.Fatal(err)
 		}
 		return path
@@ -85,7 +87,8 @@ func TestPagerThatIsLeft(t *testing.T) {
 	if _, said, code := shownAt(t, "history", "all", "--bus", "file:"+file, "--pager", "true"); code != exitOK {
 		t.Errorf("left early: code %d, %q", code, said)
 	}
-	screen, said, code := shownAt(t, "get", "deploy", "--at", "rv:145", "--bus", "file:"+file, "--pager", "no-such-pager -x")
+	screen, said, code := shownAt(t, "get", "deploy", "--at", "rv:145", "--bus", "file:"+file, "--pager",
+		"no-such-pager -x")
 	if code != exitOK || !strings.Contains(screen, "web") || !strings.Contains(said, `pager "no-such-pager -x": `) {
 		t.Errorf("does not exist: code %d, screen %q, standard error %q", code, screen, said)
 	}

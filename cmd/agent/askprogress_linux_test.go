@@ -34,7 +34,8 @@ func newSlowRecord(t *testing.T) *slowRecord {
 func (s *slowRecord) begin(t *testing.T, lines []string) {
 	t.Helper()
 	var err error
-	if s.w, err = os.OpenFile(s.path, os.O_WRONLY, 0); err != nil {
+	s.w, err = os.OpenFile(s.path, os.O_WRONLY, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.w.WriteString(strings.Join(lines[:5], "\n") + "\n"); err != nil {
@@ -53,8 +54,9 @@ func (s *slowRecord) end(t *testing.T) {
 	}
 }
 
-// A question that takes longer than a second shows at a terminal how many events were read. It shows nothing if standard error is not a
-// terminal, or if the answer appears at the terminal meanwhile.
+// A question that takes longer than a second shows at a terminal how many events were read. It
+// shows nothing if standard error is not a terminal, or if the answer appears at the terminal
+// meanwhile.
 func TestProgressOfAQuestion(t *testing.T) {
 	_, lines := recorded(t)
 	t.Setenv("TERM", "xterm")
@@ -71,7 +73,9 @@ func TestProgressOfAQuestion(t *testing.T) {
 	streaming, streamed := newSlowRecord(t), bytes.Buffer{}
 	answer, person := ptytest.Open(t, 0, 0)
 	commands.Go(func() {
-		run(t.Context(), []string{"history", "deploy", "--no-pager", "--until", "rv:145", "--bus", "file:" + streaming.path}, answer, answer)
+		run(t.Context(),
+			[]string{"history", "deploy", "--no-pager", "--until", "rv:145", "--bus", "file:" + streaming.path}, answer,
+			answer)
 		answer.Close()
 	})
 	commands.Go(func() { _, _ = io.Copy(&streamed, person) }) // ends with an error when the program's end is closed
@@ -85,7 +89,8 @@ func TestProgressOfAQuestion(t *testing.T) {
 		stderr.Close()
 	})
 	shown.begin(t, lines)
-	giveUp := time.AfterFunc(20*time.Second, func() { shown.w.Close() }) // the command ends, and the reading of the screen
+	// the command ends, and the reading of the screen
+	giveUp := time.AfterFunc(20*time.Second, func() { shown.w.Close() })
 	var seen strings.Builder
 	part := make([]byte, 1024)
 	for !strings.Contains(seen.String(), progress) {
@@ -101,15 +106,18 @@ func TestProgressOfAQuestion(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, screen)
 	commands.Wait()
-	for name, text := range map[string]string{"a pipe": pipedErr.String(), "an answer at the terminal": streamed.String()} {
+	for name, text := range map[string]string{
+		"a pipe":                    pipedErr.String(),
+		"an answer at the terminal": streamed.String(),
+	} {
 		if strings.Contains(text, "reading the record") || !strings.Contains(text, "at rv:145") {
 			t.Errorf("%s: want the certainty and no progress, got %q", name, text)
 		}
 	}
 }
 
-// A command shows at a terminal that it waits, before the bus has sent anything: a server that has just
-// started reads its disk first. It shows nothing if standard error is not a terminal.
+// A command shows at a terminal that it waits, before the bus has sent anything: a server that has
+// just started reads its disk first. It shows nothing if standard error is not a terminal.
 func TestProgressBeforeTheFirstEvent(t *testing.T) {
 	_, lines := recorded(t)
 	t.Setenv("TERM", "xterm")
@@ -117,10 +125,15 @@ func TestProgressBeforeTheFirstEvent(t *testing.T) {
 		args []string
 		want string
 	}{
-		"get":     {[]string{"get", "deploy", "--at", "rv:145"}, "waiting for the first event of the record"},
-		"history": {[]string{"history", "deploy", "--no-pager", "--until", "rv:145"}, "waiting for the first event of the record"},
-		"serve":   {[]string{"serve", "--exact", "--at", "2026-11-20T14:08:00Z"}, "waiting for the first event of the record"}, // it is not exact, so the command ends
-		"tail":    {[]string{"tail", "deploy", "--no-follow"}, "waiting for the bus"},
+		"get": {[]string{"get", "deploy", "--at", "rv:145"}, "waiting for the first event of the record"},
+		"history": {[]string{
+			"history", "deploy", "--no-pager", "--until", "rv:145",
+		}, "waiting for the first event of the record"},
+		// it is not exact, so the command ends
+		"serve": {[]string{
+			"serve", "--exact", "--at", "2026-11-20T14:08:00Z",
+		}, "waiting for the first event of the record"},
+		"tail": {[]string{"tail", "deploy", "--no-follow"}, "waiting for the bus"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var commands sync.WaitGroup
@@ -136,7 +149,8 @@ func TestProgressBeforeTheFirstEvent(t *testing.T) {
 				s.begin(t, lines)
 				s.end(t)
 			}
-			giveUp := time.AfterFunc(20*time.Second, func() { end(shown) }) // the command ends, and the reading of the screen
+			// the command ends, and the reading of the screen
+			giveUp := time.AfterFunc(20*time.Second, func() { end(shown) })
 			var seen strings.Builder
 			part := make([]byte, 1024)
 			for !strings.Contains(seen.String(), c.want) {

@@ -41,17 +41,24 @@ command. The exit code is that of the command.
   kubecdc at rv:48211 --bus file:events.jsonl -- sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() < 0 && len(args) > 1 {
-				return usageError{fmt.Errorf("at: put -- before the command: kubecdc at %s -- %s", quote(args[0]), strings.Join(args[1:], " "))}
+				return usageError{
+					fmt.Errorf("at: put -- before the command: kubecdc at %s -- %s", quote(args[0]),
+						strings.Join(args[1:], " ")),
+				}
 			}
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return usageError{errors.New("at: name a moment, and a command after -- (kubecdc at 14:05 -- kubectl get pods)")}
+				return usageError{
+					errors.New("at: name a moment, and a command after -- (kubecdc at 14:05 -- kubectl get pods)"),
+				}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runAt(cmd.Context(), &f, args[0], args[1:], stdout, stderr)
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(
+			_ *cobra.Command, args []string, _ string,
+		) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return []cobra.Completion{"now", "10m", "1h", "24h"}, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -63,7 +70,11 @@ command. The exit code is that of the command.
 		if unknown := (*pflag.NotExistError)(nil); !errors.As(err, &unknown) {
 			return cmd.Root().FlagErrorFunc()(cmd, err)
 		}
-		return usageError{fmt.Errorf("at: %w; if it is a flag of the command, put -- before that: kubecdc at 14:05 -- kubectl get pods -n shop", err)}
+		return usageError{
+			fmt.Errorf(
+				"at: %w; if it is a flag of the command, put -- before that: kubecdc at 14:05 -- kubectl get pods -n shop",
+				err),
+		}
 	})
 	return cmd
 }
@@ -106,7 +117,9 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 	return s.Run(context.WithoutCancel(ctx), func(context.Context) error {
 		cmd := exec.Command(path, command[1:]...) //nolint:noctx // signals end it, in its own way
 		cmd.Args[0] = command[0]
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, terminal.Unguard(stdout), terminal.Unguard(stderr)
+		cmd.Stdin = os.Stdin
+		cmd.Stdout = terminal.Unguard(stdout)
+		cmd.Stderr = terminal.Unguard(stderr)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig)
 		return runChild(cmd, signals)
 	})
@@ -139,7 +152,8 @@ func runChild(cmd *exec.Cmd, signals <-chan os.Signal) error {
 	return codeOf(err)
 }
 
-// codeOf returns the exit code of a command. If a signal ended the command, the code is 128 plus the signal, as in a shell.
+// codeOf returns the exit code of a command. If a signal ended the command, the code is 128 plus
+// the signal, as in a shell.
 func codeOf(err error) error {
 	exited := (*exec.ExitError)(nil)
 	if !errors.As(err, &exited) {

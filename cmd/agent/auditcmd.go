@@ -58,10 +58,15 @@ Exit codes: 0: proven; 3: not proven; 1: the record could not be read, or has no
 			span := &answer.AuditSpan{
 				Since: since, Until: until, Now: time.Now(), Bus: f.busName(), Version: buildVersions().Version,
 				Question: audit.Question{
-					Objects: args, Namespace: f.namespace, Selector: f.selector, Command: repeat(cmd, args, since, until),
+					Objects:   args,
+					Namespace: f.namespace,
+					Selector:  f.selector,
+					Command:   repeat(cmd, args, since, until),
 				},
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error { return q.Audit(cmd.Context(), span) })
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+				return q.Audit(cmd.Context(), span)
+			})
 		},
 	}
 	f.addSelector(cmd)
@@ -77,16 +82,22 @@ Exit codes: 0: proven; 3: not proven; 1: the record could not be read, or has no
 // span parses the moments.
 func (f *auditFlags) span(stderr io.Writer) (since, until time.Time, err error) {
 	if f.since == "" || f.until == "" {
-		return since, until, usageError{errors.New("audit: name the span with --since and --until, such as --since 09:00 --until 10:00")}
+		return since, until, usageError{
+			errors.New("audit: name the span with --since and --until, such as --since 09:00 --until 10:00"),
+		}
 	}
-	if since, err = parseAuditTime("since", f.since, stderr); err != nil {
+	since, err = parseAuditTime("since", f.since, stderr)
+	if err != nil {
 		return since, until, err
 	}
-	if until, err = parseAuditTime("until", f.until, stderr); err != nil {
+	until, err = parseAuditTime("until", f.until, stderr)
+	if err != nil {
 		return since, until, err
 	}
 	if !since.Before(until) {
-		return since, until, usageError{fmt.Errorf("--since %s is not before --until %s", since.Format(time.RFC3339), until.Format(time.RFC3339))}
+		return since, until, usageError{
+			fmt.Errorf("--since %s is not before --until %s", since.Format(time.RFC3339), until.Format(time.RFC3339)),
+		}
 	}
 	return since, until, nil
 }

@@ -36,7 +36,9 @@ text of several lines, such as a file in a ConfigMap, each line has its own time
 			if err != nil {
 				return err
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error { return q.Blame(cmd.Context(), at) })
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+				return q.Blame(cmd.Context(), at)
+			})
 		},
 	}
 	fl := cmd.Flags()

@@ -21,7 +21,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-// A run leaves a checkpoint beside its records, and the next run resumes from it. A checkpoint in use cannot be reset.
+// A run leaves a checkpoint beside its records, and the next run resumes from it. A checkpoint in
+// use cannot be reset.
 func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -33,8 +34,10 @@ func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 	first.says(t, "connected to bus")
 
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"checkpoint", "reset", "--data-dir", dir}, io.Discard, &stderr); code != exitFailed ||
-		!regexp.MustCompile(`checkpoint\.json: in use by another kubecdc \(pid \d+\): stop that one`).MatchString(stderr.String()) {
+	if code := run(t.Context(), []string{"checkpoint", "reset", "--data-dir", dir}, io.Discard, &stderr); code !=
+		exitFailed ||
+		!regexp.MustCompile(`checkpoint\.json: in use by another kubecdc \(pid \d+\): stop that one`).
+			MatchString(stderr.String()) {
 		t.Errorf("reset under an agent: exit code %d, %s", code, &stderr)
 	}
 	if code := first.stop(); code != exitOK {
@@ -44,7 +47,13 @@ func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 	write(t, file, &checkpoint.Document{
 		Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: uidA, Bus: "the embedded JetStream"},
 		Saved:    time.Now().Add(-12 * time.Second),
-		Scopes:   map[string]checkpoint.Scope{"pods": {Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, ResourceVersion: 7}},
+		Scopes: map[string]checkpoint.Scope{"pods": {
+			Version:         "v1",
+			Resource:        "pods",
+			Kind:            "Pod",
+			Namespaced:      true,
+			ResourceVersion: 7,
+		}},
 	})
 	second := launch(t, "run", "--kubeconfig", config, "--data-dir", dir)
 	second.says(t, `"msg":"resuming",`+place+`,"scopes":1,"saved":"1[2-9]s ago"`)
@@ -58,12 +67,15 @@ func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 	if code := third.wait(); code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}
-	third.says(t, `kubecdc: checkpoint file .*checkpoint\.json: it belongs to .*cluster .*`+uidB+`.*'kubecdc checkpoint reset'`)
+	third.says(t,
+		`kubecdc: checkpoint file .*checkpoint\.json: it belongs to .*cluster .*`+uidB+`.*'kubecdc checkpoint reset'`)
 }
 
 func write(t *testing.T, file string, d *checkpoint.Document) {
 	t.Helper()
-	d.FormatVersion, d.Writer, d.Save = checkpoint.FormatVersion, "test", 1
+	d.FormatVersion = checkpoint.FormatVersion
+	d.Writer = "test"
+	d.Save = 1
 	data, err := d.Encode()
 	if err == nil {
 		err = os.WriteFile(file, data, 0o600)
@@ -73,7 +85,8 @@ func write(t *testing.T, file string, d *checkpoint.Document) {
 	}
 }
 
-// The checkpoint commands read and reset a ConfigMap through the API server. They cannot detect a running agent.
+// The checkpoint commands read and reset a ConfigMap through the API server. They cannot detect a
+// running agent.
 func TestACheckpointInAConfigMap(t *testing.T) {
 	d := &checkpoint.Document{
 		FormatVersion: checkpoint.FormatVersion, Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: "prod"},
@@ -97,12 +110,18 @@ func TestACheckpointInAConfigMap(t *testing.T) {
 			written = string(body)
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "kubecdc-checkpoint", "namespace": "cdc", "resourceVersion": "5", "uid": "u"},
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{
+				"name":            "kubecdc-checkpoint",
+				"namespace":       "cdc",
+				"resourceVersion": "5",
+				"uid":             "u",
+			},
 			"data": map[string]string{"checkpoint.json": string(data)},
 		})
 	})
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: kubecdc.dev/v1\ncheckpoint: {configMap: {namespace: cdc}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("apiVersion: kubecdc.dev/v1\ncheckpoint: {configMap: {namespace: cdc}}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--config", file, "--kubeconfig", kubeconfig(t, api.URL)}
@@ -110,17 +129,21 @@ func TestACheckpointInAConfigMap(t *testing.T) {
 	if code := run(t.Context(), append([]string{"checkpoint", "show"}, args...), &stdout, &stderr); code != exitOK {
 		t.Fatalf("show: exit code %d, %s", code, &stderr)
 	}
-	for _, want := range []string{"kept in   checkpoint ConfigMap cdc/kubecdc-checkpoint\n", "cluster   prod (uid " + uidA + ")\n", "\npods "} {
+	for _, want := range []string{
+		"kept in   checkpoint ConfigMap cdc/kubecdc-checkpoint\n", "cluster   prod (uid " + uidA + ")\n", "\npods ",
+	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &stdout)
 		}
 	}
 	stdout.Reset()
-	if code := run(t.Context(), append([]string{"checkpoint", "reset"}, args...), &stdout, &stderr); code != exitOK || written == "" || strings.Contains(written, "checkpoint.json") {
+	if code := run(t.Context(), append([]string{"checkpoint", "reset"}, args...), &stdout, &stderr); code != exitOK ||
+		written == "" || strings.Contains(written, "checkpoint.json") {
 		t.Fatalf("reset: exit code %d, %s; written is %s", code, &stderr, written)
 	}
 	if want := "checkpoint ConfigMap cdc/kubecdc-checkpoint: removed, with 1 scopes.\n" +
-		"The next start takes a new snapshot of all that is captured.\nA running agent stops when it detects this.\n"; stdout.String() != want {
+		"The next start takes a new snapshot of all that is captured.\nA running agent stops when it detects this.\n"; stdout.String() !=
+		want {
 		t.Errorf("reset: got %q", &stdout)
 	}
 }
@@ -132,7 +155,8 @@ func TestForgetEndsTheScope(t *testing.T) {
 	dir := t.TempDir()
 	file, config := filepath.Join(dir, "checkpoint.json"), filepath.Join(dir, "kubecdc.yaml")
 	address := startJetStream(t, &server.Options{})
-	yaml := "apiVersion: kubecdc.dev/v1\ncluster: prod\nbus: {nats: {url: \"nats://" + address + "\"}}\ncheckpoint: {file: {path: \"" + file + "\"}}\n"
+	yaml := "apiVersion: kubecdc.dev/v1\ncluster: prod\nbus: {nats: {url: \"nats://" + address +
+		"\"}}\ncheckpoint: {file: {path: \"" + file + "\"}}\n"
 	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +166,14 @@ func TestForgetEndsTheScope(t *testing.T) {
 			Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: "prod", Epoch: 3}, Saved: last, Time: last,
 			Scopes: map[string]checkpoint.Scope{
 				"deployments.apps": {
-					Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true, ResourceVersion: 7, History: 1,
-					Retiring: &checkpoint.Retiring{Since: last},
+					Group:           "apps",
+					Version:         "v1",
+					Resource:        "deployments",
+					Kind:            "Deployment",
+					Namespaced:      true,
+					ResourceVersion: 7,
+					History:         1,
+					Retiring:        &checkpoint.Retiring{Since: last},
 				},
 				"pods": {Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, ResourceVersion: 9},
 			},
@@ -184,8 +214,10 @@ func TestForgetEndsTheScope(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := fmt.Sprintf("3-%d", last.UnixMilli())
-	if e.Type != consume.TypeScopeEnded || e.Scope != "deployments.apps" || e.Stream.End != consume.EndForgotten || e.Stream.ResourceVersion != "7" ||
-		e.History() != 1 || e.Stream.Run != run || e.Epoch == "" || e.ClusterUID != uidA || e.Cluster != "prod" || e.Time.Before(before) {
+	if e.Type != consume.TypeScopeEnded || e.Scope != "deployments.apps" || e.Stream.End != consume.EndForgotten ||
+		e.Stream.ResourceVersion != "7" ||
+		e.History() != 1 || e.Stream.Run != run || e.Epoch == "" || e.ClusterUID != uidA || e.Cluster != "prod" ||
+		e.Time.Before(before) {
 		t.Errorf("the record has %+v, %+v; want the end of the scope by run %s", e, e.Stream, run)
 	}
 	if _, err := reader.Next(t.Context()); !errors.Is(err, io.EOF) {
@@ -194,7 +226,10 @@ func TestForgetEndsTheScope(t *testing.T) {
 
 	retiring()
 	_, said := forget(exitFailed, "--config", config, "--bus", "nats://127.0.0.1:1")
-	for _, want := range []string{"the end of deployments.apps is not on the bus, nothing was changed", "did not accept it within", "connection refused", "--no-end"} {
+	for _, want := range []string{
+		"the end of deployments.apps is not on the bus, nothing was changed", "did not accept it within",
+		"connection refused", "--no-end",
+	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not in: %s", want, said)
 		}
@@ -202,7 +237,8 @@ func TestForgetEndsTheScope(t *testing.T) {
 	if scopes() != 2 {
 		t.Errorf("the checkpoint has %d scopes, want 2", scopes())
 	}
-	if out, _ := forget(exitOK, "--config", config, "--bus", "nats://127.0.0.1:1", "--no-end"); strings.Contains(out, "The bus has") || scopes() != 1 {
+	if out, _ := forget(exitOK, "--config", config, "--bus", "nats://127.0.0.1:1", "--no-end"); strings.Contains(out,
+		"The bus has") || scopes() != 1 {
 		t.Errorf("the checkpoint has %d scopes: %s", scopes(), out)
 	}
 }
@@ -213,11 +249,19 @@ func TestForgetStartsTheEmbeddedJetStream(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "checkpoint.json")
 	write(t, file, &checkpoint.Document{
-		Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: uidA, Bus: "the embedded JetStream"}, Saved: time.Now(),
-		Scopes: map[string]checkpoint.Scope{"pods": {Version: "v1", Resource: "pods", Kind: "Pod", ResourceVersion: 9, Retiring: &checkpoint.Retiring{Since: time.Now()}}},
+		Identity: checkpoint.Identity{ClusterUID: uidA, Cluster: uidA, Bus: "the embedded JetStream"},
+		Saved:    time.Now(),
+		Scopes: map[string]checkpoint.Scope{"pods": {
+			Version:         "v1",
+			Resource:        "pods",
+			Kind:            "Pod",
+			ResourceVersion: 9,
+			Retiring:        &checkpoint.Retiring{Since: time.Now()},
+		}},
 	})
 	var out, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"checkpoint", "forget", "pods", "--data-dir", dir}, &out, &stderr); code != exitOK ||
+	if code := run(t.Context(), []string{"checkpoint", "forget", "pods", "--data-dir", dir}, &out, &stderr); code !=
+		exitOK ||
 		!strings.HasPrefix(out.String(), "The bus has the end of pods.\n") {
 		t.Errorf("exit code %d: %s%s", code, &out, &stderr)
 	}

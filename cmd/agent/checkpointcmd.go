@@ -38,17 +38,21 @@ name that ConfigMap (checkpoint.configMap) in the configuration.`,
 		Args: oneOfItsCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCheckpointShowCommand(stdout, stderr), newCheckpointResetCommand(stdout, stderr), newCheckpointForgetCommand(stdout, stderr))
+	cmd.AddCommand(newCheckpointShowCommand(stdout, stderr), newCheckpointResetCommand(stdout, stderr),
+		newCheckpointForgetCommand(stdout, stderr))
 	return cmd
 }
 
 func addCheckpointFlags(cmd *cobra.Command, o *agent.Options) {
 	cmd.Flags().StringVar(&o.Config, "config", "", "configuration `file` of the agent, - for standard input")
 	addOverrides(cmd, &o.Overrides)
-	cmd.Flags().StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
+	cmd.Flags().
+		StringVar(&o.Kubeconfig, "kubeconfig", "",
+			"kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&o.Context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().StringVar(&o.Bus, "bus", "", "`URL` of the bus, if the agent runs with one")
-	cmd.Flags().StringVar(&o.DataDir, "data-dir", "", "`directory` of the embedded JetStream, if the agent runs with one")
+	cmd.Flags().
+		StringVar(&o.DataDir, "data-dir", "", "`directory` of the embedded JetStream, if the agent runs with one")
 }
 
 func newCheckpointShowCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -120,7 +124,9 @@ asks for confirmation, unless --yes is given.`,
 			"  kubectl get configmap -n kubecdc kubecdc -o jsonpath='{.data.kubecdc\\.yaml}' | kubecdc checkpoint reset --config -",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{errors.New("checkpoint reset: name one resource, such as deployments.apps, or none for all")}
+				return usageError{
+					errors.New("checkpoint reset: name one resource, such as deployments.apps, or none for all"),
+				}
 			}
 			return nil
 		},
@@ -129,7 +135,8 @@ asks for confirmation, unless --yes is given.`,
 			resource := strings.Join(args, "")
 			if resource != "" && !strings.ContainsAny(resource, "/?") {
 				var err error
-				if resource, err = resourceNamed(resource); err != nil {
+				resource, err = resourceNamed(resource)
+				if err != nil {
 					return usageError{fmt.Errorf("checkpoint reset: %w", err)}
 				}
 			}
@@ -181,7 +188,9 @@ is not retiring.`,
 			"  kubecdc checkpoint forget pods/shop --config - <kubecdc.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError{errors.New("checkpoint forget: name one scope, as 'kubecdc checkpoint show' prints it")}
+				return usageError{
+					errors.New("checkpoint forget: name one scope, as 'kubecdc checkpoint show' prints it"),
+				}
 			}
 			return nil
 		},
@@ -206,7 +215,9 @@ is not retiring.`,
 			if end != nil {
 				fmt.Fprintf(stdout, "The bus has the end of %s.\n", args[0])
 			}
-			fmt.Fprintf(stdout, "%s: %s was removed. The agent sends nothing more about it; consumers may keep its objects.\n", k, args[0])
+			fmt.Fprintf(stdout,
+				"%s: %s was removed. The agent sends nothing more about it; consumers may keep its objects.\n", k,
+				args[0])
 			if k.Unlocked() {
 				fmt.Fprintln(stdout, "A running agent stops when it detects this.")
 			}
@@ -227,7 +238,8 @@ func sendEnd(
 	defer cancel()
 	if err := k.SendEnd(ctx, d, scope, c); err != nil {
 		return fmt.Errorf("the end of %s is not on the bus, nothing was changed: %w; "+
-			"name a bus that can be reached from here with --bus, or remove the scope without its end (--no-end)", scope, err)
+			"name a bus that can be reached from here with --bus, or remove the scope without its end (--no-end)",
+			scope, err)
 	}
 	return nil
 }
@@ -247,7 +259,8 @@ func sayReset(w io.Writer, k *agent.KeptCheckpoint, resource string, removed []s
 		fmt.Fprintf(w, "%s: removed, with %d scopes.\n", k, len(removed))
 	}
 	if k.Config.Snapshot.Mode == config.SnapshotNever {
-		fmt.Fprintf(w, "The next start captures changes of %s from then on, without a snapshot (snapshot.mode: never).\n", what)
+		fmt.Fprintf(w,
+			"The next start captures changes of %s from then on, without a snapshot (snapshot.mode: never).\n", what)
 	} else {
 		fmt.Fprintf(w, "The next start takes a new snapshot of %s.\n", what)
 	}

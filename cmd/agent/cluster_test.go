@@ -17,8 +17,12 @@ func TestARefusalSaysWhoWhereAndWhatToDo(t *testing.T) {
 			[]string{"rejects the credentials of context dev of", "renew them", "kubectl get namespace kube-system"},
 		},
 		"no permission": {
-			refuse(http.StatusForbidden, "Forbidden", `namespaces "kube-system" is forbidden: User "ann" cannot get resource "namespaces"`),
-			[]string{"does not grant", "context dev of", "get of namespace kube-system", "'kubecdc rbac' prints the role", `User "ann" cannot get`},
+			refuse(http.StatusForbidden, "Forbidden",
+				`namespaces "kube-system" is forbidden: User "ann" cannot get resource "namespaces"`),
+			[]string{
+				"does not grant", "context dev of", "get of namespace kube-system", "'kubecdc rbac' prints the role",
+				`User "ann" cannot get`,
+			},
 		},
 		"something else": {
 			refuse(http.StatusNotFound, "NotFound", "not found"),

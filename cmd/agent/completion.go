@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/kinds"
 )
 
-// newCompletionCommand is cobra's completion command, reduced to the information that a first-time user needs.
+// newCompletionCommand is cobra's completion command, reduced to the information that a first-time
+// user needs.
 func newCompletionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
@@ -45,19 +46,23 @@ func newCompletionCommand() *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(out)
 			}
-			return usageError{fmt.Errorf("completion: no script for %q; shells: %s", args[0], strings.Join(shells, ", "))}
+			return usageError{
+				fmt.Errorf("completion: no script for %q; shells: %s", args[0], strings.Join(shells, ", ")),
+			}
 		},
 	}
 }
 
-// setCompletion configures the completion of all commands. Only arguments that are files complete to files.
+// setCompletion configures the completion of all commands. Only arguments that are files complete
+// to files.
 func setCompletion(root *cobra.Command) {
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCommand replaces it
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	completeFlags(root)
 }
 
-// completeFlags sets the completion of flags that have the same meaning in cmd and in the commands below it.
+// completeFlags sets the completion of flags that have the same meaning in cmd and in the commands
+// below it.
 func completeFlags(cmd *cobra.Command) {
 	for name, complete := range map[string]cobra.CompletionFunc{
 		"config":     cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
@@ -88,8 +93,8 @@ func completeContexts(cmd *cobra.Command, _ []string, _ string) ([]cobra.Complet
 	return slices.Sorted(maps.Keys(kubeconfig.Contexts)), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeResources completes the built-in resources of Kubernetes in the first argument, a list separated by commas. It does not query the
-// cluster, because a completion must be immediate.
+// completeResources completes the built-in resources of Kubernetes in the first argument, a list
+// separated by commas. It does not query the cluster, because a completion must be immediate.
 func completeResources(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 || strings.Contains(typed, "/") {
 		return nil, cobra.ShellCompDirectiveNoFileComp

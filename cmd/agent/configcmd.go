@@ -28,7 +28,8 @@ func newConfigCommand() *cobra.Command {
 		Args: oneOfItsCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigCheckCommand(), newConfigDefaultCommand(), newConfigSchemaCommand(), newConfigExplainCommand())
+	cmd.AddCommand(newConfigCheckCommand(), newConfigDefaultCommand(), newConfigSchemaCommand(),
+		newConfigExplainCommand())
 	return cmd
 }
 
@@ -79,7 +80,8 @@ func newConfigCheckCommand() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt),
+		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml", "json"},
+			cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, err := o.Parse()
 			if err != nil {
@@ -135,7 +137,9 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamld
 		case err != nil:
 			return err
 		default:
-			result.Valid, result.Doubts, result.Summary = true, f.Doubts(explain.Doubts), explain.Summarize(f)
+			result.Valid = true
+			result.Doubts = f.Doubts(explain.Doubts)
+			result.Summary = explain.Summarize(f)
 			if !out.Structured() {
 				result.write(stdout)
 			}

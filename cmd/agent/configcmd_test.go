@@ -37,7 +37,8 @@ func TestConfigFilesAreThoseOfTheRepository(t *testing.T) {
 	}
 }
 
-// A template that the publisher would reject is reported with its path. The default template is valid.
+// A template that the publisher would reject is reported with its path. The default template is
+// valid.
 func TestSubjectIsChecked(t *testing.T) {
 	if err := config.Default().Validate(); err != nil {
 		t.Errorf("default: %v", err)
@@ -54,7 +55,8 @@ func TestSubjectIsChecked(t *testing.T) {
 	}
 }
 
-// Errors in paths and expressions are reported with their positions in the text. The default has no such errors.
+// Errors in paths and expressions are reported with their positions in the text. The default has no
+// such errors.
 func TestSentIsChecked(t *testing.T) {
 	if errs := agent.CheckRules(config.Default()); errs != nil {
 		t.Errorf("default: %v", errs)

@@ -39,7 +39,8 @@ func newConfigExplainCommand() *cobra.Command {
 			}
 			data, name := configs.Default, "default configuration"
 			if file != "" {
-				if data, name, err = agent.ReadConfig(cmd.InOrStdin(), file); err != nil {
+				data, name, err = agent.ReadConfig(cmd.InOrStdin(), file)
+				if err != nil {
 					return err
 				}
 			}
@@ -62,7 +63,9 @@ func newConfigExplainCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
+	cmd.Flags().
+		StringVar(&file, "config", "",
+			"configuration `file`, - for standard input; without one: the default configuration")
 	addOverrides(cmd, &o)
 	out.add(cmd, reportFormats())
 	return cmd

@@ -20,7 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// shared is a bus of the namespaces shop and bank, whose users shop and relay have exactly the permissions of the guide.
+// shared is a bus of the namespaces shop and bank, whose users shop and relay have exactly the
+// permissions of the guide.
 type shared struct {
 	address string
 	js      jetstream.JetStream
@@ -32,8 +33,8 @@ func startShared(t *testing.T) *shared {
 	return shareRecord(t, lines)
 }
 
-// shareRecord starts a server that several teams share, with a record, and one of another namespace that
-// is like it.
+// shareRecord starts a server that several teams share, with a record, and one of another namespace
+// that is like it.
 func shareRecord(t *testing.T, lines []string) *shared {
 	t.Helper()
 	address := startJetStream(t, &server.Options{Users: []*server.User{
@@ -45,7 +46,8 @@ func shareRecord(t *testing.T, lines []string) *shared {
 		if !strings.Contains(line, `"namespace":"shop"`) {
 			continue
 		}
-		lines = append(lines, strings.NewReplacer(`shop"`, `bank"`, `"u-`, `"b-`, `/u-`, `/b-`, `"settings"`, `"vault"`).Replace(line))
+		lines = append(lines,
+			strings.NewReplacer(`shop"`, `bank"`, `"u-`, `"b-`, `/u-`, `/b-`, `"settings"`, `"vault"`).Replace(line))
 	}
 	js := connect(t, "nats://"+address, nats.UserInfo("admin", "secret"))
 	fillBus(t, js, lines)
@@ -60,7 +62,8 @@ func (s *shared) file(t *testing.T, user string, replaced ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	password := writeFile(t, filepath.Join(dir, "password"), "secret\n")
-	text := strings.NewReplacer("tls://nats:4222", "nats://"+s.address, "user: shop", "user: "+user, "/etc/kubecdc/shop-password", password).
+	text := strings.NewReplacer("tls://nats:4222", "nats://"+s.address, "user: shop", "user: "+user,
+		"/etc/kubecdc/shop-password", password).
 		Replace(publishtest.GuideBlock(t, "a confined reader's file"))
 	if changed := strings.NewReplacer(replaced...).Replace(text); len(replaced) == 0 || changed != text {
 		return writeFile(t, filepath.Join(dir, "kubecdc.yaml"), changed)
@@ -109,7 +112,10 @@ func TestConfinedUserReadsItsEvents(t *testing.T) {
 	_, lines := rollout(t)
 	s := shareRecord(t, lines)
 	confined, whole := s.file(t, "shop"), "nats://admin:secret@"+s.address
-	command := []string{"history", "deploy/web", "-n", "shop", "--with-events", "--exact", "--until", "2026-11-20T14:11:30Z", "-o", "json"}
+	command := []string{
+		"history", "deploy/web", "-n", "shop", "--with-events", "--exact", "--until", "2026-11-20T14:11:30Z", "-o",
+		"json",
+	}
 	for _, since := range []string{"2026-11-20T14:00:30Z", "2026-11-20T14:05:30Z"} {
 		args := append(command, "--since", since)
 		want, got := answerOf(t, append(args, "--bus", whole)...), answerOf(t, append(args, "--config", confined)...)
@@ -117,7 +123,8 @@ func TestConfinedUserReadsItsEvents(t *testing.T) {
 			t.Errorf("%v: -whole +confined\n%s\n%+v", args, diff, want)
 		}
 	}
-	got := answerOf(t, "history", "deploy/web", "--with-events", "--exact", "--until", "2026-11-20T14:11:30Z", "--config", confined)
+	got := answerOf(t, "history", "deploy/web", "--with-events", "--exact", "--until", "2026-11-20T14:11:30Z",
+		"--config", confined)
 	if got.Code != exitNotExact || !strings.Contains(got.Out, "BackOff") || !strings.Contains(got.Err, whatIsRead) {
 		t.Errorf("without a namespace: %+v", got)
 	}
@@ -166,13 +173,19 @@ func TestConfinedUserIsNotCertainOfOthers(t *testing.T) {
 		want    string
 		command []string
 	}{
-		{`configmaps "vault": whether it existed at ` + withinRecord + " is not known: " + whatIsRead, []string{"get", "cm/vault", "--at", withinRecord}},
+		{`configmaps "vault": whether it existed at ` + withinRecord + " is not known: " + whatIsRead, []string{
+			"get", "cm/vault", "--at", withinRecord,
+		}},
 		{"nodes is not in the record, which has configmaps, ", []string{"get", "nodes", "--at", withinRecord}},
-		{"deployments.apps, secrets, widgets.demo.example.com; " + whatIsRead, []string{"get", "nodes", "--at", withinRecord}},
+		{"deployments.apps, secrets, widgets.demo.example.com; " + whatIsRead, []string{
+			"get", "nodes", "--at", withinRecord,
+		}},
 		{"whether it existed at", []string{"blame", "cm/vault", "--at", withinRecord}},
 		{"whether it existed at", []string{"history", "cm/vault", "--until", withinRecord}},
 		{"not all of these objects are shown: " + whatIsRead, []string{"tail", "--no-follow", "cm"}},
-		{"configmaps: unknown", []string{"replay", "cm", "--from", "2026-11-20T14:02:00Z", "--to", withinRecord, "--target", "stdout:"}},
+		{"configmaps: unknown", []string{
+			"replay", "cm", "--from", "2026-11-20T14:02:00Z", "--to", withinRecord, "--target", "stdout:",
+		}},
 		{whatIsRead, []string{"serve", "--at", withinRecord, "--exact"}},
 	} {
 		got := answerOf(t, append(c.command, "--config", confined)...)
@@ -225,12 +238,14 @@ func TestConfinedRelay(t *testing.T) {
 		if got := relayedNames(r.out.String()); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if said := strings.ToLower(r.complaints.String()); strings.Contains(said, "permission") || strings.Contains(said, "more objects") {
+		if said := strings.ToLower(r.complaints.String()); strings.Contains(said, "permission") ||
+			strings.Contains(said, "more objects") {
 			t.Errorf("it says: %s", said)
 		}
 	}
 	status := answerOf(t, "relay", "status", "--config", file)
-	if status.Code != exitOK || !strings.Contains(status.Out, "deploys") || strings.Contains(status.Out, "not been started") {
+	if status.Code != exitOK || !strings.Contains(status.Out, "deploys") ||
+		strings.Contains(status.Out, "not been started") {
 		t.Errorf("status: %+v", status)
 	}
 	if _, err := s.js.KeyValue(t.Context(), "kubecdc-relay"); err == nil {
@@ -239,9 +254,11 @@ func TestConfinedRelay(t *testing.T) {
 }
 
 func deletion(namespace, name string, rv int) string {
-	return fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","id":"configmaps/%s/%d","type":"dev.kubecdc.object.deleted","subject":"/x",`+
-		`"time":"2026-11-20T15:00:00Z","cluster":"prod","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":%q,"name":%q,"uid":"%s",`+
-		`"op":"d","resourceversion":"%d","sequence":"%020d","data":{"op":"d","resourceVersion":"%d","before":{"data":{}}}}`, name, rv, namespace, name, name, rv, rv, rv)
+	return fmt.Sprintf(
+		`{"specversion":"1.0","source":"/kubernetes/prod","id":"configmaps/%s/%d","type":"dev.kubecdc.object.deleted","subject":"/x",`+
+			`"time":"2026-11-20T15:00:00Z","cluster":"prod","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":%q,"name":%q,"uid":"%s",`+
+			`"op":"d","resourceversion":"%d","sequence":"%020d","data":{"op":"d","resourceVersion":"%d","before":{"data":{}}}}`,
+		name, rv, namespace, name, name, rv, rv, rv)
 }
 
 // A confined user changes its file: it gets the records of its namespace, or none.
@@ -257,7 +274,10 @@ func TestConfinedUserChangesItsFile(t *testing.T) {
 		{"another namespace", subjects, `subjects: ["kubecdc.*.object.*.*.bank.*", "kubecdc.*.stream.*.*"]`},
 		{"both namespaces", subjects, `subjects: ["kubecdc.*.object.*.*.*.*", "kubecdc.*.stream.*.*"]`},
 		{"the whole stream", subjects, `subjects: ["kubecdc.>"]`},
-		{"another order", subjects, `subjects: ["kubecdc.*.stream.*.*", "kubecdc.*.object.*.*.shop.*", "kubecdc.*.progress.*"]`},
+		{
+			"another order", subjects,
+			`subjects: ["kubecdc.*.stream.*.*", "kubecdc.*.object.*.*.shop.*", "kubecdc.*.progress.*"]`,
+		},
 		{"the names of another reader", names, "consumers: bank "},
 		{"no fixed names", "reader:", ""},
 	} {
@@ -275,13 +295,16 @@ func TestConfinedUserChangesItsFile(t *testing.T) {
 			}
 			for _, command := range commands {
 				got := answerOf(t, append(command, "--config", s.file(t, "shop", replaced...))...)
-				refused := strings.Contains(strings.ToLower(got.Err), "permissions violation") || strings.Contains(got.Err, "outside: ")
+				refused := strings.Contains(strings.ToLower(got.Err), "permissions violation") ||
+					strings.Contains(got.Err, "outside: ")
 				if got.Code == exitOK || got.Out != "" || !refused {
 					t.Errorf("%v: got %+v", command, got)
 				}
 			}
 			r := startRelay(t, "--config", s.file(t, "relay", append(replaced, "bus:", relays)...))
-			r.complaints.waitFor(t, "a refusal", func(said string) bool { return strings.Contains(strings.ToLower(said), "permissions violation") })
+			r.complaints.waitFor(t, "a refusal", func(said string) bool {
+				return strings.Contains(strings.ToLower(said), "permissions violation")
+			})
 			r.end(t)
 			if out := r.out.String(); out != "" {
 				t.Errorf("the relay wrote %s", out)
@@ -294,7 +317,9 @@ func TestConfinedUserChangesItsFile(t *testing.T) {
 func TestFileOfAConfinedUserIsNotExact(t *testing.T) {
 	t.Parallel()
 	s := startShared(t)
-	for name, bus := range map[string][]string{"whole": {"--bus", "nats://admin:secret@" + s.address}, "confined": {"--config", s.file(t, "shop")}} {
+	for name, bus := range map[string][]string{"whole": {"--bus", "nats://admin:secret@" + s.address}, "confined": {
+		"--config", s.file(t, "shop"),
+	}} {
 		for _, command := range [][]string{
 			{"tail", "--no-follow", "-o", "json"},
 			{"replay", "--from", "2026-11-20T14:02:00Z", "--to", "2026-11-20T14:08:00Z", "--target", "stdout:"},
@@ -303,7 +328,8 @@ func TestFileOfAConfinedUserIsNotExact(t *testing.T) {
 			file := writeFile(t, filepath.Join(t.TempDir(), "events.jsonl"), printed.Out)
 			got := answerOf(t, "get", "cm", "-A", "--at", withinRecord, "--exact", "--bus", "file:"+file)
 			if want := map[string]int{"whole": exitOK, "confined": exitNotExact}[name]; got.Code != want {
-				t.Errorf("%s by the %s user: want the code %d of a question to the file, got %+v", command[0], name, want, got)
+				t.Errorf("%s by the %s user: want the code %d of a question to the file, got %+v", command[0], name,
+					want, got)
 			}
 		}
 	}
@@ -320,7 +346,10 @@ func TestConfinedUserReadsTwice(t *testing.T) {
 		return err == nil && stream.CachedInfo().State.Consumers == 4
 	})
 	got := answerOf(t, "get", "cm", "-n", "shop", "--at", withinRecord, "--config", file)
-	for _, want := range []string{"is in use by another reader (host ", "end that one, or read with a configuration and permissions for another name"} {
+	for _, want := range []string{
+		"is in use by another reader (host ",
+		"end that one, or read with a configuration and permissions for another name",
+	} {
 		if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, want) {
 			t.Errorf("want %q, got %+v", want, got)
 		}
@@ -339,7 +368,8 @@ func TestConfinedUserNamesItsConsumers(t *testing.T) {
 	t.Parallel()
 	s := startShared(t)
 	began := time.Now()
-	got := answerOf(t, "get", "cm", "-n", "shop", "--at", withinRecord, "--config", s.file(t, "shop"), "--set", "bus.nats.reader.consumers=second")
+	got := answerOf(t, "get", "cm", "-n", "shop", "--at", withinRecord, "--config", s.file(t, "shop"), "--set",
+		"bus.nats.reader.consumers=second")
 	if got.Code != exitFailed || !strings.Contains(got.Err, "CONSUMER.CREATE.KUBECDC.second-") {
 		t.Errorf("the name is not that of --set: %+v", got)
 	}
@@ -371,7 +401,8 @@ func TestConfinedUserServes(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		r.Body.Close()
 		warning := strings.Join(r.Header.Values("Warning"), "\n")
-		if err != nil || r.StatusCode != code || !strings.Contains(warning, "unknown: "+whatIsRead) || strings.Contains(string(body), `"namespace":"bank"`) {
+		if err != nil || r.StatusCode != code || !strings.Contains(warning, "unknown: "+whatIsRead) ||
+			strings.Contains(string(body), `"namespace":"bank"`) {
 			t.Errorf("%s: %d, %v, warning %q: %s", path, r.StatusCode, err, warning, body)
 		}
 	}
@@ -383,7 +414,8 @@ func TestConfinedUserComparesWithTheCluster(t *testing.T) {
 	s := startShared(t)
 	cluster := kubeconfig(t, fakeAPI(t, "u", nil).URL)
 	got := answerOf(t, "diff", withinRecord, "live", "cm", "--kubeconfig", cluster, "--config", s.file(t, "shop"))
-	if got.Code != exitUsage || got.Out != "" || !strings.Contains(got.Err, "would be shown as new") || !strings.Contains(got.Err, whatIsRead) {
+	if got.Code != exitUsage || got.Out != "" || !strings.Contains(got.Err, "would be shown as new") ||
+		!strings.Contains(got.Err, whatIsRead) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -399,7 +431,8 @@ func TestConfinedUserHasNoObjectStore(t *testing.T) {
 	fillBus(t, s.js, []string{large})
 	began := time.Now()
 	got := answerOf(t, "history", "cm/big", "-n", "shop", "--config", s.file(t, "shop"), "-o", "name")
-	if !strings.Contains(got.Err, "nats-obj://KUBECDC_LARGE/x: a reader with bus.nats.reader has no access to the object store") {
+	if !strings.Contains(got.Err,
+		"nats-obj://KUBECDC_LARGE/x: a reader with bus.nats.reader has no access to the object store") {
 		t.Errorf("got %+v", got)
 	}
 	if took := time.Since(began); took > 4*time.Second { // a request to the store waits for 5 s

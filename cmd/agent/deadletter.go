@@ -40,7 +40,11 @@ instead: the next one takes its place.
 				return usageError{errors.New("dead-letter: name one event by its id, or none to list them")}
 			}
 			if len(args) == 1 && !strings.Contains(args[0], "/") {
-				return usageError{fmt.Errorf("dead-letter: %q is no event id, such as pods/6e2c…/48211; without an argument, the events are listed", args[0])}
+				return usageError{
+					fmt.Errorf(
+						"dead-letter: %q is no event id, such as pods/6e2c…/48211; without an argument, the events are listed",
+						args[0]),
+				}
 			}
 			return nil
 		},
@@ -79,7 +83,8 @@ func listStuck(ctx context.Context, socket string, out *output, stdout io.Writer
 		if s.Namespace != "" {
 			object = s.Resource + " " + s.Namespace + "/" + s.Name
 		}
-		fmt.Fprintf(table, "%s\t%s\t%v\t%d\t%s\t%s\n", s.ID, object, time.Since(s.Since).Round(time.Second), s.Attempts, strconv.FormatBool(s.Isolated), s.Error)
+		fmt.Fprintf(table, "%s\t%s\t%v\t%d\t%s\t%s\n", s.ID, object, time.Since(s.Since).Round(time.Second), s.Attempts,
+			strconv.FormatBool(s.Isolated), s.Error)
 	}
 	return table.Flush()
 }

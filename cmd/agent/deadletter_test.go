@@ -22,8 +22,14 @@ func (s *stuckFake) Stuck() []publish.Stuck {
 		return nil
 	}
 	return []publish.Stuck{{
-		ID: "pods/u/7", Resource: "pods", Namespace: "shop", Name: "web-1", Since: time.Now().Add(-90 * time.Second), Failures: 4, Alone: true,
-		Err: "connection: the server cuts the connection",
+		ID:        "pods/u/7",
+		Resource:  "pods",
+		Namespace: "shop",
+		Name:      "web-1",
+		Since:     time.Now().Add(-90 * time.Second),
+		Failures:  4,
+		Alone:     true,
+		Err:       "connection: the server cuts the connection",
 	}}
 }
 
@@ -37,12 +43,17 @@ func (s *stuckFake) DeadLetter(id string) error {
 
 func TestDeadLetterCommand(t *testing.T) {
 	var events admin.StuckEvents = new(stuckFake)
-	s := admin.New(admin.Options{Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil), Stuck: func() admin.StuckEvents { return events }})
+	s := admin.New(admin.Options{
+		Registry: prometheus.NewRegistry(),
+		Checks:   admin.NewChecks(nil),
+		Stuck:    func() admin.StuckEvents { return events },
+	})
 	agent := listening(t, s.SocketHandler())
 	command := func(want int, args ...string) string {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), append([]string{"dead-letter", "--agent", agent}, args...), &stdout, &stderr); code != want {
+		if code := run(t.Context(), append([]string{"dead-letter", "--agent", agent}, args...), &stdout,
+			&stderr); code != want {
 			t.Errorf("%v: exit code %d, want %d", args, code, want)
 		}
 		return stdout.String() + stderr.String()
@@ -59,7 +70,8 @@ pods/u/7   pods shop/web-1   1m30s   4          true       connection: the serve
 	if got := command(exitFailed, "pods/u/8"); !strings.Contains(got, "no such event is being retried: pods/u/8") {
 		t.Errorf("got %s", got)
 	}
-	if got, want := command(exitOK, "pods/u/7"), "pods/u/7 was moved to the dead letters; the bus gets a gap in its place\n"; got != want {
+	if got, want := command(exitOK, "pods/u/7"),
+		"pods/u/7 was moved to the dead letters; the bus gets a gap in its place\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got, want := command(exitOK), "The bus accepts all events.\n"; got != want {

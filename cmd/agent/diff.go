@@ -65,11 +65,16 @@ Lease, which are never captured, are left out: standard error names them.
 	f.add(cmd, changeFormats())
 	f.addSelector(cmd)
 	cmd.Flags().BoolVar(&f.noStatus, "no-status", false, "leave out objects that differ in status alone")
-	cmd.Flags().StringVar(&f.running.Kubeconfig, "kubeconfig", "", "kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
+	cmd.Flags().
+		StringVar(&f.running.Kubeconfig, "kubeconfig", "",
+			"kubeconfig `file` for live; default: $KUBECONFIG, ~/.kube/config")
 	cmd.Flags().StringVar(&f.running.Context, "context", "", "`name` of the kubeconfig's context for live")
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(
+		cmd *cobra.Command, args []string, typed string,
+	) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) < 2 {
-			return []cobra.Completion{"now", "10m", "1h", "24h", answer.Live}[:4+len(args)], cobra.ShellCompDirectiveNoFileComp
+			return []cobra.Completion{"now", "10m", "1h", "24h", answer.Live}[:4+len(args)],
+				cobra.ShellCompDirectiveNoFileComp
 		}
 		return f.completeObjects(cmd, args[2:], typed)
 	}
@@ -84,7 +89,8 @@ func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Wr
 	}
 	var cluster *answer.Cluster
 	if to == nil {
-		if cluster, err = f.findCluster(); err != nil {
+		cluster, err = f.findCluster()
+		if err != nil {
 			return err
 		}
 	}

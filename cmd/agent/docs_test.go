@@ -13,13 +13,15 @@ import (
 var (
 	shownBlock  = regexp.MustCompile("(?ms)^ *```(sh|text)\n(.*?)^ *```$")
 	shownInline = regexp.MustCompile("`([^`\n]*)`")
-	// A command follows the beginning of a line, a prompt, another command, `kubectl exec … --`, or a folder.
+	// A command follows the beginning of a line, a prompt, another command, `kubectl exec … --`, or
+	// a folder.
 	shownCommand = regexp.MustCompile(`(?:^|\$ |[|;&] |-- /|bin/)kubecdc((?: (?:[^\s|<>#;&"'()]+|"[^"]*"|'[^']*'))+)`)
 	argument     = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
 )
 
-// TestCommandsOfTheDocumentation parses all kubecdc command lines that documents show. Their commands and flags have to exist, and in
-// blocks of sh the arguments have to be complete. walk `TestDocumentedCommands` runs most of them.
+// TestCommandsOfTheDocumentation parses all kubecdc command lines that documents show. Their
+// commands and flags have to exist, and in blocks of sh the arguments have to be complete. walk
+// `TestDocumentedCommands` runs most of them.
 func TestCommandsOfTheDocumentation(t *testing.T) {
 	checked := 0
 	check := func(file, line string, whole bool) {
@@ -36,7 +38,8 @@ func TestCommandsOfTheDocumentation(t *testing.T) {
 				err = cmd.ParseFlags(rest)
 			}
 			if err == nil && (whole || cmd.HasSubCommands() && cmd.Flags().NArg() > 0) {
-				err = cmd.ValidateArgs(cmd.Flags().Args()) // of a command with subcommands, an argument is an unknown subcommand
+				// of a command with subcommands, an argument is an unknown subcommand
+				err = cmd.ValidateArgs(cmd.Flags().Args())
 			}
 			if err != nil {
 				t.Errorf("%s: kubecdc %s: %v", file, strings.Join(args, " "), err)
@@ -56,7 +59,8 @@ func TestCommandsOfTheDocumentation(t *testing.T) {
 			page := strings.ReplaceAll(string(text), "\\\n", " ")
 			for _, block := range shownBlock.FindAllStringSubmatch(page, -1) {
 				for line := range strings.Lines(block[2]) {
-					if line = strings.TrimSpace(line); block[1] == "sh" || strings.HasPrefix(line, "$ ") {
+					line = strings.TrimSpace(line)
+					if block[1] == "sh" || strings.HasPrefix(line, "$ ") {
 						check(file, line, true)
 					}
 				}

@@ -15,7 +15,8 @@ func variableOf(flag string) string {
 	return "KUBECDC_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// hasVariable reports whether a variable sets the flag. Not for --agent: agent.FindServer applies its variables in its own order.
+// hasVariable reports whether a variable sets the flag. Not for --agent: agent.FindServer applies
+// its variables in its own order.
 func hasVariable(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "agent" && !f.Hidden }
 
 // documentVariables adds the name of its variable to the usage of each flag.
@@ -30,7 +31,8 @@ func documentVariables(cmd *cobra.Command) {
 	}
 }
 
-// readVariables sets flags of cmd from their variables, unless the command line sets them. An empty variable counts as unset.
+// readVariables sets flags of cmd from their variables, unless the command line sets them. An empty
+// variable counts as unset.
 func readVariables(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -54,7 +56,9 @@ func readVariables(cmd *cobra.Command) error {
 				return
 			}
 			if wrong != nil {
-				err = usageError{fmt.Errorf("environment variable %s: invalid value %q for --%s: %w", name, v, f.Name, wrong)}
+				err = usageError{
+					fmt.Errorf("environment variable %s: invalid value %q for --%s: %w", name, v, f.Name, wrong),
+				}
 				return
 			}
 		}

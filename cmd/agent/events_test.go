@@ -28,8 +28,8 @@ func rollout(t *testing.T) (file string, lines []string) {
 	return file, strings.Split(strings.TrimSpace(string(raw)), "\n")
 }
 
-// On a JetStream the Events of some namespaces are read alone; from a file, everything. Both show the
-// same.
+// On a JetStream the Events of some namespaces are read alone; from a file, everything. Both show
+// the same.
 func TestEventsFromAJetStreamAreThoseOfAFile(t *testing.T) {
 	t.Parallel()
 	file, lines := rollout(t)
@@ -49,7 +49,8 @@ func TestEventsFromAJetStreamAreThoseOfAFile(t *testing.T) {
 				if span != nil && until < span[1] {
 					continue
 				}
-				command := append([]string{"history", "--with-events", "--until", until, "-o", "json"}, append(args, span...)...)
+				command := append([]string{"history", "--with-events", "--until", until, "-o", "json"},
+					append(args, span...)...)
 				want := answerOf(t, append(command, "--bus", "file:"+file)...)
 				got := answerOfJetStream(t, append(command, "--bus", url)...)
 				if diff := gocmp.Diff(want, got); diff != "" {
@@ -78,7 +79,8 @@ func TestEventsOfASpanAreReadAlone(t *testing.T) {
 			continue
 		}
 		for n := range others { // of another namespace
-			other := strings.NewReplacer("shop", "bank", "e-17b6", fmt.Sprint("b-", n), "17b6", fmt.Sprint("b", n)).Replace(event)
+			other := strings.NewReplacer("shop", "bank", "e-17b6", fmt.Sprint("b-", n), "17b6", fmt.Sprint("b", n)).
+				Replace(event)
 			record = append(record, other)
 		}
 	}

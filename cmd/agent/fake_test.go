@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// fakeAPI is an API server that serves no resources. answer, if not nil, is what it says of namespace kube-system.
+// fakeAPI is an API server that serves no resources. answer, if not nil, is what it says of
+// namespace kube-system.
 func fakeAPI(t *testing.T, uid string, answer http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	if answer == nil {
@@ -46,7 +47,8 @@ func fakeAPI(t *testing.T, uid string, answer http.HandlerFunc) *httptest.Server
 func refuse(code int, reason, message string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":%q,"code":%d}`, reason, message, code)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":%q,"code":%d}`,
+			reason, message, code)
 	}
 }
 

@@ -74,7 +74,8 @@ may lack such a value are left out too.
 			}
 			var agent *config.Config
 			if f.forApply && f.bus.Config != "" {
-				if agent, err = f.agentConfig(); err != nil {
+				agent, err = f.agentConfig()
+				if err != nil {
 					return err
 				}
 			}

@@ -44,7 +44,9 @@ func recordedBus(t *testing.T, dir string, port int, lines []string) (url string
 // fillBus publishes events, and creates the stream.
 func fillBus(t *testing.T, js jetstream.JetStream, lines []string) {
 	t.Helper()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range lines {
@@ -65,7 +67,11 @@ func fillBus(t *testing.T, js jetstream.JetStream, lines []string) {
 		} {
 			fields = append(fields, "{"+field+"}", subject.Token(field, value))
 		}
-		m := &nats.Msg{Subject: strings.NewReplacer(fields...).Replace(template), Header: nats.Header{}, Data: []byte(line)}
+		m := &nats.Msg{
+			Subject: strings.NewReplacer(fields...).Replace(template),
+			Header:  nats.Header{},
+			Data:    []byte(line),
+		}
 		m.Header.Set("content-type", "application/cloudevents+json")
 		if _, err := js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
@@ -86,12 +92,13 @@ func answerOf(t *testing.T, args ...string) printed {
 	return printed{out.String(), said.String(), code}
 }
 
-// answerOfJetStream is answerOf without the line that only a JetStream has: if it is not read whole,
-// late spans are not known, unless --since asks for them.
+// answerOfJetStream is answerOf without the line that only a JetStream has: if it is not read
+// whole, late spans are not known, unless --since asks for them.
 func answerOfJetStream(t *testing.T, args ...string) printed {
 	t.Helper()
 	got := answerOf(t, args...)
-	said := strings.Replace(got.Err, "  late spans in between are not listed: 'kubecdc history --since' lists them\n", "", 1)
+	said := strings.Replace(got.Err, "  late spans in between are not listed: 'kubecdc history --since' lists them\n",
+		"", 1)
 	if slices.Contains(args, "--since") && said != got.Err {
 		t.Errorf("%v says of late spans: %s", args, got.Err)
 	}
@@ -99,7 +106,8 @@ func answerOfJetStream(t *testing.T, args ...string) printed {
 	return got
 }
 
-// On a JetStream a state is read from the last snapshot that was completed; from a file, from the beginning. Both say the same.
+// On a JetStream a state is read from the last snapshot that was completed; from a file, from the
+// beginning. Both say the same.
 func TestGetFromASnapshotIsGetFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)
@@ -123,7 +131,8 @@ func TestGetFromASnapshotIsGetFromTheBeginning(t *testing.T) {
 	}
 }
 
-// The history of objects is the same from a JetStream, which sends a few subjects, and from a file, which is read whole.
+// The history of objects is the same from a JetStream, which sends a few subjects, and from a file,
+// which is read whole.
 func TestHistoryFromJetStreamIsHistoryFromAFile(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)
@@ -164,7 +173,8 @@ func TestGetSaysWhatIsWrongWithABus(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got := answerOf(t, "get", "pods", "--at", "1h", "--bus", c.bus)
-			if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, c.want) || strings.Contains(got.Err, "hunter2") {
+			if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, c.want) ||
+				strings.Contains(got.Err, "hunter2") {
 				t.Errorf("want %q, got %+v", c.want, got)
 			}
 		})
@@ -175,7 +185,9 @@ func publishForeign(t *testing.T, url string) {
 	t.Helper()
 	js := connect(t, url)
 	defer js.Conn().Close()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"orders.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+		"orders.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := js.Publish(t.Context(), "orders.1", []byte(`{"order":1}`)); err != nil {
@@ -189,7 +201,10 @@ func TestGetAsksForTheCluster(t *testing.T) {
 	file, lines := recorded(t)
 	var two strings.Builder
 	for _, line := range lines {
-		two.WriteString(line + "\n" + strings.ReplaceAll(strings.ReplaceAll(line, `"cluster":"prod"`, `"cluster":"test"`), "/kubernetes/prod", "/kubernetes/test") + "\n")
+		two.WriteString(
+			line + "\n" +
+				strings.ReplaceAll(strings.ReplaceAll(line, `"cluster":"prod"`, `"cluster":"test"`), "/kubernetes/prod",
+					"/kubernetes/test") + "\n")
 	}
 	both := filepath.Join(t.TempDir(), "both.jsonl")
 	if err := os.WriteFile(both, []byte(two.String()), 0o600); err != nil {
@@ -233,26 +248,32 @@ type certaintyOfJSON struct {
 	Unreadable int
 }
 
-// ofAnotherHistory returns a record. If it is progress, events and gauges have what secrets have; the resourceVersions of events are 50,000 higher.
+// ofAnotherHistory returns a record. If it is progress, events and gauges have what secrets have;
+// the resourceVersions of events are 50,000 higher.
 func ofAnotherHistory(line string) string {
 	entry := regexp.MustCompile(`\{"resource":"secrets","resourceVersion":"([0-9]+)"\}`)
 	return entry.ReplaceAllStringFunc(line, func(text string) string {
 		rv := entry.FindStringSubmatch(text)[1]
 		n, _ := strconv.Atoi(rv)
-		return fmt.Sprintf(`%s,{"resource":"events","etcd":"2","resourceVersion":"%d"},{"resource":"gauges.metrics.example.com","etcd":"3","resourceVersion":%q}`, text, n+50_000, rv)
+		return fmt.Sprintf(
+			`%s,{"resource":"events","etcd":"2","resourceVersion":"%d"},{"resource":"gauges.metrics.example.com","etcd":"3","resourceVersion":%q}`,
+			text, n+50_000, rv)
 	})
 }
 
-// A resourceVersion says nothing about resources of another etcd. Progress says that Events are stored apart, and that an
-// API is aggregated; so does its APIService.
+// A resourceVersion says nothing about resources of another etcd. Progress says that Events are
+// stored apart, and that an API is aggregated; so does its APIService.
 func TestGetOfAnotherHistory(t *testing.T) {
 	t.Parallel()
 	_, lines := recorded(t)
 	var all []string
 	for _, line := range lines {
 		line = ofAnotherHistory(line)
-		for _, kind := range []struct{ resource, apiVersion string }{{"events", "v1"}, {"gauges", "metrics.example.com/v1"}} {
-			if !strings.Contains(line, `"resource":"secrets"`) || strings.Contains(line, "dev.kubecdc.progress") || strings.Contains(line, "dev.kubecdc.object.updated") {
+		for _, kind := range []struct{ resource, apiVersion string }{{"events", "v1"}, {
+			"gauges", "metrics.example.com/v1",
+		}} {
+			if !strings.Contains(line, `"resource":"secrets"`) || strings.Contains(line, "dev.kubecdc.progress") ||
+				strings.Contains(line, "dev.kubecdc.object.updated") {
 				continue
 			}
 			line, rv := line, regexp.MustCompile(`"(resourceVersion|resourceversion|sequence)":"(0*)([0-9]+)"`)
@@ -266,16 +287,22 @@ func TestGetOfAnotherHistory(t *testing.T) {
 					return fmt.Sprintf(`"%s":"%d"`, m[1], n+50_000)
 				})
 			}
-			line = strings.NewReplacer(`"resource":"secrets"`, `"resource":"`+kind.resource+`"`, `"id":"secrets/`, `"id":"`+kind.resource+`/`,
-				`"scope":"secrets"`, `"scope":"`+scopeOf(kind.resource, kind.apiVersion)+`"`, `"apiversion":"v1"`, `"apiversion":"`+kind.apiVersion+`"`,
+			line = strings.NewReplacer(`"resource":"secrets"`, `"resource":"`+kind.resource+`"`, `"id":"secrets/`,
+				`"id":"`+kind.resource+`/`,
+				`"scope":"secrets"`, `"scope":"`+scopeOf(kind.resource, kind.apiVersion)+`"`, `"apiversion":"v1"`,
+				`"apiversion":"`+kind.apiVersion+`"`,
 				"u-token", "u-"+kind.resource).Replace(line)
 			all = append(all, line)
 		}
 		all = append(all, line)
-		if strings.Contains(line, `"resource":"configmaps"`) && strings.Contains(line, "object.read") && strings.Contains(line, "u-set") {
-			line = strings.NewReplacer(`"resource":"configmaps"`, `"resource":"apiservices"`, `"id":"configmaps/`, `"id":"apiservices.apiregistration.k8s.io/`,
-				`"apiversion":"v1"`, `"apiversion":"apiregistration.k8s.io/v1"`, "u-set", "u-api", `"namespace":"shop",`, "",
-				`"data":{"mode":"fast"}`, `"spec":{"group":"metrics.example.com","service":{"name":"api"}}`).Replace(line)
+		if strings.Contains(line, `"resource":"configmaps"`) && strings.Contains(line, "object.read") &&
+			strings.Contains(line, "u-set") {
+			line = strings.NewReplacer(`"resource":"configmaps"`, `"resource":"apiservices"`, `"id":"configmaps/`,
+				`"id":"apiservices.apiregistration.k8s.io/`,
+				`"apiversion":"v1"`, `"apiversion":"apiregistration.k8s.io/v1"`, "u-set", "u-api",
+				`"namespace":"shop",`, "",
+				`"data":{"mode":"fast"}`,
+				`"spec":{"group":"metrics.example.com","service":{"name":"api"}}`).Replace(line)
 			all = append(all, line)
 		}
 	}
@@ -286,7 +313,8 @@ func TestGetOfAnotherHistory(t *testing.T) {
 	for _, bus := range []string{"file:" + file, recordedBus(t, t.TempDir(), -1, all)} {
 		for _, resource := range []string{"events", "gauges.metrics.example.com"} {
 			got := answerOf(t, "get", resource, "--at", "rv:145", "--bus", bus)
-			if got.Code != exitFailed || got.Out != "" || !strings.Contains(got.Err, resource+" are of another etcd than rv:145, or not numbers: use a time") {
+			if got.Code != exitFailed || got.Out != "" ||
+				!strings.Contains(got.Err, resource+" are of another etcd than rv:145, or not numbers: use a time") {
 				t.Errorf("%s: %s at rv:145: got %+v", bus, resource, got)
 			}
 			got = answerOf(t, "get", resource, "--at", "2026-11-20T14:05:00Z", "--bus", bus, "-o", "name", "--exact")
@@ -296,13 +324,15 @@ func TestGetOfAnotherHistory(t *testing.T) {
 		}
 		got := answerOf(t, "get", "all", "--at", "rv:145", "--bus", bus, "-o", "name")
 		if got.Code != exitOK || strings.Count(got.Out, "/token") != 1 ||
-			!strings.Contains(got.Err, "events, gauges.metrics.example.com: unknown: its resourceVersions are of another etcd") {
+			!strings.Contains(got.Err,
+				"events, gauges.metrics.example.com: unknown: its resourceVersions are of another etcd") {
 			t.Errorf("%s: all: got %+v", bus, got)
 		}
 	}
 }
 
-// At now, the answer says up to when it is exact: what changed since the last progress is not in the record.
+// At now, the answer says up to when it is exact: what changed since the last progress is not in
+// the record.
 func TestGetNowSaysUpToWhen(t *testing.T) {
 	_, lines := recorded(t)
 	times := regexp.MustCompile(`"(time|since|to)":"([^"]+)"`)

@@ -63,14 +63,17 @@ func TestGuideOfTimeTravel(t *testing.T) {
 			}
 		}
 	}
-	for _, flag := range []string{"--field", "--by", "--op", "--changed", "--no-status", "--with-events", "--for-apply", "--tz"} {
+	for _, flag := range []string{
+		"--field", "--by", "--op", "--changed", "--no-status", "--with-events", "--for-apply", "--tz",
+	} {
 		if !used[flag] {
 			t.Errorf("the guide shows no output with %s", flag)
 		}
 	}
 }
 
-// matchesShown reports whether a text begins with what a page shows, in which "..." is for any lines.
+// matchesShown reports whether a text begins with what a page shows, in which "..." is for any
+// lines.
 func matchesShown(shown, text string) bool {
 	for i, part := range strings.Split(shown, "...\n") {
 		at := strings.Index(text, part)

@@ -16,11 +16,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
 )
 
-// hostile is text in a JSON string. It sets a window title, erases the screen, hides text, contains a one-character CSI, reverses the
-// text direction, and returns to the beginning of the line.
+// hostile is text in a JSON string. It sets a window title, erases the screen, hides text, contains
+// a one-character CSI, reverses the text direction, and returns to the beginning of the line.
 const hostile = `a\u001b]0;title\u0007b\u001b[2Jc\u001b[8md` + "\u009b2Je\u202ef\u2066g" + `\rh\bi`
 
-// hostileRecord returns the path of a record with hostile values, names, uids, managers, clusters and reasons.
+// hostileRecord returns the path of a record with hostile values, names, uids, managers, clusters
+// and reasons.
 func hostileRecord(t *testing.T) string {
 	t.Helper()
 	_, lines := recorded(t)
@@ -42,10 +43,12 @@ func hostileRecord(t *testing.T) string {
 	return path
 }
 
-// drawn matches the control sequences of package terminal: colours, and those that redraw a counter.
+// drawn matches the control sequences of package terminal: colours, and those that redraw a
+// counter.
 var drawn = regexp.MustCompile("\r\n|\r?\x1b\\[(\\?25[lh]|[JK]|[0-9]+A|(0|1|2|3[1-6]|1;31)m)\r?")
 
-// Neither answers nor errors write control characters of the record to a terminal, in any format. A pipe gets them.
+// Neither answers nor errors write control characters of the record to a terminal, in any format. A
+// pipe gets them.
 func TestNothingHarmfulReachesATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	record := []string{"--bus", "file:" + hostileRecord(t)}
@@ -56,7 +59,9 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 	}{
 		{args: []string{"get", "all", "--at", "rv:145", "--no-pager"}, without: "diff"},
 		{args: []string{"get", "cm", "--no-pager"}, without: "diff"},
-		{args: []string{"get", "cm,deploy", "--at", "rv:145", "--for-apply", "--no-pager"}, without: "table wide name json diff jsonpath={..*}"},
+		{args: []string{
+			"get", "cm,deploy", "--at", "rv:145", "--for-apply", "--no-pager",
+		}, without: "table wide name json diff jsonpath={..*}"},
 		{args: []string{"get", "cm", "--pager", "head -c 1000000"}, without: "diff"},
 		{args: []string{"get", "nothing", "--no-pager"}, without: "diff"},
 		{args: []string{"history", "all", "--no-pager"}},
@@ -64,7 +69,9 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 		{args: []string{"blame", "deploy/web", "--at", "rv:145", "--no-pager"}, without: "diff"},
 		{args: []string{"tail", "--no-follow"}, without: "diff"},
 		{args: []string{"tail", "--no-follow", "--diff"}, without: "name json yaml diff jsonpath={..*}"},
-		{args: []string{"replay", "--from", "rv:145", "--to", "rv:215", "--target", "stdout:"}, without: "wide name json yaml diff jsonpath={..*}"},
+		{args: []string{
+			"replay", "--from", "rv:145", "--to", "rv:215", "--target", "stdout:",
+		}, without: "wide name json yaml diff jsonpath={..*}"},
 	} {
 		for _, format := range formats {
 			if strings.Contains(c.without, format) {
@@ -96,12 +103,14 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 		t.Errorf("in a pipe: got %q, want %q; standard error: %s", piped.Out, want, piped.Err)
 	}
 	var object struct{ Data struct{ Mode string } }
-	if piped := answerOf(t, append(get, "-o", "yaml")...); yaml.Unmarshal([]byte(piped.Out), &object) != nil || object.Data.Mode != want {
+	if piped := answerOf(t, append(get, "-o", "yaml")...); yaml.Unmarshal([]byte(piped.Out), &object) != nil ||
+		object.Data.Mode != want {
 		t.Errorf("YAML in a pipe: got %q, want %q; standard error: %s", object.Data.Mode, want, piped.Err)
 	}
 }
 
-// everythingAt runs a command with a terminal as standard output and standard error, and returns all that it writes.
+// everythingAt runs a command with a terminal as standard output and standard error, and returns
+// all that it writes.
 func everythingAt(t *testing.T, args ...string) string {
 	t.Helper()
 	program, person := ptytest.Open(t, 0, 0)

@@ -72,7 +72,9 @@ also that of its beginning. Gaps, and late spans that no agent observed, are lis
 			if err != nil {
 				return err
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error { return q.History(cmd.Context(), span) })
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+				return q.History(cmd.Context(), span)
+			})
 		},
 	}
 	f.addSelector(cmd)
@@ -80,11 +82,15 @@ also that of its beginning. Gaps, and late spans that no agent observed, are lis
 	fl.StringVar(&f.since, "since", "", "only versions after this `moment` (default: the beginning of the record)")
 	fl.StringVar(&f.until, "until", "now", "only versions up to this `moment`")
 	fl.StringVar(&f.field, "field", "", "only changes of the value at this `path`")
-	fl.StringSliceVar(&f.by, "by", nil, "only versions of these field `managers`; may be patterns, and ! before one excludes it")
-	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(console.Ops(), ", ")+"; or c, u, d, r, e, l")
-	fl.StringSliceVar(&f.changed, "changed", nil, "only versions in which a value at one of these `paths`, or in it, changed")
+	fl.StringSliceVar(&f.by, "by", nil,
+		"only versions of these field `managers`; may be patterns, and ! before one excludes it")
+	fl.StringSliceVar(&f.ops, "op", nil,
+		"only these `operations`: "+strings.Join(console.Ops(), ", ")+"; or c, u, d, r, e, l")
+	fl.StringSliceVar(&f.changed, "changed", nil,
+		"only versions in which a value at one of these `paths`, or in it, changed")
 	fl.BoolVar(&f.noStatus, "no-status", false, "no versions in which only status differs")
-	fl.BoolVar(&f.withEvents, "with-events", false, "also the Events of Kubernetes about the objects and about what they own")
+	fl.BoolVar(&f.withEvents, "with-events", false,
+		"also the Events of Kubernetes about the objects and about what they own")
 	f.add(cmd, changeFormats())
 	completeWords(cmd, "op", console.Ops()...)
 	completeWords(cmd, "since", "10m", "1h", "24h")
@@ -96,7 +102,8 @@ also that of its beginning. Gaps, and late spans that no agent observed, are lis
 func (f *historyFlags) span(stderr io.Writer) (*answer.Span, error) {
 	s := answer.Span{Events: f.withEvents}
 	var err error
-	if s.Filters, err = f.filters(); err != nil {
+	s.Filters, err = f.filters()
+	if err != nil {
 		return nil, usageError{err}
 	}
 	if f.since != "" {
@@ -106,7 +113,8 @@ func (f *historyFlags) span(stderr io.Writer) (*answer.Span, error) {
 		}
 		s.Since = &since
 	}
-	if s.Until, err = parseMoment("until", f.until, stderr); err != nil {
+	s.Until, err = parseMoment("until", f.until, stderr)
+	if err != nil {
 		return nil, err
 	}
 	if s.Since != nil && s.Since.After(s.Until) {
@@ -120,7 +128,8 @@ func (f *historyFlags) filters() (answer.Filters, error) {
 	filters := answer.Filters{By: f.by, NoStatus: f.noStatus}
 	var err error
 	if f.field != "" {
-		if filters.Field, err = answer.ParsePath(f.field); err != nil {
+		filters.Field, err = answer.ParsePath(f.field)
+		if err != nil {
 			return filters, fmt.Errorf("--field %q: %w", f.field, err)
 		}
 	}
@@ -140,7 +149,8 @@ func (f *historyFlags) filters() (answer.Filters, error) {
 	}
 	for _, pattern := range f.by {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return filters, fmt.Errorf("--by %q: want the name of a field manager, or a pattern with * ? [a-z]", pattern)
+			return filters,
+				fmt.Errorf("--by %q: want the name of a field manager, or a pattern with * ? [a-z]", pattern)
 		}
 	}
 	return filters, nil

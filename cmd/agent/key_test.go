@@ -67,7 +67,8 @@ func TestTwoClustersOfOneNameAreNotMixed(t *testing.T) {
 			continue // it names the cluster of each line
 		}
 		got = answerOf(t, append(args, "--bus", "file:"+mixed)...)
-		if got.Code != exitUsage || got.Out != "" || !strings.Contains(got.Err, flag) || !strings.Contains(got.Err, "prod other-ui") {
+		if got.Code != exitUsage || got.Out != "" || !strings.Contains(got.Err, flag) ||
+			!strings.Contains(got.Err, "prod other-ui") {
 			t.Errorf("%v: got %+v", args, got)
 		}
 	}
@@ -90,8 +91,10 @@ func TestObjectsOfOneUIDInTwoResources(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)
 	var both []string
-	projected := strings.NewReplacer(`"apiversion":"v1"`, `"apiversion":"projected.example.com/v1"`, `"id":"configmaps`, `"id":"configmaps.projected.example.com`,
-		`"scope":"configmaps`, `"scope":"configmaps.projected.example.com`, `"deadLetter":"configmaps`, `"deadLetter":"configmaps.projected.example.com`)
+	projected := strings.NewReplacer(`"apiversion":"v1"`, `"apiversion":"projected.example.com/v1"`, `"id":"configmaps`,
+		`"id":"configmaps.projected.example.com`,
+		`"scope":"configmaps`, `"scope":"configmaps.projected.example.com`, `"deadLetter":"configmaps`,
+		`"deadLetter":"configmaps.projected.example.com`)
 	for _, line := range lines {
 		if strings.Contains(line, `"resource":"configmaps"`) {
 			both = append(both, projected.Replace(line))
@@ -110,7 +113,8 @@ func TestObjectsOfOneUIDInTwoResources(t *testing.T) {
 		}
 	}
 	names := func(resource string) string {
-		got := answerOf(t, "get", resource, "--at", "2026-11-20T14:05:00Z", "--bus", "file:"+mixed, "-o", "jsonpath={range .items[*]}{.metadata.name} {end}")
+		got := answerOf(t, "get", resource, "--at", "2026-11-20T14:05:00Z", "--bus", "file:"+mixed, "-o",
+			"jsonpath={range .items[*]}{.metadata.name} {end}")
 		return got.Out
 	}
 	if all := names("all"); strings.Count(all, " ") < 2*strings.Count(names("cm"), " ") || names("cm") == "" {
@@ -118,14 +122,17 @@ func TestObjectsOfOneUIDInTwoResources(t *testing.T) {
 	}
 	count := func(out string) (n int) {
 		for line := range strings.Lines(out) {
-			if strings.Contains(line, `"resource":"configmaps"`) && !strings.Contains(line, `"type":"dev.kubecdc.progress"`) {
+			if strings.Contains(line, `"resource":"configmaps"`) &&
+				!strings.Contains(line, `"type":"dev.kubecdc.progress"`) {
 				n++
 			}
 		}
 		return n
 	}
-	want := answerOf(t, "replay", "--from", "rv:120", "--to", "rv:200", "--target", "stdout:", "--bus", "file:"+file).Out
-	got := answerOf(t, "replay", "--from", "rv:120", "--to", "rv:200", "--target", "stdout:", "--bus", "file:"+mixed).Out
+	want := answerOf(t, "replay", "--from", "rv:120", "--to", "rv:200", "--target", "stdout:", "--bus",
+		"file:"+file).Out
+	got := answerOf(t, "replay", "--from", "rv:120", "--to", "rv:200", "--target", "stdout:", "--bus",
+		"file:"+mixed).Out
 	if count(got) != 2*count(want) || count(want) == 0 {
 		t.Errorf("a replay has %d events, want twice %d", count(got), count(want))
 	}

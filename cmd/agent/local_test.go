@@ -84,7 +84,8 @@ func tokenOf(t *testing.T, dir string) string {
 func TestABusIsFoundByItsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	code, stderr := runTail("--data-dir", dir, "--no-follow")
-	if want := "no agent of this user runs with --data-dir " + dir; code != exitFailed || !strings.Contains(stderr, want) {
+	if want := "no agent of this user runs with --data-dir " + dir; code != exitFailed ||
+		!strings.Contains(stderr, want) {
 		t.Errorf("without an agent: %d, %s", code, stderr)
 	}
 	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--data-dir", dir)
@@ -94,7 +95,8 @@ func TestABusIsFoundByItsDirectory(t *testing.T) {
 		t.Errorf("with its directory: %d, %s", code, stderr)
 	}
 	code, stderr = runTail("--bus", url, "--no-follow")
-	if code != exitFailed || !strings.Contains(stderr, "Authorization Violation") || !strings.Contains(stderr, "give the same --data-dir") {
+	if code != exitFailed || !strings.Contains(stderr, "Authorization Violation") ||
+		!strings.Contains(stderr, "give the same --data-dir") {
 		t.Errorf("without its directory: %d, %s", code, stderr)
 	}
 	code, stderr = runTail("--bus", url, "--data-dir", dir)
@@ -109,7 +111,8 @@ func TestABusIsFoundByItsDirectory(t *testing.T) {
 		t.Errorf("a relay with its directory: %d, %s", code, relay.complaints)
 	}
 	var errs strings.Builder
-	if code := run(t.Context(), []string{"relay", "status", "--data-dir", dir, "--name", "audit"}, io.Discard, &errs); code != exitOK {
+	if code := run(t.Context(), []string{"relay", "status", "--data-dir", dir, "--name", "audit"}, io.Discard,
+		&errs); code != exitOK {
 		t.Errorf("relay status with its directory: %d, %s", code, &errs)
 	}
 }
@@ -172,7 +175,8 @@ func TestABusThatIsNotThere(t *testing.T) {
 }
 
 func TestAServerWithoutJetStream(t *testing.T) {
-	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus", startServer(t, "", -1).ClientURL())
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--bus",
+		startServer(t, "", -1).ClientURL())
 	c.says(t, "cannot check the stream, retrying.*JetStream is not enabled on the server, or not ready: enable it")
 }
 

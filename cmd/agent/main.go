@@ -1,5 +1,5 @@
-// Command kubecdc captures the changes of a Kubernetes cluster and publishes them as CloudEvents. This package has
-// the commands, their flags and their help. Package internal/agent runs the agent.
+// Command kubecdc captures the changes of a Kubernetes cluster and publishes them as CloudEvents.
+// This package has the commands, their flags and their help. Package internal/agent runs the agent.
 package main
 
 import (
@@ -26,7 +26,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
-	// exitNotExact: --exact is set, but an answer about the past is not exact; or an audit proves less than its span.
+	// exitNotExact: --exact is set, but an answer about the past is not exact; or an audit proves
+	// less than its span.
 	exitNotExact = 3
 )
 
@@ -72,16 +73,22 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		}
 		return usageError{withFlagHint(cmd, err)}
 	})
-	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr), newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr), newProfileCommand(stdout),
-		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(), newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
-	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr), newBlameCommand(stdout, stderr), newAuditCommand(stdout, stderr))
-	root.AddCommand(newAtCommand(stdout, stderr), newServeCommand(stdout, stderr), newReplayCommand(stdout, stderr), newRecordCommand(stdout, stderr))
+	root.AddCommand(newRunCommand(stdout, stderr), newTailCommand(stdout, stderr), newRelayCommand(stdout, stderr),
+		newSnapshotCommand(stdout, stderr), newDeadLetterCommand(stdout), newStatusCommand(stdout, stderr),
+		newProfileCommand(stdout),
+		newCheckpointCommand(stdout, stderr), newConfigCommand(), newRBACCommand(stdout, stderr), newVersionCommand(),
+		newNodeDirectoryCommand(), newCompletionCommand(), newManCommand())
+	root.AddCommand(newHistoryCommand(stdout, stderr), newGetCommand(stdout, stderr), newDiffCommand(stdout, stderr),
+		newBlameCommand(stdout, stderr), newAuditCommand(stdout, stderr))
+	root.AddCommand(newAtCommand(stdout, stderr), newServeCommand(stdout, stderr), newReplayCommand(stdout, stderr),
+		newRecordCommand(stdout, stderr))
 	setCompletion(root)
 	documentVariables(root)
 	return root
 }
 
-// run runs the program and returns its exit code. At a terminal, everything that the commands write is escaped here.
+// run runs the program and returns its exit code. At a terminal, everything that the commands write
+// is escaped here.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stdout, stderr = terminal.Guard(stdout, os.Getenv), terminal.Guard(stderr, os.Getenv)
 	root := newRoot(stdout, stderr)
@@ -113,7 +120,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// oneOfItsCommands rejects arguments like cobra.NoArgs, for a command with subcommands. It suggests the subcommand for a misspelt one.
+// oneOfItsCommands rejects arguments like cobra.NoArgs, for a command with subcommands. It suggests
+// the subcommand for a misspelt one.
 func oneOfItsCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -128,10 +136,12 @@ func oneOfItsCommands(cmd *cobra.Command, args []string) error {
 	return usageError{err}
 }
 
-// isCobraUsage reports whether err is cobra's own error about an unknown command or arguments. Those have no type.
+// isCobraUsage reports whether err is cobra's own error about an unknown command or arguments.
+// Those have no type.
 func isCobraUsage(err error) bool {
 	text := err.Error()
-	return slices.ContainsFunc([]string{"unknown command", "required flag", "accepts ", "requires at least"}, func(prefix string) bool {
-		return strings.HasPrefix(text, prefix)
-	})
+	return slices.ContainsFunc([]string{"unknown command", "required flag", "accepts ", "requires at least"},
+		func(prefix string) bool {
+			return strings.HasPrefix(text, prefix)
+		})
 }

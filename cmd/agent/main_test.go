@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 		attack(url, dir)
 		os.Exit(0)
 	}
-	// Most tests wait. Run more of them at a time than there are processors, unless the command line overrides it.
+	// Most tests wait. Run more of them at a time than there are processors, unless the command
+	// line overrides it.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -53,8 +54,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// The configurations in README and the documentation must be valid. Each is complete, a part of one, or a part below the bus that
-// its document is about. Manifests of Kubernetes, which have a kind, are skipped.
+// The configurations in README and the documentation must be valid. Each is complete, a part of
+// one, or a part below the bus that its document is about. Manifests of Kubernetes, which have a
+// kind, are skipped.
 func TestConfigurationsOfTheDocumentation(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/*/*.md"} {
@@ -81,7 +83,8 @@ func TestConfigurationsOfTheDocumentation(t *testing.T) {
 			}
 			_, err := config.Parse([]byte(part), filepath.Base(file), agent.CheckRules)
 			if err != nil {
-				if _, below := config.Parse([]byte(belowBus(file, string(b[1]))), filepath.Base(file), agent.CheckRules); below == nil {
+				if _, below := config.Parse([]byte(belowBus(file, string(b[1]))), filepath.Base(file),
+					agent.CheckRules); below == nil {
 					continue
 				}
 				t.Error(err)
@@ -97,7 +100,10 @@ func TestConfigurationsOfTheDocumentation(t *testing.T) {
 func belowBus(file, keys string) string {
 	kind := strings.TrimSuffix(filepath.Base(file), ".md")
 	below := "    " + strings.ReplaceAll(strings.TrimSpace(keys), "\n", "\n    ")
-	if needed := map[string]string{"kafka": "brokers: [\"kafka:9092\"]", "http": "url: https://events.example.com/"}[kind]; needed != "" {
+	if needed := map[string]string{
+		"kafka": "brokers: [\"kafka:9092\"]",
+		"http":  "url: https://events.example.com/",
+	}[kind]; needed != "" {
 		if key, _, _ := strings.Cut(needed, ":"); !strings.Contains(below, "    "+key+":") {
 			below += "\n    " + needed
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newManCommand is for packagers: hidden, and small enough to be in every binary. The reason for not using cobra/doc is in
-// docs/decisions/0009-man-pages.md.
+// newManCommand is for packagers: hidden, and small enough to be in every binary. The reason for
+// not using cobra/doc is in docs/decisions/0009-man-pages.md.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
@@ -118,7 +118,8 @@ func (p *page) text(s string) {
 	}
 }
 
-// paragraphs writes text with blank lines between its paragraphs. A paragraph that is indented by two spaces is written verbatim.
+// paragraphs writes text with blank lines between its paragraphs. A paragraph that is indented by
+// two spaces is written verbatim.
 func (p *page) paragraphs(s string) {
 	for block := range strings.SplitSeq(strings.TrimSpace(s), "\n\n") {
 		if strings.HasPrefix(block, "  ") {
@@ -187,7 +188,8 @@ func (p *page) seeAlso(c *cobra.Command) {
 	}
 }
 
-// roff escapes characters with a meaning in roff, and all outside of ASCII, because the reader may have any locale.
+// roff escapes characters with a meaning in roff, and all outside of ASCII, because the reader may
+// have any locale.
 func roff(s string) string {
 	var b strings.Builder
 	for _, r := range s {

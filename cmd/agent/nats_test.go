@@ -18,13 +18,17 @@ func startServer(t *testing.T, dir string, port int) *server.Server {
 // startJetStream starts a NATS server with JetStream on a free port, and returns its address.
 func startJetStream(t *testing.T, o *server.Options) string {
 	t.Helper()
-	o.Port, o.JetStream, o.StoreDir = -1, true, t.TempDir()
+	o.Port = -1
+	o.JetStream = true
+	o.StoreDir = t.TempDir()
 	return start(t, o).Addr().String()
 }
 
 func start(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
-	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
+	o.Host = "127.0.0.1"
+	o.NoLog = true
+	o.NoSigs = true
 	s, err := server.NewServer(o)
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,9 @@ run as root. So an init container that runs as root calls this command first.`,
 		Example: `  kubecdc node-directory /var/lib/kubecdc --owner 65532:65532`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !filepath.IsAbs(args[0]) {
-				return usageError{errors.New("node-directory: name one directory by its absolute path, such as /var/lib/kubecdc")}
+				return usageError{
+					errors.New("node-directory: name one directory by its absolute path, such as /var/lib/kubecdc"),
+				}
 			}
 			return nil
 		},

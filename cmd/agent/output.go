@@ -11,8 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/printer"
 )
 
-// Reports have four formats. Commands that show objects have all but printer.Diff, which commands have that show changes, as their default.
-// Manifests are YAML or JSON.
+// Reports have four formats. Commands that show objects have all but printer.Diff, which commands
+// have that show changes, as their default. Manifests are YAML or JSON.
 
 func manifestFormats() []string { return []string{printer.YAML, printer.JSON} }
 
@@ -49,7 +49,8 @@ func (o *output) Set(text string) error {
 	if template, ok := strings.CutPrefix(text, printer.JSONPath); ok && slices.Contains(o.formats, printer.JSONPath) {
 		f, err := printer.Template(template)
 		if err != nil {
-			return flagError(fmt.Sprintf("--output %s: %v; want a template as for kubectl: jsonpath='{.metadata.name}'", text, err))
+			return flagError(
+				fmt.Sprintf("--output %s: %v; want a template as for kubectl: jsonpath='{.metadata.name}'", text, err))
 		}
 		o.Format = f
 		return nil
@@ -64,7 +65,8 @@ func (o *output) Set(text string) error {
 	return flagError(fmt.Sprintf("--output: must be one of %s, got %q", listFormats(o.formats), text))
 }
 
-// setVariable sets the format that the environment has for all commands. A format that only other commands have is ignored.
+// setVariable sets the format that the environment has for all commands. A format that only other
+// commands have is ignored.
 func (o *output) setVariable(text string) error {
 	o.variable = true
 	name := text

@@ -11,13 +11,16 @@ import (
 
 // addOverrides adds the flag that overrides keys of the configuration file.
 func addOverrides(cmd *cobra.Command, o *agent.Overrides) {
-	cmd.Flags().StringArrayVar(&o.Set, "set", nil, "override a key of the configuration, as `KEY=VALUE`; may be repeated")
+	cmd.Flags().
+		StringArrayVar(&o.Set, "set", nil, "override a key of the configuration, as `KEY=VALUE`; may be repeated")
 	completeKeys(cmd, "set")
 }
 
 func addLogLevel(cmd *cobra.Command, o *agent.Overrides) {
 	levels := config.LogLevel("").Values()
-	cmd.Flags().StringVar(&o.LogLevel, "log-level", "", "lowest `level` that is logged: "+strings.Join(levels, ", ")+" (default: log.level of the file, else info)")
+	cmd.Flags().
+		StringVar(&o.LogLevel, "log-level", "",
+			"lowest `level` that is logged: "+strings.Join(levels, ", ")+" (default: log.level of the file, else info)")
 	completeWords(cmd, "log-level", levels...)
 }
 

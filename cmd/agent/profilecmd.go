@@ -31,13 +31,17 @@ allocs, or profile (of the CPU) or trace, which take some seconds.
   kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc profile goroutine --debug 1`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError{errors.New("profile: name one, such as heap, goroutine, profile (of the CPU) or trace")}
+				return usageError{
+					errors.New("profile: name one, such as heap, goroutine, profile (of the CPU) or trace"),
+				}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if debug == 0 && terminal.Detect(stdout, os.Getenv).Interactive {
-				return usageError{errors.New("profile: a profile is binary: write it to a file, or choose text with --debug 1")}
+				return usageError{
+					errors.New("profile: a profile is binary: write it to a file, or choose text with --debug 1"),
+				}
 			}
 			at, err := agent.FindSocket(cmd.Context(), named)
 			if err != nil {
@@ -54,7 +58,10 @@ allocs, or profile (of the CPU) or trace, which take some seconds.
 		},
 	}
 	cmd.Flags().StringVar(&named, "agent", "", agentOfOrders)
-	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how many `seconds` of profile and trace, up to "+strconv.FormatFloat(admin.MaxProfile.Seconds(), 'f', 0, 64)+" (default: 30 of profile, 1 of trace)")
+	cmd.Flags().
+		Float64Var(&seconds, "seconds", 0,
+			"how many `seconds` of profile and trace, up to "+
+				strconv.FormatFloat(admin.MaxProfile.Seconds(), 'f', 0, 64)+" (default: 30 of profile, 1 of trace)")
 	cmd.Flags().IntVar(&debug, "debug", 0, "`level` of the text to write instead, of goroutine up to 2; 0: binary")
 	completeWords(cmd, "debug", "0", "1", "2")
 	return cmd

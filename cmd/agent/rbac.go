@@ -55,12 +55,19 @@ func newRBACCommand(stdout, stderr io.Writer) *cobra.Command {
 			return printRBAC(cmd.Context(), &f, cmd.InOrStdin(), stdout, stderr)
 		},
 	}
-	cmd.Flags().StringVar(&f.Config, "config", "", "configuration `file`, - for standard input; without one: the default configuration")
+	cmd.Flags().
+		StringVar(&f.Config, "config", "",
+			"configuration `file`, - for standard input; without one: the default configuration")
 	addOverrides(cmd, &f.Overrides)
-	cmd.Flags().StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc", "the ServiceAccount to bind, as `NAMESPACE/NAME`")
+	cmd.Flags().
+		StringVar(&f.serviceAccount, "service-account", "kubecdc/kubecdc",
+			"the ServiceAccount to bind, as `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&f.name, "name", "kubecdc", "`name` of the roles and bindings")
-	cmd.Flags().BoolVar(&f.discover, "discover", false, "list the resources that the cluster serves instead of wildcards")
-	cmd.Flags().StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig `file`, implies --discover; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
+	cmd.Flags().
+		BoolVar(&f.discover, "discover", false, "list the resources that the cluster serves instead of wildcards")
+	cmd.Flags().
+		StringVar(&f.Kubeconfig, "kubeconfig", "",
+			"kubeconfig `file`, implies --discover; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&f.Context, "context", "", "`name` of the kubeconfig's context, implies --discover")
 	f.output.add(cmd, manifestFormats())
 	return cmd
@@ -75,7 +82,8 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 	o.Foreign = func(p config.ResourcePattern) bool { return discovery.TakesExtensions(p) }
 	data, source := []byte(config.Empty), "the default configuration"
 	if f.Config != "" {
-		if data, source, err = agent.ReadConfig(stdin, f.Config); err != nil {
+		data, source, err = agent.ReadConfig(stdin, f.Config)
+		if err != nil {
 			return err
 		}
 	}
@@ -88,15 +96,19 @@ func printRBAC(ctx context.Context, f *rbacFlags, stdin io.Reader, stdout, stder
 		return err
 	}
 	cfg := file.Config
-	header := fmt.Sprintf("The permissions that the ServiceAccount %s needs for kubecdc to capture what %s selects, and no others. Discovery needs no "+
-		"rule: ClusterRole system:discovery permits it to every authenticated user.", f.serviceAccount, source)
+	header := fmt.Sprintf(
+		"The permissions that the ServiceAccount %s needs for kubecdc to capture what %s selects, and no others. Discovery needs no "+
+			"rule: ClusterRole system:discovery permits it to every authenticated user.", f.serviceAccount, source)
 	var served *rbac.Discovery
 	if f.discover {
 		var host string
-		if served, host, err = f.DiscoverResources(ctx, cfg); err != nil {
+		served, host, err = f.DiscoverResources(ctx, cfg)
+		if err != nil {
 			return err
 		}
-		header += fmt.Sprintf(" Wildcards are replaced by the resources that %s serves now: print this again after new resources are defined.", host)
+		header += fmt.Sprintf(
+			" Wildcards are replaced by the resources that %s serves now: print this again after new resources are defined.",
+			host)
 	}
 	m := rbac.New(cfg, o, served)
 	m.Header = []string{header}

@@ -15,9 +15,15 @@ func TestEndsHaveTimesOfTheirOwn(t *testing.T) {
 	var fold writers.Fold
 	for i, writer := range []string{"a", "b", "c"} {
 		fold.Add(&consume.Event{
-			Type: consume.TypeScopeStarted, Source: "/kubernetes/prod", Cluster: "prod", Scope: "pods", APIVersion: "v1", Kind: "Pod", Resource: "pods",
-			Time:   now.Add(time.Duration(i-1) * time.Hour),
-			Stream: &consume.Stream{Writer: writer, Run: "0-100", ResourceVersion: "7"},
+			Type:       consume.TypeScopeStarted,
+			Source:     "/kubernetes/prod",
+			Cluster:    "prod",
+			Scope:      "pods",
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Resource:   "pods",
+			Time:       now.Add(time.Duration(i-1) * time.Hour),
+			Stream:     &consume.Stream{Writer: writer, Run: "0-100", ResourceVersion: "7"},
 		})
 	}
 	asked := writers.Asked{Names: []string{"pods"}}

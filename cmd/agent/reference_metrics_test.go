@@ -67,7 +67,9 @@ func (c *collected) Register(m prometheus.Collector) error {
 	m.Describe(descs)
 	close(descs)
 	for d := range descs {
-		parts := regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: (".*"), constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}`).FindStringSubmatch(d.String())
+		parts := regexp.MustCompile(
+			`^Desc\{fqName: "([^"]*)", help: (".*"), constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}`).
+			FindStringSubmatch(d.String())
 		if parts == nil {
 			c.t.Fatalf("no description: %s", d)
 		}
@@ -116,16 +118,26 @@ func everyMetric(t *testing.T) map[string]metric {
 	log := slog.New(slog.DiscardHandler)
 	rc := &rest.Config{Host: "http://127.0.0.1:1"}
 	reg.MustRegister(admin.NewChecks(nil), admin.NewBuildInfo(build()))
-	reload.New(reload.Options{First: new(reload.Loaded), Unapplied: func() (string, time.Time) { return "", time.Time{} }, Registerer: reg})
-	if _, err := agent.NewInformers(&reload.Loaded{Config: config.Default()}, informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
+	reload.New(reload.Options{First: new(reload.Loaded), Unapplied: func() (string, time.Time) {
+		return "", time.Time{}
+	}, Registerer: reg})
+	if _, err := agent.NewInformers(&reload.Loaded{Config: config.Default()},
+		informers.Options{Config: rc, Log: log, Registerer: reg}, filter.NewMetrics(reg)); err != nil {
 		t.Fatal(err)
 	}
 	queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1}, reg)
 	publish.NewMetrics(reg)
 	checkpoint.NewKeeper(checkpoint.OpenFile("none"), checkpoint.Identity{}, log, reg)
 	if _, err := leader.New(leader.Options{
-		Config: rc, Namespace: "n", Name: "l", Identity: "i", LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
-		Log: log, Registerer: reg,
+		Config:        rc,
+		Namespace:     "n",
+		Name:          "l",
+		Identity:      "i",
+		LeaseDuration: 3 * time.Second,
+		RenewDeadline: 2 * time.Second,
+		RetryPeriod:   time.Second,
+		Log:           log,
+		Registerer:    reg,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +168,9 @@ func TestReferenceMetricsAreCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(string(want), got); diff != "" {
-		t.Errorf("docs/reference/metrics.md is not what the agent has; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +agent):\n%s", diff)
+		t.Errorf(
+			"docs/reference/metrics.md is not what the agent has; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +agent):\n%s",
+			diff)
 	}
 }
 
@@ -218,7 +232,8 @@ func metricGroups() [][2]string {
 func metricsReference(t *testing.T, all map[string]metric) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString(`<!-- Written by go test ./cmd/agent -run Reference -update from the metrics that the agent registers. -->
+	b.WriteString(
+		`<!-- Written by go test ./cmd/agent -run Reference -update from the metrics that the agent registers. -->
 
 # Metrics, probes and status
 
@@ -229,18 +244,25 @@ The agent serves, at ` + "`server.address`" + `:
 | path | what |
 |---|---|
 | ` + "`/metrics`" + ` | the metrics below, as text |
-| ` + "`/healthz`" + ` | 200, unless the agent could not acquire its own locks for a minute, so that a restart would help. An unreachable bus or API server is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
-| ` + "`/readyz`" + ` | 200 once all resources that can be listed are, the bus is connected, the checkpoint can be saved (503 after a minute without a save) and a changed configuration can be put in force (503 after a minute). Otherwise 503 with the reasons. A line for each check with its duration, and a line for each scope (at most 100, those with a problem first). ` + "`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
-| ` + "`/status`" + ` | JSON with everything, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" + ` for more scopes than 1,000, or fewer |
+| ` + "`/healthz`" +
+			` | 200, unless the agent could not acquire its own locks for a minute, so that a restart would help. An unreachable bus or API server is no reason. For a livenessProbe, and for a startupProbe: it answers as soon as the agent runs |
+| ` + "`/readyz`" +
+			` | 200 once all resources that can be listed are, the bus is connected, the checkpoint can be saved (503 after a minute without a save) and a changed configuration can be put in force (503 after a minute). Otherwise 503 with the reasons. A line for each check with its duration, and a line for each scope (at most 100, those with a problem first). ` +
+			"`?o=json`" + `, or ` + "`Accept: application/json`" + `, for programs. A standby is ready |
+| ` + "`/status`" + ` | JSON with everything, [below](#status). ` + "`kubecdc status`" + ` shows it. ` + "`?scopes=N`" +
+			` for more scopes than 1,000, or fewer |
 
-The agent takes commands (` + "`kubecdc snapshot`, `kubecdc profile`" + `) over a [Unix socket](../guides/operate.md#the-control-socket), and not over HTTP.
+The agent takes commands (` + "`kubecdc snapshot`, `kubecdc profile`" +
+			`) over a [Unix socket](../guides/operate.md#the-control-socket), and not over HTTP.
 
 None of these contains a Secret's value, a password, or any part of an object, except resource, namespace and name in an error.
 
-The labels ` + "`scope`" + ` (a resource, perhaps with namespaces and selectors) and ` + "`resource`" + ` have as many values as the agent watches. Few metrics have
+The labels ` + "`scope`" + ` (a resource, perhaps with namespaces and selectors) and ` + "`resource`" +
+			` have as many values as the agent watches. Few metrics have
 them: /status has the rest of each scope. All other labels have
 the few values that are listed. Counters that may stay 0 for long exist from the beginning, so that the first increase is
-visible. There are also those of the process (` + "`process_*`" + `) and of Go (` + "`go_*`" + `; ` + "`go_gc_gomemlimit_bytes`" + ` is GOMEMLIMIT).
+visible. There are also those of the process (` + "`process_*`" + `) and of Go (` + "`go_*`" + `; ` +
+			"`go_gc_gomemlimit_bytes`" + ` is GOMEMLIMIT).
 `)
 	done := 0
 	for _, group := range metricGroups() {
@@ -261,13 +283,15 @@ visible. There are also those of the process (` + "`process_*`" + `) and of Go (
 			if a := advice()[name]; a != "" {
 				text += " *" + a + "*"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s |\n", name, m.kind, unitOf(name), strings.Join(labels, ", "), strings.ReplaceAll(text, "|", "\\|"))
+			fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s |\n", name, m.kind, unitOf(name), strings.Join(labels, ", "),
+				strings.ReplaceAll(text, "|", "\\|"))
 		}
 	}
 	if done != len(all) {
 		t.Errorf("%d of %d metrics have a section", done, len(all))
 	}
-	b.WriteString("\n## Status\n\n`GET /status` answers with these fields. Times are in RFC 3339, durations in seconds, sizes in bytes.\n\n| field | type | |\n|---|---|---|\n")
+	b.WriteString(
+		"\n## Status\n\n`GET /status` answers with these fields. Times are in RFC 3339, durations in seconds, sizes in bytes.\n\n| field | type | |\n|---|---|---|\n")
 	writeFields(t, &b, "", reflect.TypeFor[admin.Status](), structComments(t))
 	return b.String()
 }
@@ -294,7 +318,9 @@ func writeFields(t *testing.T, b *strings.Builder, path string, of reflect.Type,
 		if name == "" || name == "-" {
 			continue
 		}
-		typ, kind, below := f.Type, "", reflect.Type(nil)
+		typ := f.Type
+		kind := ""
+		below := reflect.Type(nil)
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
@@ -307,7 +333,9 @@ func writeFields(t *testing.T, b *strings.Builder, path string, of reflect.Type,
 		case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.String:
 			kind = "array of strings"
 		case typ.Kind() == reflect.Slice:
-			kind, below, full = "array", typ.Elem(), full+"[]"
+			kind = "array"
+			below = typ.Elem()
+			full += "[]"
 		case typ.Kind() == reflect.Map:
 			kind = "object: numbers by name"
 		case typ.Kind() == reflect.String:
@@ -327,7 +355,8 @@ func writeFields(t *testing.T, b *strings.Builder, path string, of reflect.Type,
 	}
 }
 
-// structComments returns the comments beside the fields of package admin's structs, by "type.field".
+// structComments returns the comments beside the fields of package admin's structs, by
+// "type.field".
 func structComments(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -347,7 +376,8 @@ func structComments(t *testing.T) map[string]string {
 			}
 			for _, field := range st.Fields.List {
 				for _, name := range field.Names {
-					out[spec.Name.Name+"."+name.Name] = strings.TrimSpace(strings.ReplaceAll(cmp.Or(field.Comment.Text(), field.Doc.Text()), "\n", " "))
+					out[spec.Name.Name+"."+name.Name] = strings.TrimSpace(
+						strings.ReplaceAll(cmp.Or(field.Comment.Text(), field.Doc.Text()), "\n", " "))
 				}
 			}
 			return true

@@ -29,15 +29,18 @@ func TestReferenceIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("docs/reference/cli.md is not what the commands say; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +commands):\n%s", diff)
+		t.Errorf(
+			"docs/reference/cli.md is not what the commands say; write it anew with 'go test ./cmd/agent -run Reference -update' (-file +commands):\n%s",
+			diff)
 	}
 }
 
 // reference returns one page about all commands.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
-	b.WriteString("<!-- Written by go test ./cmd/agent -run Reference -update from what the commands say of themselves. -->\n\n# The command line\n\n" +
-		"This reference is for everybody who runs kubecdc: it describes each command with its flags.\n\n")
+	b.WriteString(
+		"<!-- Written by go test ./cmd/agent -run Reference -update from what the commands say of themselves. -->\n\n# The command line\n\n" +
+			"This reference is for everybody who runs kubecdc: it describes each command with its flags.\n\n")
 	for _, c := range commands(root)[1:] {
 		fmt.Fprintf(&b, "- [%s](#%s): %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}
@@ -73,7 +76,8 @@ func unindent(s string) string {
 // Each visible command has a short description and an example, and each flag has a description.
 func TestHelpIsThere(t *testing.T) {
 	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
-		if c.Short == "" || strings.HasSuffix(c.Short, ".") || len(c.Short) > 70 || strings.ToUpper(c.Short[:1]) != c.Short[:1] {
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") || len(c.Short) > 70 ||
+			strings.ToUpper(c.Short[:1]) != c.Short[:1] {
 			t.Errorf("%s: short description %q", c.CommandPath(), c.Short)
 		}
 		if !c.HasSubCommands() && c.Example == "" {

@@ -65,9 +65,15 @@ Without --config, flags describe one relay. Resources are written as in the file
 			if err != nil {
 				return err
 			}
-			// Otherwise a closed pipe would end the process by the signal before the cursor is saved.
+			// Otherwise a closed pipe would end the process by the signal before the cursor is
+			// saved.
 			signal.Ignore(syscall.SIGPIPE)
-			return agent.RunRelays(cmd.Context(), cfg, &agent.RelayProcess{Serve: f.config != "", Build: build(), Stdout: stdout, Stderr: stderr})
+			return agent.RunRelays(cmd.Context(), cfg, &agent.RelayProcess{
+				Serve:  f.config != "",
+				Build:  build(),
+				Stdout: stdout,
+				Stderr: stderr,
+			})
 		},
 	}
 	fl := cmd.Flags()
@@ -76,9 +82,12 @@ Without --config, flags describe one relay. Resources are written as in the file
 	fl.StringVar(&f.to, "to", "", "`target`: "+drivers.URLs(drivers.Targets()))
 	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
-	fl.StringVar(&f.refuse, "refused", "", "`what` to do with a record that the target rejects for good: stop or skip (default stop)")
-	fl.StringVar(&f.format, "format", "", "`form` of the output: events, or with Kafka debezium, rows of a table (default events)")
-	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
+	fl.StringVar(&f.refuse, "refused", "",
+		"`what` to do with a record that the target rejects for good: stop or skip (default stop)")
+	fl.StringVar(&f.format, "format", "",
+		"`form` of the output: events, or with Kafka debezium, rows of a table (default events)")
+	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil,
+		"only objects in these `namespaces`; patterns, ! before one excludes")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
 	completeWords(cmd, "start", config.RelayStart("").Values()...)
 	completeWords(cmd, "refused", config.RelayRefused("").Values()...)
@@ -92,7 +101,9 @@ Without --config, flags describe one relay. Resources are written as in the file
 func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file`")
 	addOverrides(cmd, &f.Overrides)
-	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
+	cmd.Flags().
+		StringVar(&f.cluster, "cluster", "",
+			"only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
 	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: "+drivers.URLs(drivers.Readable()))
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "in place of --bus: `directory` of the kubecdc that runs here")
 	addLogs(cmd, &f.access, "")
@@ -102,7 +113,10 @@ func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 func (f *relayFlags) load(args []string) (*config.Config, error) {
 	switch {
 	case f.config != "" && f.given():
-		return nil, usageError{errors.New("--config describes relays completely: remove the other flags, and name relays of the file as arguments")}
+		return nil, usageError{
+			errors.New(
+				"--config describes relays completely: remove the other flags, and name relays of the file as arguments"),
+		}
 	case f.config == "":
 		return f.describe(args)
 	}
@@ -111,7 +125,9 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	case err != nil:
 		return nil, err
 	case len(cfg.Relays) == 0:
-		return nil, usageError{fmt.Errorf("%s: has no relays: list them under the key relays, see docs/guides/relay.md", f.config)}
+		return nil, usageError{
+			fmt.Errorf("%s: has no relays: list them under the key relays, see docs/guides/relay.md", f.config),
+		}
 	}
 	cfg.Cluster = cmp.Or(f.cluster, cfg.Cluster)
 	if len(args) == 0 {
@@ -123,7 +139,9 @@ func (f *relayFlags) load(args []string) (*config.Config, error) {
 	}
 	for _, name := range args {
 		if !slices.Contains(names, name) {
-			return nil, usageError{fmt.Errorf("%s: has no relay %q, there are %s", f.config, name, strings.Join(names, ", "))}
+			return nil, usageError{
+				fmt.Errorf("%s: has no relay %q, there are %s", f.config, name, strings.Join(names, ", ")),
+			}
 		}
 	}
 	cfg.Relays = slices.DeleteFunc(cfg.Relays, func(r config.Relay) bool { return !slices.Contains(args, r.Name) })
@@ -150,7 +168,9 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	}
 	for _, needed := range []struct{ flag, value string }{{"bus", busURL}, {"to", f.to}, {"name", f.name}} {
 		if needed.value == "" {
-			return nil, usageError{fmt.Errorf("--%s is missing: want --config FILE, or --bus URL --to TARGET --name NAME", needed.flag)}
+			return nil, usageError{
+				fmt.Errorf("--%s is missing: want --config FILE, or --bus URL --to TARGET --name NAME", needed.flag),
+			}
 		}
 	}
 	cfg, err := (&agent.Options{Config: f.config, Overrides: f.Overrides}).LoadConfig()
@@ -162,18 +182,24 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	_, settings := b.Chosen()
 	bus, readable := settings.(driver.Readable)
 	if !ok || !readable {
-		return nil, usageError{fmt.Errorf("--bus: must be %s: a relay reads what a bus keeps", drivers.URLs(drivers.Readable()))}
+		return nil, usageError{
+			fmt.Errorf("--bus: must be %s: a relay reads what a bus keeps", drivers.URLs(drivers.Readable())),
+		}
 	}
 	if err := bus.SetAccess(&f.access); err != nil {
 		return nil, usageError{err}
 	}
 	cfg.UseBus(b)
 	r := config.Relay{
-		Name: f.name, Start: cmp.Or(config.RelayStart(f.start), config.RelayLive), Refused: cmp.Or(config.RelayRefused(f.refuse), config.RelayStop),
-		Format: cmp.Or(config.RelayFormat(f.format), config.FormatEvents),
+		Name:    f.name,
+		Start:   cmp.Or(config.RelayStart(f.start), config.RelayLive),
+		Refused: cmp.Or(config.RelayRefused(f.refuse), config.RelayStop),
+		Format:  cmp.Or(config.RelayFormat(f.format), config.FormatEvents),
 	}
-	if r.To, ok = config.TargetOf(f.to); !ok {
-		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))} // not repeated: it may be a secret
+	r.To, ok = config.TargetOf(f.to)
+	if !ok {
+		// not repeated: it may be a secret
+		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))}
 	}
 	for _, arg := range args {
 		for text := range strings.SplitSeq(arg, ",") {

@@ -94,7 +94,8 @@ func TestRelayByFlagsGoesOnWhereItEnded(t *testing.T) {
 	publishAll(t, s.ClientURL(), 6, 6)
 
 	var out, complaints bytes.Buffer
-	if code := run(t.Context(), []string{"relay", "status", "--bus", s.ClientURL(), "--name", "audit", "-o", "json"}, &out, &complaints); code != exitOK {
+	if code := run(t.Context(), []string{"relay", "status", "--bus", s.ClientURL(), "--name", "audit", "-o", "json"},
+		&out, &complaints); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &complaints)
 	}
 	var status []relayStatus
@@ -105,12 +106,14 @@ func TestRelayByFlagsGoesOnWhereItEnded(t *testing.T) {
 		t.Errorf("status: %s", &out)
 	}
 	out.Reset()
-	if code := run(t.Context(), []string{"relay", "status", "--bus", s.ClientURL(), "--name", "other"}, &out, &complaints); code != exitOK || !strings.Contains(out.String(), "it has not been started yet") {
+	if code := run(t.Context(), []string{"relay", "status", "--bus", s.ClientURL(), "--name", "other"}, &out,
+		&complaints); code != exitOK || !strings.Contains(out.String(), "it has not been started yet") {
 		t.Errorf("exit code %d:\n%s", code, &out)
 	}
 }
 
-// Relays of a file: each gets what it asks for, and one whose receiver refuses does not hold up the others.
+// Relays of a file: each gets what it asks for, and one whose receiver refuses does not hold up the
+// others.
 func TestRelaysOfAFile(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	var mu sync.Mutex
@@ -167,7 +170,9 @@ relays:
 	alone := startRelay(t, "--config", file, "refused")
 	select {
 	case code := <-alone.ended:
-		if code != exitFailed || !strings.Contains(alone.complaints.String(), "kubecdc: relay refused: stream KUBECDC, record ") || !strings.Contains(alone.complaints.String(), ": the target rejects event") {
+		if code != exitFailed ||
+			!strings.Contains(alone.complaints.String(), "kubecdc: relay refused: stream KUBECDC, record ") ||
+			!strings.Contains(alone.complaints.String(), ": the target rejects event") {
 			t.Errorf("exit code %d: %s", code, alone.complaints)
 		}
 	case <-time.After(30 * time.Second):
@@ -189,7 +194,8 @@ func waitUntil(t *testing.T, done func() bool) {
 	}
 }
 
-// A relay reads with the credentials of the file's bus, and tries on with those that are put there in place of wrong ones.
+// A relay reads with the credentials of the file's bus, and tries on with those that are put there
+// in place of wrong ones.
 func TestRelayReadsWithCredentials(t *testing.T) {
 	t.Parallel()
 	address := startJetStream(t, &server.Options{Username: "relay", Password: "right-s3cr3t"})
@@ -208,7 +214,9 @@ relays:
 		}
 	}
 	r := startRelay(t, "--config", file)
-	r.complaints.waitFor(t, "that the bus refuses it", func(log string) bool { return strings.Contains(strings.ToLower(log), "authorization") })
+	r.complaints.waitFor(t, "that the bus refuses it", func(log string) bool {
+		return strings.Contains(strings.ToLower(log), "authorization")
+	})
 	if err := os.WriteFile(password, []byte("right-s3cr3t\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// An agent hosts its relays: it forwards records from the bus, reports a relay that cannot start, and is ready.
+// An agent hosts its relays: it forwards records from the bus, reports a relay that cannot start,
+// and is ready.
 func TestRunHostsRelays(t *testing.T) {
 	nats := startServer(t, t.TempDir(), -1)
 	received := make(chan string, 10)
@@ -36,9 +37,11 @@ relays:
 		t.Fatal(err)
 	}
 	agent := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--config", file)
-	address := agent.says(t, `"msg":"kubecdc starts".*"bus":"NATS nats://127.0.0.1:[0-9]+, stream KUBECDC","server_address":"([^"]+)"`)[1]
+	address := agent.says(t,
+		`"msg":"kubecdc starts".*"bus":"NATS nats://127.0.0.1:[0-9]+, stream KUBECDC","server_address":"([^"]+)"`)[1]
 	agent.says(t, "connected to bus")
-	agent.says(t, `"level":"ERROR","msg":"relay failed, restarting it; records wait on the bus meanwhile","relay":"broken"`)
+	agent.says(t,
+		`"level":"ERROR","msg":"relay failed, restarting it; records wait on the bus meanwhile","relay":"broken"`)
 
 	publishAll(t, nats.ClientURL(), 1, 2)
 	for range 2 {
@@ -63,7 +66,9 @@ relays:
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer = string(body); response.StatusCode == http.StatusOK && regexp.MustCompile(`\[\+\] relay hook: ok.*\n\[-\] relay broken: `).MatchString(answer) {
+		answer = string(body)
+		if response.StatusCode == http.StatusOK &&
+			regexp.MustCompile(`\[\+\] relay hook: ok.*\n\[-\] relay broken: `).MatchString(answer) {
 			break
 		}
 		select {

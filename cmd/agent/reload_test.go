@@ -16,7 +16,8 @@ import (
 
 const reloadBase = "apiVersion: kubecdc.dev/v1\nbus: {stdout: {}}\nserver: {address: \"127.0.0.1:0\"}\n"
 
-// SIGHUP does not end a running agent. The agent applies a changed file, and reports an invalid one in all of its interfaces.
+// SIGHUP does not end a running agent. The agent applies a changed file, and reports an invalid one
+// in all of its interfaces.
 func TestRunReloads(t *testing.T) {
 	t.Parallel()
 	api := fakeAPI(t, "u-1", nil)
@@ -64,12 +65,21 @@ func TestRunReloads(t *testing.T) {
 		return string(body)
 	}
 	for path, want := range map[string][]string{
-		"/readyz": {"[-] config: " + file + " was changed and is rejected, the previous one stays in force: " + file + ":4:22: watch[0].resources[0]: "},
+		"/readyz": {
+			"[-] config: " + file + " was changed and is rejected, the previous one stays in force: " + file +
+				":4:22: watch[0].resources[0]: ",
+		},
 		"/metrics": {
-			"kubecdc_config_last_reload_successful 0", `kubecdc_config_reloads_total{result="applied"} 1`, `kubecdc_config_reloads_total{result="refused"} 1`,
+			"kubecdc_config_last_reload_successful 0", `kubecdc_config_reloads_total{result="applied"} 1`,
+			`kubecdc_config_reloads_total{result="refused"} 1`,
 			`kubecdc_agent_check_ok{check="config"} 0`, "kubecdc_agent_ready 1",
 		},
-		"/status": {`"problems": [`, `"sha256": "` + fmt.Sprintf("%x", sha256.Sum256([]byte(reloadBase+"watch: [{resources: [pods]}]\nredaction: {secrets: false}\n")))},
+		"/status": {
+			`"problems": [`,
+			`"sha256": "` +
+				fmt.Sprintf("%x",
+					sha256.Sum256([]byte(reloadBase+"watch: [{resources: [pods]}]\nredaction: {secrets: false}\n"))),
+		},
 	} {
 		got := get(path)
 		for _, w := range want {
@@ -80,7 +90,8 @@ func TestRunReloads(t *testing.T) {
 	}
 	var stdout bytes.Buffer
 	if code := run(t.Context(), []string{"status", "--agent", address}, &stdout, io.Discard); code != exitOK ||
-		!strings.Contains(stdout.String(), "config      "+file+", sha256 ") || !strings.Contains(stdout.String(), "; the changed file is rejected for ") {
+		!strings.Contains(stdout.String(), "config      "+file+", sha256 ") ||
+		!strings.Contains(stdout.String(), "; the changed file is rejected for ") {
 		t.Errorf("exit code %d:\n%s", code, &stdout)
 	}
 	if code := c.stop(); code != exitOK {
@@ -93,7 +104,8 @@ func TestRunRefusesAKey(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
 	config := filepath.Join(dir, "kubecdc.yaml")
-	if err := os.WriteFile(config, []byte(reloadBase+"redaction: {mode: hash, keyFile: "+key+"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(reloadBase+"redaction: {mode: hash, keyFile: "+key+"}\n"), 0o600); err !=
+		nil {
 		t.Fatal(err)
 	}
 	api := fakeAPI(t, "u-1", nil)
@@ -108,7 +120,8 @@ func TestRunRefusesAKey(t *testing.T) {
 			}
 		}
 		a := launch(t, "run", "--config", config, "--kubeconfig", kubeconfig(t, api.URL))
-		if code := a.wait(); code != exitUsage || !strings.Contains(a.stderr.String(), "redaction.keyFile: ") || !strings.Contains(a.stderr.String(), c.want) {
+		if code := a.wait(); code != exitUsage || !strings.Contains(a.stderr.String(), "redaction.keyFile: ") ||
+			!strings.Contains(a.stderr.String(), c.want) {
 			t.Errorf("exit code %d, want %d and %q:\n%s", code, exitUsage, c.want, a.stderr)
 		}
 	}

@@ -78,7 +78,9 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runReplay(cmd.Context(), &f, args, stdout, stderr)
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(
+			cmd *cobra.Command, args []string, typed string,
+		) ([]cobra.Completion, cobra.ShellCompDirective) {
 			f.narrow()
 			return f.ask.completeObjects(cmd, args, typed)
 		},
@@ -87,20 +89,25 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl.StringVar(&f.from, "from", "", "the first `moment`: its state is sent as a snapshot, and the events after it")
 	fl.StringVar(&f.to, "to", "now", "the last `moment`")
 	fl.StringVar(&f.target.URL, "target", "", "`target`: "+replaytarget.Forms())
-	fl.StringVar(&f.target.Config, "target-config", "", "configuration `file` whose bus has the settings and credentials of the target")
+	fl.StringVar(&f.target.Config, "target-config", "",
+		"configuration `file` whose bus has the settings and credentials of the target")
 	addLogs(cmd, &f.target.Access, "target-")
 	fl.StringVar(&f.speed, "speed", "max", "`speed` of the record's time: 1, 10, 0.5, or max")
 	fl.StringVar(&f.cluster, "cluster", "", "`name` of the cluster in the events that are sent (default: as it is)")
 	fl.StringVar(&f.ask.cluster, "source-cluster", "", "`name` of the cluster to send, if the record has several")
-	fl.StringVar(&f.ask.clusterUID, "source-cluster-uid", "", "`uid` of the cluster to send, or its beginning, if the record has several of one name")
+	fl.StringVar(&f.ask.clusterUID, "source-cluster-uid", "",
+		"`uid` of the cluster to send, or its beginning, if the record has several of one name")
 	fl.StringVar(&f.position, "position", "", "`file` that stores how far the replay is, to continue it")
-	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`; patterns, ! before one excludes")
+	fl.StringSliceVarP(&f.namespaces, "namespace", "n", nil,
+		"only objects in these `namespaces`; patterns, ! before one excludes")
 	fl.StringSliceVar(&f.ops, "op", nil, "only these `operations`: "+strings.Join(config.Operation("").Values(), ", "))
-	fl.StringVar(&f.refused, "refused", string(config.RelayStop), "`what` to do with an event that the target rejects for good: stop or skip")
+	fl.StringVar(&f.refused, "refused", string(config.RelayStop),
+		"`what` to do with an event that the target rejects for good: stop or skip")
 	levels := config.LogLevel("").Values()
 	fl.StringVar(&f.logLevel, "log-level", "warn", "lowest `level` that is logged: "+strings.Join(levels, ", "))
 	completeWords(cmd, "log-level", levels...)
-	fl.BoolVar(&f.ask.exact, "exact", false, "send nothing and exit with code 3 unless the state at the first moment is exact")
+	fl.BoolVar(&f.ask.exact, "exact", false,
+		"send nothing and exit with code 3 unless the state at the first moment is exact")
 	f.ask.bus.addBus(cmd)
 	completeWords(cmd, "from", "10m", "1h", "24h")
 	completeWords(cmd, "to", "now", "10m", "1h")
@@ -128,11 +135,14 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 	if err != nil {
 		return err
 	}
-	o.Asked = []string{strings.Join(args, " "), strings.Join(f.namespaces, ","), strings.Join(f.ops, ","), f.ask.cluster}
+	o.Asked = []string{
+		strings.Join(args, " "), strings.Join(f.namespaces, ","), strings.Join(f.ops, ","), f.ask.cluster,
+	}
 	if f.ask.clusterUID != "" { // else the ids of the snapshot are those of a record with one cluster of a name
 		o.Asked = append(o.Asked, f.ask.clusterUID)
 	}
-	if o.Position, err = f.openPosition(ctx, args, o); err != nil {
+	o.Position, err = f.openPosition(ctx, args, o)
+	if err != nil {
 		return err
 	}
 	defer func() { _ = o.Position.Close() }() // it is only a lock
@@ -141,14 +151,22 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 		return nil
 	}
 	f.ask.noPager = true
-	return f.ask.answer(ctx, args, stdout, stderr, func(q *answer.Question) error { return f.replay(ctx, q, o, stdout, stderr) })
+	return f.ask.answer(ctx, args, stdout, stderr, func(q *answer.Question) error {
+		return f.replay(ctx, q, o, stdout, stderr)
+	})
 }
 
 // replay resends the events of a question.
-func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer) (err error) {
-	o.Record, o.Selection, o.Stderr, o.Whole = q.Record, q.Wanted, q.Stderr, f.wholeOf(q)
+func (f *replayFlags) replay(
+	ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer,
+) (err error) {
+	o.Record = q.Record
+	o.Selection = q.Wanted
+	o.Stderr = q.Stderr
+	o.Whole = f.wholeOf(q)
 	if q.Record.HasSeveralLogs() {
-		if o.Copies, err = f.ask.bus.CopiesOf(); err != nil {
+		o.Copies, err = f.ask.bus.CopiesOf()
+		if err != nil {
 			return err
 		}
 	}
@@ -170,9 +188,15 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	begun, _ := o.Position.Begun()
 	cfg := config.Default()
 	cfg.Log.Level = config.LogLevel(f.logLevel)
-	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(), terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
+	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(),
+		terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
 	to, err := f.target.Open(ctx, &replaytarget.Options{
-		Cluster: cmp.Or(f.cluster, strings.Join(slices.Collect(maps.Values(clusters)), "")), Continues: begun, Record: r.Logs(), Source: f.sourceFile(), Stdout: stdout, Log: log,
+		Cluster:   cmp.Or(f.cluster, strings.Join(slices.Collect(maps.Values(clusters)), "")),
+		Continues: begun,
+		Record:    r.Logs(),
+		Source:    f.sourceFile(),
+		Stdout:    stdout,
+		Log:       log,
 	})
 	if err != nil {
 		return err
@@ -184,7 +208,8 @@ func (f *replayFlags) replay(ctx context.Context, q *answer.Question, o *replay.
 	return errors.Join(f.send(ctx, q, r, to.Target, o, log), to.Close())
 }
 
-// wholeOf returns a function that reports whether the replay has all events of a scope, or of all scopes of a resource ("").
+// wholeOf returns a function that reports whether the replay has all events of a scope, or of all
+// scopes of a resource ("").
 func (f *replayFlags) wholeOf(q *answer.Question) func(resource, scope string) bool {
 	return func(resource, scope string) bool {
 		s := q.Wanted
@@ -196,7 +221,8 @@ func (f *replayFlags) wholeOf(q *answer.Question) func(resource, scope string) b
 			return r.String() == resource && r.Names == nil
 		})
 		switch {
-		case !selected, s.Selector != nil && !s.Selector.Empty(), !inNamespace.Copies(resource, scope), !f.relay.Copies(resource, scope):
+		case !selected, s.Selector != nil && !s.Selector.Empty(), !inNamespace.Copies(resource, scope),
+			!f.relay.Copies(resource, scope):
 			return false
 		case q.Record.Reads == nil:
 			return true
@@ -225,14 +251,18 @@ func (f *replayFlags) options(stderr io.Writer) (*replay.Options, error) {
 	case f.target.URL == "" && f.target.Config == "":
 		return nil, usageError{errors.New("--target is missing: want " + replaytarget.Forms())}
 	case f.target.URL == "stdout:" && f.position != "":
-		return nil, usageError{errors.New("--position: standard output cannot be continued; name a file: --target file:PATH")}
+		return nil, usageError{
+			errors.New("--position: standard output cannot be continued; name a file: --target file:PATH"),
+		}
 	}
 	o := &replay.Options{Refused: relay.Refused(f.refused), Cluster: f.cluster}
 	var err error
-	if o.From, o.To, err = readSpan(f.from, f.to, stderr); err != nil {
+	o.From, o.To, err = readSpan(f.from, f.to, stderr)
+	if err != nil {
 		return nil, err
 	}
-	if o.Speed, err = readSpeed(f.speed); err != nil {
+	o.Speed, err = readSpeed(f.speed)
+	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(config.RelayRefused("").Values(), f.refused) {
@@ -249,7 +279,9 @@ func (f *replayFlags) options(stderr io.Writer) (*replay.Options, error) {
 	}
 	for _, op := range f.ops {
 		if !slices.Contains(config.Operation("").Values(), op) {
-			return nil, usageError{fmt.Errorf("--op %q: want %s", op, strings.Join(config.Operation("").Values(), ", "))}
+			return nil, usageError{
+				fmt.Errorf("--op %q: want %s", op, strings.Join(config.Operation("").Values(), ", ")),
+			}
 		}
 		r.Operations = append(r.Operations, config.Operation(op))
 	}
@@ -261,10 +293,12 @@ func (f *replayFlags) options(stderr io.Writer) (*replay.Options, error) {
 // readSpan parses --from and --to of a replay.
 func readSpan(from, to string, stderr io.Writer) (first, last timeline.Moment, err error) {
 	now := time.Now()
-	if first, err = timeline.ParseMoment(from, now); err != nil {
+	first, err = timeline.ParseMoment(from, now)
+	if err != nil {
 		return first, last, usageError{fmt.Errorf("--from: %w", err)}
 	}
-	if last, err = timeline.ParseMoment(to, now); err != nil {
+	last, err = timeline.ParseMoment(to, now)
+	if err != nil {
 		return first, last, usageError{fmt.Errorf("--to: %w", err)}
 	}
 	switch {
@@ -295,28 +329,40 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 		return nil, nil
 	}
 	given := map[string]string{
-		"resources": strings.Join(args, " "), "--namespace": strings.Join(f.namespaces, ","), "--op": strings.Join(f.ops, ","),
-		"--from": f.from, "--to": f.to, "--source-cluster": f.ask.cluster, "--source-cluster-uid": f.ask.clusterUID, "--cluster": f.cluster, "--config": f.ask.bus.Config,
-		"--target-config": f.target.Config,
+		"resources":            strings.Join(args, " "),
+		"--namespace":          strings.Join(f.namespaces, ","),
+		"--op":                 strings.Join(f.ops, ","),
+		"--from":               f.from,
+		"--to":                 f.to,
+		"--source-cluster":     f.ask.cluster,
+		"--source-cluster-uid": f.ask.clusterUID,
+		"--cluster":            f.cluster,
+		"--config":             f.ask.bus.Config,
+		"--target-config":      f.target.Config,
 	}
 	for _, of := range drivers.Flags() {
 		if of.Log {
-			given["--"+of.Name], given["--target-"+of.Name] = f.ask.bus.access.Flags[of.Name], f.target.Access.Flags[of.Name]
+			given["--"+of.Name] = f.ask.bus.access.Flags[of.Name]
+			given["--target-"+of.Name] = f.target.Access.Flags[of.Name]
 		}
 	}
-	p, err := replay.OpenPosition(ctx, f.position, given, map[string]string{"--bus": f.ask.bus.Bus, "--target": f.target.URL}, o.From.String(), o.To.String())
+	p, err := replay.OpenPosition(ctx, f.position, given,
+		map[string]string{"--bus": f.ask.bus.Bus, "--target": f.target.URL}, o.From.String(), o.To.String())
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--position %w", err)}
 	}
 	begin, end := p.Moments()
-	if o.From, o.To, err = readSpan(begin, end, io.Discard); err != nil {
+	o.From, o.To, err = readSpan(begin, end, io.Discard)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--position %s: %w", f.position, err), p.Close())
 	}
 	return p, nil
 }
 
 // send runs the replay and prints its result.
-func (f *replayFlags) send(ctx context.Context, q *answer.Question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger) error {
+func (f *replayFlags) send(
+	ctx context.Context, q *answer.Question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger,
+) error {
 	began := time.Now()
 	err := r.Run(ctx, to, log)
 	sent, took := r.Sent(), time.Since(began)
@@ -329,6 +375,7 @@ func (f *replayFlags) send(ctx context.Context, q *answer.Question, r *replay.Re
 	}
 	scopes, reading := r.End()
 	q.Say(o.To, scopes, reading)
-	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", terminal.Count(sent), took.Round(time.Millisecond), terminal.Count(int(float64(sent)/took.Seconds())))
+	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", terminal.Count(sent), took.Round(time.Millisecond),
+		terminal.Count(int(float64(sent)/took.Seconds())))
 	return nil
 }

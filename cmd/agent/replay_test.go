@@ -77,7 +77,8 @@ func TestReplayFromAndToJetStream(t *testing.T) {
 	}
 	for at := range 6 { // the past of the copy is that of the record
 		moment := fmt.Sprintf("2026-11-20T14:%02d:30Z", at+4)
-		want, got := answerOf(t, "get", "all", "-o", "json", "--at", moment, "--bus", from), answerOf(t, "get", "all", "-o", "json", "--at", moment, "--bus", to)
+		want := answerOf(t, "get", "all", "-o", "json", "--at", moment, "--bus", from)
+		got := answerOf(t, "get", "all", "-o", "json", "--at", moment, "--bus", to)
 		if diff := gocmp.Diff(want.Out, got.Out); diff != "" {
 			t.Errorf("get --at %s (-record +replay):\n%s", moment, diff)
 		}
@@ -111,7 +112,9 @@ func TestReplayWithoutPermissionAtTheTarget(t *testing.T) {
 			t.Parallel()
 			url := "nats://" + startJetStream(t, &server.Options{Users: []*server.User{
 				{Username: "admin", Password: "admin"},
-				{Username: "reader", Password: "hunter2", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"kubecdc.>", "$JS.API.STREAM.CREATE.>"}}}},
+				{Username: "reader", Password: "hunter2", Permissions: &server.Permissions{
+					Publish: &server.SubjectPermission{Deny: []string{"kubecdc.>", "$JS.API.STREAM.CREATE.>"}},
+				}},
 			}})
 			js := connect(t, url, nats.UserInfo("admin", "admin"))
 			defer js.Conn().Close()
@@ -125,13 +128,16 @@ func TestReplayWithoutPermissionAtTheTarget(t *testing.T) {
 			if err := os.WriteFile(password, []byte("hunter2"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\nbus:\n  nats:\n    url: %s\n    auth: {user: reader, passwordFile: %s, insecure: true}\n", url, password)
+			text := fmt.Sprintf(
+				"apiVersion: kubecdc.dev/v1\nbus:\n  nats:\n    url: %s\n    auth: {user: reader, passwordFile: %s, insecure: true}\n",
+				url, password)
 			if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
 			got := answerOf(t, "replay", "--from", replayFrom, "--bus", "file:"+file, "--target-config", cfg)
-			if got.Code != exitFailed || !strings.Contains(got.Err, "ermission") || strings.Contains(got.Err, "hunter2") || time.Since(began) > time.Minute {
+			if got.Code != exitFailed || !strings.Contains(got.Err, "ermission") ||
+				strings.Contains(got.Err, "hunter2") || time.Since(began) > time.Minute {
 				t.Errorf("after %s: %+v", time.Since(began), got)
 			}
 		})
@@ -152,13 +158,15 @@ func TestGuideOfReplay(t *testing.T) {
 	t.Chdir(t.TempDir())
 	timing := regexp.MustCompile(` in [0-9.µms]+, [0-9,]+ a second`)
 	commands := 0
-	for _, block := range regexp.MustCompile("(?s)```console\n\\$ kubecdc (.*?)\n(.*?)```").FindAllStringSubmatch(string(guide), -1) {
+	for _, block := range regexp.MustCompile("(?s)```console\n\\$ kubecdc (.*?)\n(.*?)```").
+		FindAllStringSubmatch(string(guide), -1) {
 		args := strings.Fields(block[1])
 		if !strings.Contains(block[1], "--bus") {
 			args = append(args, "--bus", "file:"+record)
 		}
 		got := answerOf(t, args...)
-		if diff := gocmp.Diff(timing.ReplaceAllString(block[2], ""), timing.ReplaceAllString(got.Out+got.Err, "")); diff != "" {
+		if diff := gocmp.Diff(timing.ReplaceAllString(block[2], ""),
+			timing.ReplaceAllString(got.Out+got.Err, "")); diff != "" {
 			t.Errorf("kubecdc %s (-guide +printed):\n%s", block[1], diff)
 		}
 		commands++

@@ -71,10 +71,14 @@ place.`,
 	cmd.Flags().StringVar(&o.Config, "config", "", "configuration `file`")
 	addOverrides(cmd, &o.Overrides)
 	addLogLevel(cmd, &o.Overrides)
-	cmd.Flags().StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
+	cmd.Flags().
+		StringVar(&o.Kubeconfig, "kubeconfig", "",
+			"kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&o.Context, "context", "", "`name` of the kubeconfig's context")
-	cmd.Flags().StringVar(&o.Bus, "bus", "", "`URL` of the bus instead of the configured one: "+drivers.URLs(drivers.Buses()))
-	cmd.Flags().StringVar(&o.DataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
+	cmd.Flags().
+		StringVar(&o.Bus, "bus", "", "`URL` of the bus instead of the configured one: "+drivers.URLs(drivers.Buses()))
+	cmd.Flags().
+		StringVar(&o.DataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
 	cmd.Flags().Var((*duration.Flag)(&o.Grace), "grace", "time limit of a shutdown for draining the queue")
 	return cmd
 }

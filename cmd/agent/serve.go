@@ -74,7 +74,8 @@ https://127.0.0.1:PORT/at/rv:48211. A moment is read at the first request for it
 	completeWords(cmd, "to", "now", "10m", "1h")
 	completeWords(cmd, "speed", "1", "60", "max")
 	cmd.MarkFlagsMutuallyExclusive("at", "from")
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "write the kubeconfig to this new `file` (default: one in a temporary directory); it is removed at the end")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "",
+		"write the kubeconfig to this new `file` (default: one in a temporary directory); it is removed at the end")
 	fl.IntVar(&f.port, "port", 0, "listen on this `port` of 127.0.0.1 (default: a free one)")
 	fl.IntVar(&f.maxMoments, "max-moments", f.maxMoments, "keep this `number` of moments of /at/ in memory")
 	return cmd
@@ -126,7 +127,8 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 			fmt.Fprintln(q.Stderr, "The replay begins 2 s after the first watch.")
 			shown, err := view.Play(ctx, speed, func() { fmt.Fprintf(q.Stderr, "The replay from %s has begun.\n", at) })
 			if err == nil {
-				fmt.Fprintf(q.Stderr, "The replay has reached %s, after %s changes. Watches stay open.\n", to, terminal.Count(shown))
+				fmt.Fprintf(q.Stderr, "The replay has reached %s, after %s changes. Watches stay open.\n", to,
+					terminal.Count(shown))
 			}
 		}
 		<-ctx.Done()
@@ -134,7 +136,8 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	})
 }
 
-// span returns the moment to serve, the end of the replay that follows (nil without a replay), and its speed (0 for no pauses).
+// span returns the moment to serve, the end of the replay that follows (nil without a replay), and
+// its speed (0 for no pauses).
 func (f *serveFlags) span(stderr io.Writer) (at timeline.Moment, to *timeline.Moment, speed float64, err error) {
 	if f.from == "" {
 		at, err = parseMoment("at", f.at, stderr)

@@ -79,8 +79,9 @@ func servedTo(t *testing.T, stderr io.Writer, args ...string) string {
 	return path
 }
 
-// A client with the kubeconfig of `kubecdc serve` reads the objects at the moment, and at other moments by their paths. All other
-// requests are rejected, and the server listens on 127.0.0.1 only.
+// A client with the kubeconfig of `kubecdc serve` reads the objects at the moment, and at other
+// moments by their paths. All other requests are rejected, and the server listens on 127.0.0.1
+// only.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	file, _ := recorded(t)
@@ -98,7 +99,9 @@ func TestServe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop").List(t.Context(), metav1.ListOptions{})
+		list, err := client.Resource(
+			schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop").
+			List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return string(apierrors.ReasonForError(err))
 		}
@@ -118,7 +121,10 @@ func TestServe(t *testing.T) {
 		t.Errorf("at the moment: %s", got)
 	}
 	for path, want := range map[string]string{
-		"/at/2026-11-20T14:03:00Z": "web:1", "/at/rv:155": "", "/at/2026-11-20T13:00:00Z": "Expired", "/at/rv:145": "web:2",
+		"/at/2026-11-20T14:03:00Z": "web:1",
+		"/at/rv:155":               "",
+		"/at/2026-11-20T13:00:00Z": "Expired",
+		"/at/rv:145":               "web:2",
 	} {
 		other := rest.CopyConfig(config)
 		other.Host += path
@@ -142,7 +148,8 @@ func TestServe(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	plain, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(config.Host, "https", "http", 1)+"/api/v1/secrets", nil)
+	plain, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		strings.Replace(config.Host, "https", "http", 1)+"/api/v1/secrets", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +161,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// If a moment cannot be read, the answer gives the reason. The code is 410 only if the record does not have the moment.
+// If a moment cannot be read, the answer gives the reason. The code is 410 only if the record does
+// not have the moment.
 func TestServeMomentsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	file, _ := recorded(t)
@@ -174,7 +182,8 @@ func TestServeMomentsThatCannotBeRead(t *testing.T) {
 		if err := os.WriteFile(copied, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		config, err := clientcmd.BuildConfigFromFlags("", served(t, "--at", "rv:145", "--exact", "--bus", "file:"+copied))
+		config, err := clientcmd.BuildConfigFromFlags("",
+			served(t, "--at", "rv:145", "--exact", "--bus", "file:"+copied))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,13 +233,15 @@ func foreignAddresses(t *testing.T) []string {
 	return out
 }
 
-// An informer that follows a replay receives every version of the record, in order. The command reports when the replay begins and ends.
+// An informer that follows a replay receives every version of the record, in order. The command
+// reports when the replay begins and ends.
 func TestServeReplay(t *testing.T) {
 	t.Parallel()
 	file, lines := recorded(t)
 	for _, bus := range []string{"file:" + file, recordedBus(t, t.TempDir(), -1, lines)} {
 		stderr := make(said, 100)
-		config, err := clientcmd.BuildConfigFromFlags("", servedTo(t, stderr, "--from", "rv:105", "--to", "rv:170", "--speed", "max", "--bus", bus))
+		config, err := clientcmd.BuildConfigFromFlags("",
+			servedTo(t, stderr, "--from", "rv:105", "--to", "rv:170", "--speed", "max", "--bus", bus))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +249,11 @@ func TestServeReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"})
+		deployments := client.Resource(schema.GroupVersionResource{
+			Group:    "apps",
+			Version:  "v1",
+			Resource: "deployments",
+		})
 		list, err := deployments.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -259,7 +274,8 @@ func TestServeReplay(t *testing.T) {
 			}
 		}
 		w.Stop()
-		if want := "105 1: MODIFIED 120,MODIFIED 140,DELETED 150,ADDED 160"; want != fmt.Sprintf("%s %d: %s", list.GetResourceVersion(), len(list.Items), strings.Join(got, ",")) {
+		if want := "105 1: MODIFIED 120,MODIFIED 140,DELETED 150,ADDED 160"; want !=
+			fmt.Sprintf("%s %d: %s", list.GetResourceVersion(), len(list.Items), strings.Join(got, ",")) {
 			t.Errorf("%s: want %s, got %s %d: %v", bus, want, list.GetResourceVersion(), len(list.Items), got)
 		}
 		stderr.has(t, "The replay begins 2 s after the first watch.\n")
@@ -287,13 +303,15 @@ func TestServeOpensSeveralMomentsAtOnce(t *testing.T) {
 			moments = append(moments, "rv:130", "rv:145", "rv:155")
 			want := map[string]string{}
 			for _, at := range moments {
-				got := answerOf(t, append([]string{"get", "cm,deploy", "-n", "shop", "--at", at, "-o", "json"}, bus...)...)
+				got := answerOf(t,
+					append([]string{"get", "cm,deploy", "-n", "shop", "--at", at, "-o", "json"}, bus...)...)
 				want[at] = contents(t, []byte(got.Out))
 			}
 			if want["rv:130"] == want["rv:155"] {
 				t.Fatal("the moments do not differ: the test shows nothing")
 			}
-			config, err := clientcmd.BuildConfigFromFlags("", served(t, append([]string{"--at", "rv:145", "--max-moments", "20"}, bus...)...))
+			config, err := clientcmd.BuildConfigFromFlags("",
+				served(t, append([]string{"--at", "rv:145", "--max-moments", "20"}, bus...)...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -307,8 +325,11 @@ func TestServeOpensSeveralMomentsAtOnce(t *testing.T) {
 				for _, at := range moments {
 					clients.Go(func() {
 						var got []string
-						for _, resource := range []string{"api/v1/namespaces/shop/configmaps", "apis/apps/v1/namespaces/shop/deployments"} {
-							r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/at/"+at+"/"+resource, http.NoBody)
+						for _, resource := range []string{
+							"api/v1/namespaces/shop/configmaps", "apis/apps/v1/namespaces/shop/deployments",
+						} {
+							r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+								config.Host+"/at/"+at+"/"+resource, http.NoBody)
 							if err != nil {
 								t.Error(err)
 								return

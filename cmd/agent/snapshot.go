@@ -54,7 +54,8 @@ RESOURCE is written as for kubectl: pods, deploy, deployments.apps, widgets.exam
 			request := admin.SnapshotRequest{Namespace: f.namespace}
 			if len(args) == 1 {
 				var err error
-				if request.Resource, err = resourceNamed(args[0]); err != nil {
+				request.Resource, err = resourceNamed(args[0])
+				if err != nil {
 					return usageError{fmt.Errorf("snapshot: %w", err)}
 				}
 			}
@@ -77,10 +78,13 @@ const quietWait = 800 * time.Millisecond
 // These texts are for all commands that use the socket.
 const (
 	aboutSocket = `The agent accepts commands at a Unix socket on its own machine, which only its own user and root can open:
-$` + admin.SocketVariable + `, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
-the socket: the server at $` + agent.ServerVariable + `, else the one of the 'kubecdc run' of this machine that runs with an embedded
+$` + admin.SocketVariable +
+		`, which the chart sets in its pods. Without that variable, the command asks the agent's HTTP server for
+the socket: the server at $` + agent.ServerVariable +
+		`, else the one of the 'kubecdc run' of this machine that runs with an embedded
 JetStream, or 127.0.0.1:8080. In a pod: kubectl exec.`
-	agentOfOrders = "`path` of the agent's socket, or URL of its HTTP server (default: $" + admin.SocketVariable + ", else the server at $" + agent.ServerVariable +
+	agentOfOrders = "`path` of the agent's socket, or URL of its HTTP server (default: $" + admin.SocketVariable +
+		", else the server at $" + agent.ServerVariable +
 		", else that of a kubecdc that runs here, else " + agent.DefaultServer + ")"
 )
 
@@ -92,7 +96,9 @@ func resourceNamed(text string) (string, error) {
 }
 
 // snapshot starts snapshots and prints them.
-func snapshot(ctx context.Context, socket string, request admin.SnapshotRequest, out *output, stdout, stderr io.Writer) error {
+func snapshot(
+	ctx context.Context, socket string, request admin.SnapshotRequest, out *output, stdout, stderr io.Writer,
+) error {
 	slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", socket) })
 	defer slow.Stop()
 	a, err := admin.NewSocketClient(socket).Snapshot(ctx, request)

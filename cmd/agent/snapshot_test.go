@@ -19,7 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 )
 
-// agentAnswering is the socket of what listens where an agent should, and answers to POST /snapshot.
+// agentAnswering is the socket of what listens where an agent should, and answers to POST
+// /snapshot.
 func agentAnswering(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -77,12 +78,15 @@ pods                    48190-1763737100   3000      in progress already
 	if diff := cmp.Diff(want, stdout.String()); diff != "" {
 		t.Error(diff)
 	}
-	if want := "kubecdc: the agent at " + agent + ": services: its first list is not loaded yet\n  secrets: it is still catching up\n"; code != exitFailed || stderr.String() != want {
+	if want := "kubecdc: the agent at " + agent +
+		": services: its first list is not loaded yet\n  secrets: it is still catching up\n"; code != exitFailed ||
+		stderr.String() != want {
 		t.Errorf("exit code %d, %q, want %q", code, &stderr, want)
 	}
 
 	stdout.Reset()
-	if code := run(t.Context(), []string{"snapshot", "--agent", agent, "-o", "json"}, &stdout, io.Discard); code != exitFailed || !strings.Contains(stdout.String(), `"running": true`) {
+	if code := run(t.Context(), []string{"snapshot", "--agent", agent, "-o", "json"}, &stdout, io.Discard); code !=
+		exitFailed || !strings.Contains(stdout.String(), `"running": true`) {
 		t.Errorf("exit code %d, %s", code, &stdout)
 	}
 	if want := `{"resource":"","namespace":""}`; asked != want {
@@ -99,7 +103,8 @@ func TestWhatIsNoAgentIsSaidToBeNone(t *testing.T) {
 		agent := agentAnswering(t, handler)
 		var stderr bytes.Buffer
 		code := run(t.Context(), []string{"snapshot", "--agent", agent}, io.Discard, &stderr)
-		if code != exitFailed || !strings.Contains(stderr.String(), "the server at "+agent+" responds with ") || !strings.Contains(stderr.String(), "it is not an agent, or its release has no") {
+		if code != exitFailed || !strings.Contains(stderr.String(), "the server at "+agent+" responds with ") ||
+			!strings.Contains(stderr.String(), "it is not an agent, or its release has no") {
 			t.Errorf("%s: exit code %d, %s", name, code, &stderr)
 		}
 	}
@@ -127,13 +132,16 @@ func TestTheAgentOfThisMachineIsFound(t *testing.T) {
 		answer = stderr.String()
 		return code == exitFailed && !strings.Contains(answer, "still loading")
 	})
-	if want := "the agent at " + filepath.Join(dir, "kubecdc", "agent.sock") + ": pods is not captured"; !strings.Contains(answer, want) {
+	if want := "the agent at " + filepath.Join(dir, "kubecdc", "agent.sock") +
+		": pods is not captured"; !strings.Contains(answer, want) {
 		t.Errorf("%q is not in: %s", want, answer)
 	}
 
 	second := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidB, nil).URL))
 	second.says(t, "connected to bus")
-	if _, err := agent.FindServer(""); err == nil || !strings.Contains(err.Error(), "2 agents run here; name one with --agent:\n") || !strings.Contains(err.Error(), "http://"+address+" of ") {
+	if _, err := agent.FindServer(""); err == nil ||
+		!strings.Contains(err.Error(), "2 agents run here; name one with --agent:\n") ||
+		!strings.Contains(err.Error(), "http://"+address+" of ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -151,7 +159,8 @@ func TestAnAgentThatIsLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(a.Errors, "\n"); !strings.Contains(got, "it is still loading: resources are not discovered yet") {
+	if got := strings.Join(a.Errors, "\n"); !strings.Contains(got,
+		"it is still loading: resources are not discovered yet") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
-// ledAPI is an API server on which another agent leads. That agent renews its Lease before each read.
+// ledAPI is an API server on which another agent leads. That agent renews its Lease before each
+// read.
 type ledAPI struct {
 	url     string
 	failing atomic.Int64 // how many reads of the checkpoint still fail
@@ -28,13 +29,17 @@ type ledAPI struct {
 	written atomic.Int64 // writes to any object
 }
 
-// newLedAPI serves a checkpoint of the cluster prod and the default stream. If damage is not nil, it changes the data.
+// newLedAPI serves a checkpoint of the cluster prod and the default stream. If damage is not nil,
+// it changes the data.
 func newLedAPI(t *testing.T, damage func([]byte) []byte) *ledAPI {
 	t.Helper()
 	d := &checkpoint.Document{
 		FormatVersion: checkpoint.FormatVersion, Writer: "test", Save: 1, Saved: time.Now(),
 		Identity: checkpoint.Identity{
-			ClusterUID: uidA, Cluster: "prod", Bus: "NATS, stream KUBECDC, subjects " + config.Default().Bus["nats"].(*nats.Config).Subject, Epoch: 7,
+			ClusterUID: uidA,
+			Cluster:    "prod",
+			Bus:        "NATS, stream KUBECDC, subjects " + config.Default().Bus["nats"].(*nats.Config).Subject,
+			Epoch:      7,
 		},
 	}
 	data, err := d.Encode()
@@ -60,12 +65,17 @@ func newLedAPI(t *testing.T, damage func([]byte) []byte) *ledAPI {
 			}
 			a.read.Add(1)
 			_ = json.NewEncoder(w).Encode(map[string]any{
-				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "kubecdc-checkpoint", "namespace": "cdc", "resourceVersion": "5"},
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{
+					"name":            "kubecdc-checkpoint",
+					"namespace":       "cdc",
+					"resourceVersion": "5",
+				},
 				"data": map[string]string{"checkpoint.json": string(data)},
 			})
 		case "/apis/coordination.k8s.io/v1/namespaces/cdc/leases/kubecdc":
 			n := a.asked.Add(1)
-			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"kubecdc","namespace":"cdc","resourceVersion":"%d"},
+			fmt.Fprintf(w,
+				`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"kubecdc","namespace":"cdc","resourceVersion":"%d"},
 				"spec":{"holderIdentity":"other","leaseDurationSeconds":3600,"leaseTransitions":6,"renewTime":%q}}`,
 				n, time.Unix(n, 0).UTC().Format("2006-01-02T15:04:05.000000Z"))
 		default:
@@ -88,7 +98,8 @@ func (a *ledAPI) stand(t *testing.T, more string) *command {
 	return launch(t, "run", "--config", file, "--kubeconfig", kubeconfig(t, a.url))
 }
 
-// An agent that could not lead ends instead of becoming a standby. Otherwise an update would end a working agent.
+// An agent that could not lead ends instead of becoming a standby. Otherwise an update would end a
+// working agent.
 func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
 	const bus = "cluster: prod\nbus: {nats: {url: \"nats://127.0.0.1:1\"%s}}\n"
 	for name, test := range map[string]struct {
@@ -97,25 +108,44 @@ func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"headers":           {"cluster: prod\nbus: {http: {url: \"http://127.0.0.1:1\", headersFile: /none/headers}}", nil, exitUsage, `bus\.http: headersFile: .*/none/headers`},
-		"authority of HTTP": {"cluster: prod\nbus: {http: {url: \"https://127.0.0.1:1\", tls: {caFile: /none/ca}}}", nil, exitUsage, `bus\.http: .*/none/ca`},
-		"authority of NATS": {fmt.Sprintf(bus, ", tls: {caFile: /none/ca}"), nil, exitFailed, `bus\.nats\.tls.*/none/ca`},
-		"login of NATS":     {fmt.Sprintf(bus, ", auth: {credsFile: /none/creds}"), nil, exitFailed, `bus\.nats\.auth.*/none/creds`},
+		"headers": {
+			"cluster: prod\nbus: {http: {url: \"http://127.0.0.1:1\", headersFile: /none/headers}}", nil, exitUsage,
+			`bus\.http: headersFile: .*/none/headers`,
+		},
+		"authority of HTTP": {
+			"cluster: prod\nbus: {http: {url: \"https://127.0.0.1:1\", tls: {caFile: /none/ca}}}", nil, exitUsage,
+			`bus\.http: .*/none/ca`,
+		},
+		"authority of NATS": {
+			fmt.Sprintf(bus, ", tls: {caFile: /none/ca}"), nil, exitFailed, `bus\.nats\.tls.*/none/ca`,
+		},
+		"login of NATS": {
+			fmt.Sprintf(bus, ", auth: {credsFile: /none/creds}"), nil, exitFailed, `bus\.nats\.auth.*/none/creds`,
+		},
 		"authority of Kafka": {
-			"cluster: prod\nbus: {kafka: {brokers: [\"127.0.0.1:1\"], tls: {caFile: /none/ca}}}", nil, exitFailed, `/none/ca`,
+			"cluster: prod\nbus: {kafka: {brokers: [\"127.0.0.1:1\"], tls: {caFile: /none/ca}}}", nil, exitFailed,
+			`/none/ca`,
 		},
 		"collector of traces": {
-			fmt.Sprintf(bus, "") + "tracing: {enabled: true, endpoint: \"http://127.0.0.1:1\", headersFile: /none/headers}", nil, exitUsage, `tracing: .*/none/headers`,
+			fmt.Sprintf(bus, "") +
+				"tracing: {enabled: true, endpoint: \"http://127.0.0.1:1\", headersFile: /none/headers}", nil,
+			exitUsage, `tracing: .*/none/headers`,
 		},
 		"another name": {
 			strings.Replace(fmt.Sprintf(bus, ""), "prod", "renamed", 1), nil, exitFailed,
 			`checkpoint ConfigMap cdc/kubecdc-checkpoint: it was written for cluster name "prod", the name is now "renamed"`,
 		},
 		"another stream": {
-			fmt.Sprintf(bus, ", stream: {name: OTHER}"), nil, exitFailed, `it belongs to the records on NATS, stream KUBECDC.*, this is NATS, stream OTHER`,
+			fmt.Sprintf(bus, ", stream: {name: OTHER}"), nil, exitFailed,
+			`it belongs to the records on NATS, stream KUBECDC.*, this is NATS, stream OTHER`,
 		},
-		"another subject": {fmt.Sprintf(bus, ", subject: \"other.{cluster}.{resource}\""), nil, exitFailed, `this is NATS, stream KUBECDC, subjects other`},
-		"damaged":         {fmt.Sprintf(bus, ""), func(b []byte) []byte { return b[:len(b)/2] }, exitFailed, `cdc/kubecdc-checkpoint: it is damaged`},
+		"another subject": {
+			fmt.Sprintf(bus, ", subject: \"other.{cluster}.{resource}\""), nil, exitFailed,
+			`this is NATS, stream KUBECDC, subjects other`,
+		},
+		"damaged": {fmt.Sprintf(bus, ""), func(b []byte) []byte {
+			return b[:len(b)/2]
+		}, exitFailed, `cdc/kubecdc-checkpoint: it is damaged`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,8 +166,8 @@ func TestWhoCouldNotLeadDoesNotStandBy(t *testing.T) {
 	}
 }
 
-// If the API server is away for a moment, a standby retries. It is ready only after it has read the checkpoint. It neither writes
-// anything nor connects to the bus.
+// If the API server is away for a moment, a standby retries. It is ready only after it has read the
+// checkpoint. It neither writes anything nor connects to the bus.
 func TestWhoStandsByHasReadTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	bus, err := net.Listen("tcp", "127.0.0.1:0")

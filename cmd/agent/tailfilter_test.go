@@ -57,8 +57,9 @@ func drawRecord(rng *rand.Rand, n int) drawnRecord {
 		kind := []string{"gap", "snapshot.started", "progress"}[rng.IntN(3)]
 		return drawnRecord{
 			delta: &object.Delta{Stream: &object.StreamEvent{Resource: resource}},
-			body: fmt.Sprintf(`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.%s","time":"2026-11-20T15:00:00Z","cluster":"c.d","apiversion":%q,"kind":%q,`+
-				`"resource":%q,"scope":%[5]q,"data":{"snapshot":"s","resourceVersion":"1","fromResourceVersion":"1","toResourceVersion":"2","reason":"expired"}}`,
+			body: fmt.Sprintf(
+				`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.%s","time":"2026-11-20T15:00:00Z","cluster":"c.d","apiversion":%q,"kind":%q,`+
+					`"resource":%q,"scope":%[5]q,"data":{"snapshot":"s","resourceVersion":"1","fromResourceVersion":"1","toResourceVersion":"2","reason":"expired"}}`,
 				n, kind, apiVersion, k.kind, k.resource),
 		}
 	}
@@ -75,16 +76,22 @@ func drawRecord(rng *rand.Rand, n int) drawnRecord {
 	return drawnRecord{
 		delta: &object.Delta{Ref: object.NewRef(resource, namespace, name, "u")},
 		dead:  dead != "",
-		body: fmt.Sprintf(`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z","cluster":"c.d",%s"apiversion":%q,"kind":%q,`+
-			`"resource":%q,"namespace":%q,"name":%q,"uid":"u","op":%q,"sequence":"%020d","data":{"op":%[9]q,"resourceVersion":"%d","after":{}}}`,
+		body: fmt.Sprintf(
+			`{"specversion":"1.0","id":"r%d","source":"/kubernetes/c","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z","cluster":"c.d",%s"apiversion":%q,"kind":%q,`+
+				`"resource":%q,"namespace":%q,"name":%q,"uid":"u","op":%q,"sequence":"%020d","data":{"op":%[9]q,"resourceVersion":"%d","after":{}}}`,
 			n, op, dead, apiVersion, k.kind, k.resource, namespace, name, op[:1], n, n),
 	}
 }
 
-// drawnStream is a stream of drawn records. Each template makes the subjects of the records up to the next one's.
-func drawnStream(t *testing.T, js jetstream.JetStream, rng *rand.Rand, name string, records int, templates ...string) []drawnRecord {
+// drawnStream is a stream of drawn records. Each template makes the subjects of the records up to
+// the next one's.
+func drawnStream(
+	t *testing.T, js jetstream.JetStream, rng *rand.Rand, name string, records int, templates ...string,
+) []drawnRecord {
 	t.Helper()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{"kubecdc.>"}, Storage: jetstream.MemoryStorage}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{
+		"kubecdc.>",
+	}, Storage: jetstream.MemoryStorage}); err != nil {
 		t.Fatal(err)
 	}
 	var all []drawnRecord
@@ -108,7 +115,8 @@ func drawnStream(t *testing.T, js jetstream.JetStream, rng *rand.Rand, name stri
 	return all
 }
 
-// drawnTemplates are what agents may be configured with, for the reader (known) and for those who wrote.
+// drawnTemplates are what agents may be configured with, for the reader (known) and for those who
+// wrote.
 func drawnTemplates(rng *rand.Rand) (known string, written []string) {
 	const (
 		short    = "kubecdc.{cluster}.object.{group}.{resource}.{namespace}"
@@ -161,7 +169,8 @@ func filterBus(t *testing.T) (url string, js jetstream.JetStream) {
 	return s.ClientURL(), js
 }
 
-// The server leaves out exactly the records that tail would not show, for any filter and any template of subjects.
+// The server leaves out exactly the records that tail would not show, for any filter and any
+// template of subjects.
 func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 	url, js := filterBus(t)
 	args := [][]string{
@@ -184,7 +193,9 @@ func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(i), 1))
 		known, written := drawnTemplates(rng)
 		selection := console.Selection{
-			Args: args[rng.IntN(len(args))], Namespace: []string{"", "", "shop", "team-*"}[rng.IntN(4)], Progress: rng.IntN(2) == 0,
+			Args:      args[rng.IntN(len(args))],
+			Namespace: []string{"", "", "shop", "team-*"}[rng.IntN(4)],
+			Progress:  rng.IntN(2) == 0,
 		}
 		name := fmt.Sprint("S", i)
 		all := drawnStream(t, js, rng, name, 60, written...)
@@ -193,11 +204,15 @@ func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := filepath.Join(t.TempDir(), "kubecdc.yaml")
-		text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\ncluster: c.d\nbus: {nats: {url: %q, subject: %q, stream: {name: %s}}}\n", url, known, name)
+		text := fmt.Sprintf(
+			"apiVersion: kubecdc.dev/v1\ncluster: c.d\nbus: {nats: {url: %q, subject: %q, stream: {name: %s}}}\n", url,
+			known, name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		src, _, err := (&tailFlags{Options: agent.Options{Config: file}, noFollow: true}).open(t.Context(), filter, nil, io.Discard)
+		src, _, err := (&tailFlags{Options: agent.Options{
+			Config: file,
+		}, noFollow: true}).open(t.Context(), filter, nil, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +234,8 @@ func TestTailFilteredByTheServerShowsTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := gocmp.Diff(wanted(t, all, filter.Match), got); diff != "" {
-			t.Errorf("%+v, template %s, subjects of %q: -all, filtered here +filtered by the server\n%s", selection, known, written, diff)
+			t.Errorf("%+v, template %s, subjects of %q: -all, filtered here +filtered by the server\n%s", selection,
+				known, written, diff)
 		}
 	}
 }
@@ -255,7 +271,9 @@ func (c *collector) all() []string {
 func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 	t.Parallel()
 	url, js := filterBus(t)
-	patterns := [][]string{nil, {"pods"}, {"deployments.apps", "pods"}, {"*.apps"}, {"*.serving.knative.dev"}, {"services"}, {"widgets.v1.demo.example.com"}, {"*"}}
+	patterns := [][]string{nil, {"pods"}, {"deployments.apps", "pods"}, {"*.apps"}, {"*.serving.knative.dev"}, {
+		"services",
+	}, {"widgets.v1.demo.example.com"}, {"*"}}
 	namespaces := []config.Namespaces{nil, {"shop"}, {"shop", "other"}, {"team-*"}, {"!shop"}, {"*"}}
 	operations := [][]config.Operation{nil, nil, {config.Created, config.Deleted}}
 	for i := range drawings(t) {
@@ -286,7 +304,8 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- relay.New(relay.Options{Name: r.Name, Source: source, Target: to, Match: match}, slog.New(slog.DiscardHandler), nil).Run(ctx)
+			done <- relay.New(relay.Options{Name: r.Name, Source: source, Target: to, Match: match},
+				slog.New(slog.DiscardHandler), nil).Run(ctx)
 		}()
 		waitUntil(t, func() bool { return len(to.all()) >= len(want) })
 		cancel()
@@ -302,7 +321,8 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 	}
 }
 
-// From a stream with many records of other objects, the server sends only the records that match. RECORDS is their number.
+// From a stream with many records of other objects, the server sends only the records that match.
+// RECORDS is their number.
 func TestTailReadsNoMoreThanItShows(t *testing.T) {
 	records, err := strconv.Atoi(cmp.Or(os.Getenv("RECORDS"), "2000"))
 	if err != nil {
@@ -311,15 +331,18 @@ func TestTailReadsNoMoreThanItShows(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	js := connect(t, s.ClientURL())
 	defer js.Conn().Close()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	const objects = 1000
 	padding := strings.Repeat("x", 8000)
 	for n := range records {
 		name := fmt.Sprintf("web-%06d", n%objects)
-		body := fmt.Sprintf(`{"specversion":"1.0","id":"pods/u/%d","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","time":"2026-11-20T15:00:00Z","cluster":"c.d",`+
-			`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":%q,"uid":"u","op":"u","data":{"op":"u","resourceVersion":"%d","before":{"x":0},"after":{"x":%q}}}`,
+		body := fmt.Sprintf(
+			`{"specversion":"1.0","id":"pods/u/%d","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","time":"2026-11-20T15:00:00Z","cluster":"c.d",`+
+				`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":%q,"uid":"u","op":"u","data":{"op":"u","resourceVersion":"%d","before":{"x":0},"after":{"x":%q}}}`,
 			n, name, n, padding)
 		if _, err := js.PublishAsync("kubecdc.c.object.core.pods.shop."+name, []byte(body)); err != nil {
 			t.Fatal(err)
@@ -333,7 +356,8 @@ func TestTailReadsNoMoreThanItShows(t *testing.T) {
 	tail := func(args ...string) (lines int, bytes int64, took time.Duration) {
 		out := newTerminal()
 		before, began := sent(t, s), time.Now()
-		if code := run(t.Context(), append([]string{"tail", "--bus", s.ClientURL(), "--no-follow"}, args...), out, io.Discard); code != exitOK {
+		if code := run(t.Context(), append([]string{"tail", "--bus", s.ClientURL(), "--no-follow"}, args...), out,
+			io.Discard); code != exitOK {
 			t.Fatalf("tail %q: exit code %d", args, code)
 		}
 		return strings.Count(out.String(), "shop/web"), sent(t, s) - before, time.Since(began)
@@ -341,7 +365,8 @@ func TestTailReadsNoMoreThanItShows(t *testing.T) {
 	allLines, all, allTook := tail("pods")
 	lines, some, took := tail("pods", "web-000001")
 	t.Logf("of %d records: tail pods prints %d lines of %.1f MB in %s, tail pods web-000001 %d lines of %.3f MB in %s",
-		records, allLines, float64(all)/1e6, allTook.Round(time.Millisecond), lines, float64(some)/1e6, took.Round(time.Millisecond))
+		records, allLines, float64(all)/1e6, allTook.Round(time.Millisecond), lines, float64(some)/1e6,
+		took.Round(time.Millisecond))
 	if want := records / objects; allLines != records || lines != want {
 		t.Errorf("%d and %d lines, want %d and %d", allLines, lines, records, want)
 	}

@@ -24,8 +24,10 @@ func (f *tailFlags) addBus(cmd *cobra.Command) {
 	fl.StringVar(&f.Bus, "bus", "", "`URL` of the bus: "+drivers.URLs(drivers.Readable())+","+f.otherForms()+"\n"+
 		"(default: the bus of a kubecdc that runs here, else "+agent.DefaultBus+")")
 	fl.StringVar(&f.DataDir, "data-dir", "", "`directory` of the kubecdc that runs here, if it was started with one")
-	fl.StringVar(&f.Config, "config", "", "read the bus of this configuration `file`, with credentials and certificates")
-	fl.StringVar(&f.access.CAFile, "tls-ca", "", "`file` with the certificates of authorities to trust, instead of the system's; requires TLS")
+	fl.StringVar(&f.Config, "config", "",
+		"read the bus of this configuration `file`, with credentials and certificates")
+	fl.StringVar(&f.access.CAFile, "tls-ca", "",
+		"`file` with the certificates of authorities to trust, instead of the system's; requires TLS")
 	for _, of := range drivers.Flags() {
 		addAccess(cmd, &f.access, "", of)
 	}
@@ -95,14 +97,18 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 	source, refused, err := f.OpenRecord(&f.access, stderr)
 	switch {
 	case errors.Is(err, agent.ErrNotABus):
-		return nil, nil, usageError{fmt.Errorf("--bus: want %s (several servers separated by commas),%s", drivers.URLs(drivers.Readable()), f.otherForms())}
+		return nil, nil, usageError{
+			fmt.Errorf("--bus: want %s (several servers separated by commas),%s", drivers.URLs(drivers.Readable()),
+				f.otherForms()),
+		}
 	case err != nil:
 		return nil, nil, err
 	}
 	return source, func(err error) error {
 		explained := refused(err)
 		if f.Embedded() && explained == err { //nolint:errorlint // it was not wrapped
-			return fmt.Errorf("%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or give its URL (--bus)", err)
+			return fmt.Errorf(
+				"%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or give its URL (--bus)", err)
 		}
 		return explained
 	}, nil

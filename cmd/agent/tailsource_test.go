@@ -25,16 +25,21 @@ func publishOne(t *testing.T, url string, options ...nats.Option) {
 	t.Helper()
 	js := connect(t, url, options...)
 	defer js.Conn().Close()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "CHANGES", Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "CHANGES", Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
-	m := &nats.Msg{Subject: "kubecdc.c.object.core.pods.shop.web", Header: nats.Header{"content-type": {"application/cloudevents+json"}}, Data: podRecord(1)}
+	m := &nats.Msg{Subject: "kubecdc.c.object.core.pods.shop.web", Header: nats.Header{"content-type": {
+		"application/cloudevents+json",
+	}}, Data: podRecord(1)}
 	if _, err := js.PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// expectTail runs it to the end of the stream. want "": it shows the record; else what it says is wrong.
+// expectTail runs it to the end of the stream. want "": it shows the record; else what it says is
+// wrong.
 func expectTail(t *testing.T, want string, code int, args ...string) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -70,7 +75,10 @@ func TestTailReadsWithTheConfigurationsCredentials(t *testing.T) {
 		TLSConfig: &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12},
 	})
 	dir := t.TempDir()
-	ca := writeFile(t, filepath.Join(dir, "ca.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})))
+	ca := writeFile(t, filepath.Join(dir, "ca.crt"), string(pem.EncodeToMemory(&pem.Block{
+		Type:  "CERTIFICATE",
+		Bytes: web.Certificate().Raw,
+	})))
 	publishOne(t, "nats://reader:correct-horse@"+address, nats.RootCAs(ca))
 
 	password := writeFile(t, filepath.Join(dir, "password"), "correct-horse\n")
@@ -89,12 +97,14 @@ bus:
 	expectTail(t, "Set credentials: --creds FILE, or --config FILE", exitFailed, "--bus", bus, "--tls-ca", ca)
 	expectTail(t, "certificate signed by unknown authority", exitFailed, "--bus", bus)
 	writeFile(t, password, "battery-staple")
-	expectTail(t, "The server rejects the credentials that bus.nats.auth in "+file+" names", exitFailed, "--config", file)
+	expectTail(t, "The server rejects the credentials that bus.nats.auth in "+file+" names", exitFailed, "--config",
+		file)
 	if err := os.Remove(password); err != nil {
 		t.Fatal(err)
 	}
 	expectTail(t, "bus.nats.auth.passwordFile "+password+": cannot be read", exitFailed, "--config", file)
-	expectTail(t, filepath.Join(dir, "none.creds")+": cannot be read", exitFailed, "--bus", bus, "--creds", filepath.Join(dir, "none.creds"))
+	expectTail(t, filepath.Join(dir, "none.creds")+": cannot be read", exitFailed, "--bus", bus, "--creds",
+		filepath.Join(dir, "none.creds"))
 	expectTail(t, "the configured bus keeps no records", exitUsage, "--config",
 		writeFile(t, filepath.Join(dir, "stdout.yaml"), "apiVersion: kubecdc.dev/v1\nbus: {stdout: {}}\n"))
 }
@@ -125,7 +135,12 @@ func TestTailReadsWithCreds(t *testing.T) {
 	for _, id := range []string{accountID, systemID} {
 		claims := jwt.NewAccountClaims(id)
 		if id == accountID {
-			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
+			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
+				DiskStorage:   -1,
+				MemoryStorage: -1,
+				Streams:       -1,
+				Consumer:      -1,
+			}
 		}
 		token, err := claims.Encode(operator)
 		must(err)
@@ -164,16 +179,21 @@ func TestTailNeedsFewPermissions(t *testing.T) {
 		return &server.User{Username: name, Password: "correct-horse", Permissions: p}
 	}
 	address := startJetStream(t, &server.Options{JetStreamDomain: "hub", Users: []*server.User{
-		{Username: "admin", Password: "battery-staple"}, reader("reader", "_INBOX.>"), reader("private", "_INBOX_private.>"),
+		{
+			Username: "admin",
+			Password: "battery-staple",
+		}, reader("reader", "_INBOX.>"), reader("private", "_INBOX_private.>"),
 	}})
 	publishOne(t, "nats://admin:battery-staple@"+address)
 	as := func(user string, more ...string) []string {
 		return append([]string{"--bus", "nats://" + user + ":correct-horse@" + address, "pods"}, more...)
 	}
 	expectTail(t, "", exitOK, as("reader", "--stream", "CHANGES", "--domain", "hub")...)
-	expectTail(t, "has no JetStream", exitFailed, "--bus", "nats://admin:battery-staple@"+address, "--stream", "CHANGES", "--domain", "elsewhere")
+	expectTail(t, "has no JetStream", exitFailed, "--bus", "nats://admin:battery-staple@"+address, "--stream",
+		"CHANGES", "--domain", "elsewhere")
 	expectTail(t, "", exitOK, as("private", "--stream", "CHANGES", "--inbox-prefix", "_INBOX_private")...)
-	expectTail(t, `--inbox-prefix "_INBOX_private.": want a subject`, exitUsage, as("private", "--inbox-prefix", "_INBOX_private.")...)
+	expectTail(t, `--inbox-prefix "_INBOX_private.": want a subject`, exitUsage,
+		as("private", "--inbox-prefix", "_INBOX_private.")...)
 	file := writeFile(t, filepath.Join(t.TempDir(), "kubecdc.yaml"), "apiVersion: kubecdc.dev/v1\n"+
 		"bus: {nats: {stream: {name: CHANGES}, inboxPrefix: _INBOX_private, domain: hub}}\n")
 	expectTail(t, "", exitOK, as("private", "--config", file)...)

@@ -26,7 +26,10 @@ func startTenant(t *testing.T, change func(*jetstream.StreamConfig)) (whole, ten
 	for _, a := range options.Accounts {
 		if a.GetName() == "SHOP" {
 			options.Users = append(options.Users, &server.User{
-				Username: "shop", Password: "secret", Account: a, Permissions: publishtest.GuidePermissions(t, "a reader"),
+				Username:    "shop",
+				Password:    "secret",
+				Account:     a,
+				Permissions: publishtest.GuidePermissions(t, "a reader"),
 			})
 		}
 	}
@@ -34,7 +37,9 @@ func startTenant(t *testing.T, change func(*jetstream.StreamConfig)) (whole, ten
 	_, lines := recorded(t)
 	for _, line := range lines {
 		if strings.Contains(line, `"namespace":"shop"`) {
-			lines = append(lines, strings.NewReplacer(`shop"`, `bank"`, `"u-`, `"b-`, `/u-`, `/b-`, `"settings"`, `"vault"`).Replace(line))
+			lines = append(lines,
+				strings.NewReplacer(`shop"`, `bank"`, `"u-`, `"b-`, `/u-`, `/b-`, `"settings"`, `"vault"`).
+					Replace(line))
 		}
 	}
 	fillBus(t, connect(t, "nats://"+address, nats.UserInfo("kube-admin", "secret")), lines)
@@ -93,7 +98,8 @@ func TestTenantIsNotCertainOfOthers(t *testing.T) {
 		{"blame", "cm/vault", "-n", "bank", "--at", withinRecord},
 	} {
 		got := answerOf(t, append(command, "--exact", "--bus", tenant)...)
-		if got.Code != exitNotExact && got.Code != exitFailed || strings.Contains(got.Err, ": exact") || !strings.Contains(got.Err, copyOf) {
+		if got.Code != exitNotExact && got.Code != exitFailed || strings.Contains(got.Err, ": exact") ||
+			!strings.Contains(got.Err, copyOf) {
 			t.Errorf("%v: got %+v", command, got)
 		}
 	}
@@ -115,7 +121,10 @@ func TestSourcesOfATenantsStream(t *testing.T) {
 			c.Sources[0].SubjectTransforms[0].Destination = "kubecdc.{{wildcard(1)}}.object.{{wildcard(2)}}.{{wildcard(3)}}.shop.{{wildcard(4)}}"
 		}, "shop"},
 		{"the subjects of one cluster", func(c *jetstream.StreamConfig) {
-			for i, s := range []string{"kubecdc.prod.object.*.*.shop.*", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"} {
+			for i, s := range []string{
+				"kubecdc.prod.object.*.*.shop.*", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>",
+				"kubecdc.prod.progress.>",
+			} {
 				c.Sources[0].SubjectTransforms[i].Source = s
 			}
 		}, "shop"},
@@ -149,7 +158,8 @@ func TestSourcesOfATenantsStream(t *testing.T) {
 			})
 			for _, namespace := range []string{"shop", "bank"} {
 				publishtest.Wait(t, "the answer about "+namespace, func() bool {
-					got := answerOf(t, "get", "cm", "-n", namespace, "--at", withinRecord, "--exact", "--bus", s.ClientURL(), "--stream", "TENANT")
+					got := answerOf(t, "get", "cm", "-n", namespace, "--at", withinRecord, "--exact", "--bus",
+						s.ClientURL(), "--stream", "TENANT")
 					return strings.Contains(c.isExact, namespace) == (got.Code == exitOK)
 				})
 			}

@@ -41,14 +41,17 @@ func (z *timeZone) Set(text string) error {
 	}
 	location, err := time.LoadLocation(text)
 	if err != nil || text == "" || text == "Local" {
-		return flagError(fmt.Sprintf("--tz %q: want a name of a time zone like Europe/Berlin, UTC, or an offset like +02:00", text))
+		return flagError(
+			fmt.Sprintf("--tz %q: want a name of a time zone like Europe/Berlin, UTC, or an offset like +02:00", text))
 	}
 	z.Location = location
 	return nil
 }
 
 func addTimeZone(cmd *cobra.Command) {
-	cmd.Flags().Var(&timeZone{}, "tz", "read and show times in this time `zone`: Europe/Berlin, UTC or +02:00 (default: that of the system, or $TZ)")
+	cmd.Flags().
+		Var(&timeZone{}, "tz",
+			"read and show times in this time `zone`: Europe/Berlin, UTC or +02:00 (default: that of the system, or $TZ)")
 	completeWords(cmd, "tz", "UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo")
 }
 

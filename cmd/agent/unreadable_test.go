@@ -19,8 +19,9 @@ var unreadableBodies = map[string][]byte{
 	"empty":                {},
 	"JSON of another form": []byte(`[{"specversion":"1.0"}]`),
 	"no CloudEvent":        []byte(`{"kind":"Pod","metadata":{"name":"web"}}`),
-	"data of another form": []byte(`{"specversion":"1.0","source":"/kubernetes/prod","id":"1","type":"dev.kubecdc.object.updated",` +
-		`"apiversion":"v1","resource":"configmaps","namespace":"shop","name":"settings","uid":"u","op":"u","data":{"op":7,"before":[]}}`),
+	"data of another form": []byte(
+		`{"specversion":"1.0","source":"/kubernetes/prod","id":"1","type":"dev.kubecdc.object.updated",` +
+			`"apiversion":"v1","resource":"configmaps","namespace":"shop","name":"settings","uid":"u","op":"u","data":{"op":7,"before":[]}}`),
 	"huge": bytes.Repeat([]byte(`[{"a":`), 150_000),
 }
 
@@ -85,8 +86,10 @@ func TestUnreadableRecordLowersTheAnswersOfItsSubject(t *testing.T) {
 					for _, command := range commands {
 						args := append(append(command, question...), "--exact", "--bus", s.ClientURL())
 						got := answerOf(t, args...)
-						saysSo := strings.Contains(got.Err, "records that cannot be read, and may belong to the answer: 1")
-						if isLowered != (got.Code == exitNotExact || got.Code == exitFailed && saysSo) || isLowered != saysSo {
+						saysSo := strings.Contains(got.Err,
+							"records that cannot be read, and may belong to the answer: 1")
+						if isLowered != (got.Code == exitNotExact || got.Code == exitFailed && saysSo) ||
+							isLowered != saysSo {
 							t.Errorf("%s: %v: lowered is %v: %+v", kind, args, isLowered, got)
 						}
 					}
@@ -100,7 +103,8 @@ func TestUnreadableRecordLowersTheAnswersOfItsSubject(t *testing.T) {
 func TestUnreadableRecordIsSaid(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
-	fillAround(t, connect(t, s.ClientURL()), "kubecdc.prod.object.core.configmaps.shop.settings", unreadableBodies["garbage"])
+	fillAround(t, connect(t, s.ClientURL()), "kubecdc.prod.object.core.configmaps.shop.settings",
+		unreadableBodies["garbage"])
 	got := answerOf(t, "get", "all", "-A", "--at", withinRecord, "-o", "name", "--bus", s.ClientURL())
 	want := "at " + withinRecord + ": uncertain\n" +
 		"  configmaps: uncertain: records that cannot be read, and may belong to the answer: 1 ('kubecdc tail' shows them)\n" +
@@ -138,7 +142,8 @@ func TestUnreadableRecordIsSaid(t *testing.T) {
 func TestUnreadableRecordOfAWiderWildcard(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)
-	fillAround(t, connect(t, s.ClientURL()), "kubecdc.prod.object.core.configmaps.shop.other", unreadableBodies["garbage"])
+	fillAround(t, connect(t, s.ClientURL()), "kubecdc.prod.object.core.configmaps.shop.other",
+		unreadableBodies["garbage"])
 	for asked, want := range map[string]int{"another": exitOK, "other": exitNotExact} {
 		args := []string{"get", "cm", "settings", asked}
 		for n := range 70 {

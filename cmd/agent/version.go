@@ -18,7 +18,8 @@ var (
 	commit  = ""
 )
 
-// maxDependencies bounds the modules that `kubecdc version -o json` lists, and maxModuleText the bytes of each of their strings.
+// maxDependencies bounds the modules that `kubecdc version -o json` lists, and maxModuleText the
+// bytes of each of their strings.
 const (
 	maxDependencies = 256
 	maxModuleText   = 256
@@ -44,7 +45,8 @@ type toolchain struct {
 	Arch    string `json:"arch"`
 }
 
-// dependency is a module in the binary. If it is replaced, path and version are those of the replacement.
+// dependency is a module in the binary. If it is replaced, path and version are those of the
+// replacement.
 type dependency struct {
 	Path    string `json:"path"`
 	Version string `json:"version"`
@@ -84,7 +86,8 @@ func buildVersions() versions {
 	}
 }
 
-// dependencies returns at most limit modules of the binary, sorted by path, and the number of the others.
+// dependencies returns at most limit modules of the binary, sorted by path, and the number of the
+// others.
 func dependencies(limit int) (listed []dependency, omitted int) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -97,7 +100,8 @@ func dependencies(limit int) (listed []dependency, omitted int) {
 		listed = append(listed, dependency{Path: cut(m.Path), Version: cut(m.Version)})
 	}
 	slices.SortFunc(listed, func(a, b dependency) int { return strings.Compare(a.Path, b.Path) })
-	if omitted = len(listed) - limit; omitted > 0 {
+	omitted = len(listed) - limit
+	if omitted > 0 {
 		return listed[:limit], omitted
 	}
 	return listed, 0

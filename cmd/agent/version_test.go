@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The list is complete: each module that Go has recorded in the binary is there once, with the version that is linked.
+// The list is complete: each module that Go has recorded in the binary is there once, with the
+// version that is linked.
 func TestVersionListsWhatIsLinked(t *testing.T) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || len(info.Deps) == 0 {
@@ -39,7 +40,9 @@ func TestVersionListsWhatIsLinked(t *testing.T) {
 	if diff := cmp.Diff(want, got.Dependencies); diff != "" || got.DependenciesOmitted != 0 {
 		t.Errorf("%d omitted (-linked +listed):\n%s", got.DependenciesOmitted, diff)
 	}
-	if want := (toolchain{runtime.Version(), runtime.GOOS, runtime.GOARCH}); got.Toolchain != want || got.Go != want.Version {
+	if want := (toolchain{
+		runtime.Version(), runtime.GOOS, runtime.GOARCH,
+	}); got.Toolchain != want || got.Go != want.Version {
 		t.Errorf("toolchain %+v, go %s; want %+v", got.Toolchain, got.Go, want)
 	}
 	if size := out.Len(); size > (maxDependencies+8)*(2*maxModuleText+64) {

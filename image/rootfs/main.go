@@ -1,11 +1,12 @@
-// Command rootfs writes the root file system of the image. It has the only list of the image's files, for `make image` and for
-// the Dockerfile.
+// Command rootfs writes the root file system of the image. It has the only list of the image's
+// files, for `make image` and for the Dockerfile.
 //
 //	rootfs BINARY LICENSE DIRECTORY
 //
-// The same arguments and the same versions of this module's dependencies give the same tree, to the byte. The certificates of
-// public authorities are Mozilla's, from golang.org/x/crypto/x509roots. That module is pinned in go.mod and checked against
-// go.sum. A distribution's package would change with its mirror.
+// The same arguments and the same versions of this module's dependencies give the same tree, to the
+// byte. The certificates of public authorities are Mozilla's, from golang.org/x/crypto/x509roots.
+// That module is pinned in go.mod and checked against go.sum. A distribution's package would change
+// with its mirror.
 package main
 
 import (
@@ -59,7 +60,10 @@ func write(binary, license, dir string) error {
 		{"licenses/LICENSE", 0o644, text},
 		{"etc/ssl/certs/ca-certificates.crt", 0o644, roots},
 		// Names of the IDs, for tools that look them up.
-		{"etc/passwd", 0o644, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", user, user)},
+		{
+			"etc/passwd", 0o644,
+			fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", user, user),
+		},
 		{"etc/group", 0o644, fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", user)},
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil { // fails if dir exists, since it may contain other files
@@ -90,8 +94,8 @@ func (f *file) write(dir string) error {
 	return os.Chmod(path, f.mode)
 }
 
-// authorities returns the certificates of public authorities, as PEM. It omits those that are trusted under a condition (such as
-// an issue date), because a file cannot express the condition.
+// authorities returns the certificates of public authorities, as PEM. It omits those that are
+// trusted under a condition (such as an issue date), because a file cannot express the condition.
 func authorities() ([]byte, error) {
 	var b bytes.Buffer
 	n := 0

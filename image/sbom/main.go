@@ -1,5 +1,5 @@
-// Command sbom writes what a binary of Go was made of as CycloneDX JSON: the modules that the linker has written into it, with
-// their sums, and the standard library.
+// Command sbom writes what a binary of Go was made of as CycloneDX JSON: the modules that the
+// linker has written into it, with their sums, and the standard library.
 //
 //	sbom BINARY VERSION > kubecdc.cdx.json
 //
@@ -52,13 +52,20 @@ func write(out io.Writer, binary, version, epoch string) error {
 	bom.SerialNumber = "urn:uuid:" + uuid(sum[:])
 	self := cyclonedx.Component{
 		BOMRef: "kubecdc", Type: cyclonedx.ComponentTypeApplication, Name: "kubecdc", Version: version,
-		PackageURL: purl(info.Main.Path, version), Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
+		PackageURL: purl(info.Main.Path, version), Hashes: &[]cyclonedx.Hash{{
+			Algorithm: cyclonedx.HashAlgoSHA256,
+			Value:     hex.EncodeToString(sum[:]),
+		}},
 		Licenses: &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}},
 	}
 	bom.Metadata = &cyclonedx.Metadata{Timestamp: time.Unix(seconds, 0).UTC().Format(time.RFC3339), Component: &self}
 	components := []cyclonedx.Component{{
-		BOMRef: "std", Type: cyclonedx.ComponentTypeLibrary, Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go"),
-		PackageURL: purl("std", strings.TrimPrefix(info.GoVersion, "go")), Description: "the standard library of Go",
+		BOMRef:      "std",
+		Type:        cyclonedx.ComponentTypeLibrary,
+		Name:        "std",
+		Version:     strings.TrimPrefix(info.GoVersion, "go"),
+		PackageURL:  purl("std", strings.TrimPrefix(info.GoVersion, "go")),
+		Description: "the standard library of Go",
 	}}
 	for _, m := range info.Deps {
 		c, err := component(m)
@@ -72,7 +79,8 @@ func write(out io.Writer, binary, version, epoch string) error {
 		refs[i] = components[i].BOMRef
 	}
 	bom.Components, bom.Dependencies = &components, &[]cyclonedx.Dependency{{Ref: self.BOMRef, Dependencies: &refs}}
-	return cyclonedx.NewBOMEncoder(out, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cyclonedx.SpecVersion1_6)
+	return cyclonedx.NewBOMEncoder(out, cyclonedx.BOMFileFormatJSON).SetPretty(true).
+		EncodeVersion(bom, cyclonedx.SpecVersion1_6)
 }
 
 func component(m *debug.Module) (cyclonedx.Component, error) {

@@ -18,7 +18,8 @@ type Probe struct {
 	Name  string
 	Ready func() error
 	Aside bool // it is shown, but does not affect readiness
-	// Lasts reports whether the error has lasted so long that the agent is not ready, although Aside is set. nil: never.
+	// Lasts reports whether the error has lasted so long that the agent is not ready, although
+	// Aside is set. nil: never.
 	Lasts func() bool
 	// Detail describes the checked part in a few words. It may be nil, or return "".
 	Detail  func() string
@@ -31,11 +32,12 @@ type Election interface {
 	Ready() error
 }
 
-// checkInterval is the time between two automatic runs of the checks. It is the precision of the time since when a check has had its
-// result.
+// checkInterval is the time between two automatic runs of the checks. It is the precision of the
+// time since when a check has had its result.
 const checkInterval = 5 * time.Second
 
-// Checks runs all probes, and records since when each has had its result. It is a prometheus.Collector.
+// Checks runs all probes, and records since when each has had its result. It is a
+// prometheus.Collector.
 type Checks struct {
 	probes   []Probe
 	election Election
@@ -75,9 +77,11 @@ type Readiness struct {
 func NewChecks(election Election, probes ...Probe) *Checks {
 	return &Checks{
 		election: election, probes: probes, since: map[string]condition{},
-		ready: prometheus.NewDesc("kubecdc_agent_ready", "1 if /readyz reports that the agent is ready. A standby is ready.", nil, nil),
+		ready: prometheus.NewDesc("kubecdc_agent_ready",
+			"1 if /readyz reports that the agent is ready. A standby is ready.", nil, nil),
 		ok: prometheus.NewDesc("kubecdc_agent_check_ok",
-			"1 for each check of /readyz that passes. A standby makes only the checks of the leader and of the configuration.", []string{"check"}, nil),
+			"1 for each check of /readyz that passes. A standby makes only the checks of the leader and of the configuration.",
+			[]string{"check"}, nil),
 	}
 }
 
@@ -91,7 +95,9 @@ func (c *Checks) look(now time.Time, details bool) Readiness {
 		status := c.election.Status()
 		k := c.note("leader", c.election.Ready(), status.String(), now)
 		k.words = k.Detail
-		r.Ready, r.Standby, r.Checks = k.OK, !status.Leading && status.Over == nil, append(r.Checks, k)
+		r.Ready = k.OK
+		r.Standby = !status.Leading && status.Over == nil
+		r.Checks = append(r.Checks, k)
 	}
 	for i := range c.probes {
 		p := &c.probes[i]

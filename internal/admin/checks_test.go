@@ -28,7 +28,9 @@ func TestChecksSayForHowLong(t *testing.T) {
 		var broken error
 		c := NewChecks(nil,
 			Probe{Name: "bus", Ready: func() error { return broken }},
-			Probe{Name: "queue", Ready: func() error { return nil }, Aside: true, Detail: func() string { return "3 of 7 events" }},
+			Probe{Name: "queue", Ready: func() error { return nil }, Aside: true, Detail: func() string {
+				return "3 of 7 events"
+			}},
 			Probe{Name: "relay x", Ready: func() error { return errors.New("no receiver") }, Aside: true},
 		)
 		expect := func(ready bool, want string) {
@@ -43,12 +45,15 @@ func TestChecksSayForHowLong(t *testing.T) {
 		}
 		expect(true, "[+] bus: ok\n[+] queue: ok, 3 of 7 events\n[-] relay x: no receiver\n")
 		pass(90 * time.Second)
-		expect(true, "[+] bus: ok (for 1m30s)\n[+] queue: ok, 3 of 7 events (for 1m30s)\n[-] relay x: no receiver (for 1m30s)\n")
+		expect(true,
+			"[+] bus: ok (for 1m30s)\n[+] queue: ok, 3 of 7 events (for 1m30s)\n[-] relay x: no receiver (for 1m30s)\n")
 		broken = errors.New("not connected")
-		expect(false, "[-] bus: not connected\n[+] queue: ok, 3 of 7 events (for 1m30s)\n[-] relay x: no receiver (for 1m30s)\n")
+		expect(false,
+			"[-] bus: not connected\n[+] queue: ok, 3 of 7 events (for 1m30s)\n[-] relay x: no receiver (for 1m30s)\n")
 		pass(2 * time.Hour)
 		broken = errors.New("refused") // it is as broken as before
-		expect(false, "[-] bus: refused (for 2h0m)\n[+] queue: ok, 3 of 7 events (for 2h1m)\n[-] relay x: no receiver (for 2h1m)\n")
+		expect(false,
+			"[-] bus: refused (for 2h0m)\n[+] queue: ok, 3 of 7 events (for 2h1m)\n[-] relay x: no receiver (for 2h1m)\n")
 		broken = nil
 		expect(true, "[+] bus: ok\n[+] queue: ok, 3 of 7 events (for 2h1m)\n[-] relay x: no receiver (for 2h1m)\n")
 	})
@@ -62,7 +67,9 @@ func TestChecksOfAStandby(t *testing.T) {
 	c := NewChecks(e, Probe{Name: "bus", Ready: func() error {
 		asked++
 		return errors.New("there is none")
-	}}, Probe{Name: "config", Ready: func() error { return pending }, Aside: true, Lasts: func() bool { return pending != nil }, Standby: true})
+	}}, Probe{Name: "config", Ready: func() error { return pending }, Aside: true, Lasts: func() bool {
+		return pending != nil
+	}, Standby: true})
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(c)
 	metrics := func(want string) {
@@ -79,22 +86,28 @@ func TestChecksOfAStandby(t *testing.T) {
 # TYPE kubecdc_agent_ready gauge
 kubecdc_agent_ready `
 	now := time.Now()
-	if r := c.Look(now); !r.Ready || !r.Standby || r.Text(now) != "[+] leader: standby, kubecdc-1 leads\n[+] config: ok\n" || asked != 0 {
+	if r := c.Look(now); !r.Ready || !r.Standby ||
+		r.Text(now) != "[+] leader: standby, kubecdc-1 leads\n[+] config: ok\n" || asked != 0 {
 		t.Errorf("%+v, asked %d times", r, asked)
 	}
 	metrics("kubecdc_agent_check_ok{check=\"config\"} 1\nkubecdc_agent_check_ok{check=\"leader\"} 1" + ready + "1\n")
 	pending = errors.New("it is not in force yet")
-	if r := c.Look(now); r.Ready || !r.Standby || !strings.HasSuffix(r.Text(now), "\n[-] config: it is not in force yet\n") {
+	if r := c.Look(now); r.Ready || !r.Standby ||
+		!strings.HasSuffix(r.Text(now), "\n[-] config: it is not in force yet\n") {
 		t.Errorf("%+v", r)
 	}
 	pending = nil
 	e.status.Seen, e.err = false, errors.New("the API server has not told of the Lease yet")
-	if r := c.Look(now); r.Ready || !r.Standby || !strings.HasPrefix(r.Text(now), "[-] leader: the API server has not told") {
+	if r := c.Look(now); r.Ready || !r.Standby ||
+		!strings.HasPrefix(r.Text(now), "[-] leader: the API server has not told") {
 		t.Errorf("%+v", r)
 	}
 	e.status, e.err = leader.Status{Seen: true, Leading: true, Epoch: 4}, nil
-	if r := c.Look(now); r.Ready || r.Standby || r.Text(now) != "[+] leader: leads, epoch 4\n[-] bus: there is none\n[+] config: ok\n" {
+	if r := c.Look(now); r.Ready || r.Standby ||
+		r.Text(now) != "[+] leader: leads, epoch 4\n[-] bus: there is none\n[+] config: ok\n" {
 		t.Errorf("%+v: %s", r, r.Text(now))
 	}
-	metrics("kubecdc_agent_check_ok{check=\"bus\"} 0\nkubecdc_agent_check_ok{check=\"config\"} 1\nkubecdc_agent_check_ok{check=\"leader\"} 1" + ready + "0\n")
+	metrics(
+		"kubecdc_agent_check_ok{check=\"bus\"} 0\nkubecdc_agent_check_ok{check=\"config\"} 1\nkubecdc_agent_check_ok{check=\"leader\"} 1" +
+			ready + "0\n")
 }

@@ -18,7 +18,8 @@ import (
 const (
 	// statusTimeout is the time limit of GET /status.
 	statusTimeout = 10 * time.Second
-	// commandTimeout is the time limit of a command. A snapshot waits for a live event, which may wait for space in the queue.
+	// commandTimeout is the time limit of a command. A snapshot waits for a live event, which may
+	// wait for space in the queue.
 	commandTimeout = time.Minute
 )
 
@@ -30,8 +31,8 @@ type Client struct {
 	http   *http.Client
 }
 
-// NewClient returns a client for the HTTP server at a URL, http://host:port. It ignores proxies of the environment: a proxy is not on this
-// machine.
+// NewClient returns a client for the HTTP server at a URL, http://host:port. It ignores proxies of
+// the environment: a proxy is not on this machine.
 func NewClient(agent string) *Client {
 	return &Client{agent: agent, base: agent, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
@@ -58,8 +59,10 @@ func (c *Client) Status(ctx context.Context, scopes int) (*Status, error) {
 	case err != nil && c.socket:
 		return nil, withoutRequest(err)
 	case err != nil:
-		return nil, fmt.Errorf("no agent answers at %s: start one (kubecdc run), or give its address (--agent http://host:port, its server.address): %w",
-			c.agent, withoutRequest(err))
+		return nil,
+			fmt.Errorf(
+				"no agent answers at %s: start one (kubecdc run), or give its address (--agent http://host:port, its server.address): %w",
+				c.agent, withoutRequest(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK || !isJSON(response) {
@@ -77,7 +80,10 @@ func (c *Client) Snapshot(ctx context.Context, request SnapshotRequest) (*Snapsh
 	a := new(SnapshotAnswer)
 	err := c.command(ctx, http.MethodPost, "/snapshot", "snapshots on demand", &request, a)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("the agent at %s has not responded within %v: snapshots that have begun continue; 'kubecdc tail --op snapshot' shows them", c.agent, commandTimeout)
+		return nil,
+			fmt.Errorf(
+				"the agent at %s has not responded within %v: snapshots that have begun continue; 'kubecdc tail --op snapshot' shows them",
+				c.agent, commandTimeout)
 	}
 	return a, err
 }
@@ -91,7 +97,8 @@ func (c *Client) Stuck(ctx context.Context) ([]StuckEvent, error) {
 // DeadLetter moves one of these events to the dead letters.
 func (c *Client) DeadLetter(ctx context.Context, id string) error {
 	var a deadLetterAnswer
-	if err := c.command(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id}, &a); err != nil {
+	if err := c.command(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id}, &a); err !=
+		nil {
 		return err
 	}
 	if a.Error != "" {
@@ -122,8 +129,8 @@ func (c *Client) Profile(ctx context.Context, name string, query url.Values, w i
 	return nil
 }
 
-// command sends a request to the socket and decodes the JSON of the response, whatever its code. If the response is something else, the
-// agent lacks feature.
+// command sends a request to the socket and decodes the JSON of the response, whatever its code. If
+// the response is something else, the agent lacks feature.
 func (c *Client) command(ctx context.Context, method, path, feature string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -157,12 +164,14 @@ func (c *Client) do(ctx context.Context, method, path string, request any) (*htt
 
 // noSocket returns the error of a socket at which no agent listens.
 func (c *Client) noSocket(err error) error {
-	return fmt.Errorf("no agent accepts commands at %s: start one (kubecdc run), or name another with --agent: %w", c.agent, withoutRequest(err))
+	return fmt.Errorf("no agent accepts commands at %s: start one (kubecdc run), or name another with --agent: %w",
+		c.agent, withoutRequest(err))
 }
 
 // notAnAgent returns the error of another server, or of an agent without the feature.
 func (c *Client) notAnAgent(r *http.Response, feature string) error {
-	return fmt.Errorf("the server at %s responds with %s: it is not an agent, or its release has no %s: set --agent", c.agent, r.Status, feature)
+	return fmt.Errorf("the server at %s responds with %s: it is not an agent, or its release has no %s: set --agent",
+		c.agent, r.Status, feature)
 }
 
 func isJSON(r *http.Response) bool { return r.Header.Get("Content-Type") == "application/json" }

@@ -37,14 +37,16 @@ type deadLetterAnswer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// serveStuck serves the list of events that the bus has not accepted, and moves one of them to the dead letters. events returns nil while
-// the agent does not publish.
+// serveStuck serves the list of events that the bus has not accepted, and moves one of them to the
+// dead letters. events returns nil while the agent does not publish.
 func serveStuck(mux *http.ServeMux, events func() StuckEvents) {
 	mux.HandleFunc("GET /stuck", func(w http.ResponseWriter, _ *http.Request) {
 		list := []StuckEvent{}
 		if e := events(); e != nil {
 			for _, s := range e.Stuck() {
-				list = append(list, StuckEvent{s.ID, s.Resource, s.Namespace, s.Name, s.Since, s.Failures, s.Alone, s.Err})
+				list = append(list, StuckEvent{
+					s.ID, s.Resource, s.Namespace, s.Name, s.Since, s.Failures, s.Alone, s.Err,
+				})
 			}
 		}
 		respond(w, http.StatusOK, list)
@@ -61,7 +63,8 @@ func serveStuck(mux *http.ServeMux, events func() StuckEvents) {
 		case err != nil:
 			code = http.StatusBadRequest
 		case e == nil:
-			code, err = http.StatusServiceUnavailable, errors.New("this agent does not publish: another one leads, or it is still starting")
+			code = http.StatusServiceUnavailable
+			err = errors.New("this agent does not publish: another one leads, or it is still starting")
 		default:
 			if err = e.DeadLetter(request.ID); err != nil {
 				code = http.StatusConflict

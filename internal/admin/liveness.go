@@ -18,14 +18,16 @@ import (
 const (
 	// watchdogInterval is the time between two attempts to acquire the locks.
 	watchdogInterval = 5 * time.Second
-	// hangsAfter is the time limit of one attempt. The locks are never held for longer than an instant.
+	// hangsAfter is the time limit of one attempt. The locks are never held for longer than an
+	// instant.
 	hangsAfter = time.Minute
 )
 
-// watchdog detects a deadlock for /healthz, because only a restart resolves a deadlock. An agent that waits for an unreachable bus or API
-// server does not benefit from a restart. A deadlock among the stages involves the locks of the queue or of the informers, so the watchdog
-// acquires them at intervals. It measures an attempt in ticks of this process, not by a clock: no ticks pass while the process is stopped
-// or has no processor.
+// watchdog detects a deadlock for /healthz, because only a restart resolves a deadlock. An agent
+// that waits for an unreachable bus or API server does not benefit from a restart. A deadlock among
+// the stages involves the locks of the queue or of the informers, so the watchdog acquires them at
+// intervals. It measures an attempt in ticks of this process, not by a clock: no ticks pass while
+// the process is stopped or has no processor.
 type watchdog struct {
 	log     *slog.Logger
 	acquire func()       // acquires and releases the locks
@@ -72,7 +74,9 @@ func (d *watchdog) alive() error {
 	d.once.Do(func() { // a restart loses the goroutines
 		var b bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer never fails
-		d.log.Error("the agent hangs, so /healthz fails to get it restarted: please report this, with the goroutines", "hangs_for", hangs, "goroutines", b.String())
+		d.log.Error("the agent hangs, so /healthz fails to get it restarted: please report this, with the goroutines",
+			"hangs_for", hangs, "goroutines", b.String())
 	})
-	return fmt.Errorf("the agent hangs: it could not acquire its locks for %s; its goroutines are in the log", terminal.Duration(hangs))
+	return fmt.Errorf("the agent hangs: it could not acquire its locks for %s; its goroutines are in the log",
+		terminal.Duration(hangs))
 }

@@ -16,8 +16,9 @@ import (
 // MaxProfile limits the duration of a profile.
 const MaxProfile = 5 * time.Minute
 
-// serveProfiles serves the profiles of 'go tool pprof' and 'go tool trace'. Profiles expose memory, so mux must belong to the socket.
-// (Importing net/http/pprof would also serve them at http.DefaultServeMux.)
+// serveProfiles serves the profiles of 'go tool pprof' and 'go tool trace'. Profiles expose memory,
+// so mux must belong to the socket. (Importing net/http/pprof would also serve them at
+// http.DefaultServeMux.)
 func serveProfiles(mux *http.ServeMux) {
 	for path, h := range map[string]http.HandlerFunc{
 		"{$}": listProfiles, "{name}": namedProfile, "profile": cpuProfile, "trace": executionTrace,

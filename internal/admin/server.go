@@ -21,7 +21,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// Server is the HTTP server and the command socket of an agent, or of a process that runs only relays.
+// Server is the HTTP server and the command socket of an agent, or of a process that runs only
+// relays.
 type Server struct {
 	http     *http.Server
 	socket   *http.Server
@@ -36,7 +37,8 @@ type Options struct {
 	Build    Build
 	Checks   *Checks
 
-	AcquireLocks func()             // acquires and releases the locks that all stages need; nil disables this check of /healthz
+	// acquires and releases the locks that all stages need; nil disables this check of /healthz
+	AcquireLocks func()
 	Informers    Informers          // nil without informers
 	Stuck        func() StuckEvents // returns nil while the agent does not publish; nil without a bus
 	Status       func() Status      // nil disables /status
@@ -50,8 +52,8 @@ type Build struct{ Version, Commit, Go string }
 type Informers interface {
 	Status() []scope.Status
 	Ready() error
-	// Snapshot starts snapshots of a resource in a namespace, "" for all namespaces. It returns the started ones, and an error for each
-	// scope that could not start.
+	// Snapshot starts snapshots of a resource in a namespace, "" for all namespaces. It returns the
+	// started ones, and an error for each scope that could not start.
 	Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error)
 }
 
@@ -68,8 +70,8 @@ const (
 	readyAtOnce    = 4
 )
 
-// New returns a server that serves /metrics, /healthz, /readyz and /status over HTTP, and at the socket /snapshot, /stuck, /dead-letter,
-// /debug/pprof and /status.
+// New returns a server that serves /metrics, /healthz, /readyz and /status over HTTP, and at the
+// socket /snapshot, /stuck, /dead-letter, /debug/pprof and /status.
 func New(o Options) *Server {
 	s := &Server{checks: o.Checks, watchdog: &watchdog{log: o.Log, acquire: o.AcquireLocks}}
 	o.Registry.MustRegister(o.Checks, NewBuildInfo(o.Build))
@@ -113,7 +115,8 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 // SocketHandler returns the handler of the socket.
 func (s *Server) SocketHandler() http.Handler { return s.socket.Handler }
 
-// Run serves HTTP on l, and commands at the socket unless at is nil, until ctx ends. Then it closes all connections.
+// Run serves HTTP on l, and commands at the socket unless at is nil, until ctx ends. Then it closes
+// all connections.
 func (s *Server) Run(ctx context.Context, l net.Listener, at *Socket) error {
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { _, _ = s.http.Close(), s.socket.Close() })
@@ -196,7 +199,8 @@ func localOnly(h http.Handler) http.Handler {
 // NewBuildInfo returns the metric of the build.
 func NewBuildInfo(b Build) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubecdc_build_info", Help: "1, labelled with the version and the commit of the agent, and the version of Go.",
+		Name:        "kubecdc_build_info",
+		Help:        "1, labelled with the version and the commit of the agent, and the version of Go.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "go_version": b.Go},
 	})
 	g.Set(1)

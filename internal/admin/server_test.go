@@ -33,27 +33,36 @@ func (idle) Snapshot(context.Context, string, string) ([]store.Started, error) {
 	return nil, errors.New("pods is not captured")
 }
 
-// Commands are accepted at the socket only, and not over HTTP from any address. 127.0.0.6 is the address at which the sidecar of a
-// service mesh forwards what comes from the network.
+// Commands are accepted at the socket only, and not over HTTP from any address. 127.0.0.6 is the
+// address at which the sidecar of a service mesh forwards what comes from the network.
 func TestCommandsAreNotAcceptedOverHTTP(t *testing.T) {
 	s := New(Options{Registry: prometheus.NewRegistry(), Checks: NewChecks(nil), Informers: idle{}, Profiles: true})
 	for _, command := range []struct{ method, path string }{
-		{http.MethodPost, "/snapshot"}, {http.MethodGet, "/debug/pprof/"}, {http.MethodGet, "/debug/pprof/heap"}, {http.MethodGet, "/debug/pprof/trace"},
+		{http.MethodPost, "/snapshot"}, {http.MethodGet, "/debug/pprof/"}, {http.MethodGet, "/debug/pprof/heap"}, {
+			http.MethodGet, "/debug/pprof/trace",
+		},
 	} {
 		for _, peer := range []string{"127.0.0.6:5000", "127.0.0.1:5000", "[::1]:5000", "10.0.0.7:5000", "@"} {
-			for _, host := range []string{"localhost", "localhost:8080", "127.0.0.1:8080", "kubecdc.kubecdc.svc:8080", "evil.example"} {
+			for _, host := range []string{
+				"localhost", "localhost:8080", "127.0.0.1:8080", "kubecdc.kubecdc.svc:8080", "evil.example",
+			} {
 				r := httptest.NewRequestWithContext(t.Context(), command.method, command.path, strings.NewReader("{}"))
 				r.RemoteAddr, r.Host = peer, host
 				w := httptest.NewRecorder()
 				s.Handler().ServeHTTP(w, r)
-				if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "kubectl exec POD -- /kubecdc snapshot") {
+				if w.Code != http.StatusForbidden ||
+					!strings.Contains(w.Body.String(), "kubectl exec POD -- /kubecdc snapshot") {
 					t.Errorf("%s from %s to %s: got %d %.100s", command.path, peer, host, w.Code, w.Body)
 				}
 			}
 		}
 		w := httptest.NewRecorder()
-		s.SocketHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), command.method, command.path+"?seconds=0.01", strings.NewReader("{}")))
-		if w.Code == http.StatusForbidden || w.Code == http.StatusMethodNotAllowed || command.path != "/snapshot" && w.Code != http.StatusOK {
+		s.SocketHandler().
+			ServeHTTP(w,
+				httptest.NewRequestWithContext(t.Context(), command.method, command.path+"?seconds=0.01",
+					strings.NewReader("{}")))
+		if w.Code == http.StatusForbidden || w.Code == http.StatusMethodNotAllowed ||
+			command.path != "/snapshot" && w.Code != http.StatusOK {
 			t.Errorf("%s at the socket: got %d %.100s", command.path, w.Code, w.Body)
 		}
 	}
@@ -69,7 +78,8 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 			Registry: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(&logged, nil)),
 			Checks: NewChecks(nil, Probe{Name: "bus", Ready: func() error { return errors.New("away for days") }}),
 			AcquireLocks: func() {
-				if attempts++; attempts == 3 {
+				attempts++
+				if attempts == 3 {
 					<-hang
 				}
 			},
@@ -77,19 +87,23 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 		go s.watchdog.run(t.Context())
 		health := func() int {
 			w := httptest.NewRecorder()
-			s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
+			s.Handler().
+				ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
 			return w.Code
 		}
 		for _, step := range []struct {
 			passes time.Duration
 			want   int
-		}{{0, http.StatusOK}, {2*watchdogInterval + time.Second, http.StatusOK}, {watchdogInterval, http.StatusOK}, {hangsAfter - 2*time.Second, http.StatusOK}, {2 * time.Second, http.StatusInternalServerError}} {
+		}{{0, http.StatusOK}, {2*watchdogInterval + time.Second, http.StatusOK}, {watchdogInterval, http.StatusOK}, {
+			hangsAfter - 2*time.Second, http.StatusOK,
+		}, {2 * time.Second, http.StatusInternalServerError}} {
 			<-time.After(step.passes)
 			if got := health(); got != step.want {
 				t.Errorf("%v later: %d, want %d", step.passes, got, step.want)
 			}
 		}
-		if got := logged.String(); strings.Count(got, "the agent hangs") != 1 || !strings.Contains(got, "TestHealthOfAnAgentThatHangs") {
+		if got := logged.String(); strings.Count(got, "the agent hangs") != 1 ||
+			!strings.Contains(got, "TestHealthOfAnAgentThatHangs") {
 			t.Errorf("logged %.300s", got)
 		}
 		close(hang)
@@ -100,7 +114,8 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 	})
 }
 
-// The server closes the connection of a client that does not read. It does not close that of a profile, which has only begun.
+// The server closes the connection of a client that does not read. It does not close that of a
+// profile, which has only begun.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	all := make([]scope.Status, 50_000) // more than the sockets hold
 	for i := range all {

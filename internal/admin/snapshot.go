@@ -19,7 +19,8 @@ type SnapshotRequest struct {
 // SnapshotAnswer is the response to POST /snapshot.
 type SnapshotAnswer struct {
 	Snapshots []StartedSnapshot `json:"snapshots"`
-	Errors    []string          `json:"errors,omitempty"` // of scopes that could not start, or why no snapshot has started
+	// of scopes that could not start, or why no snapshot has started
+	Errors []string `json:"errors,omitempty"`
 }
 
 // StartedSnapshot is a snapshot that has started.
@@ -30,14 +31,17 @@ type StartedSnapshot struct {
 	Running  bool   `json:"running"` // it was already in progress
 }
 
-// takeSnapshot starts snapshots. It responds after they have started or failed: 503 if none could start.
+// takeSnapshot starts snapshots. It responds after they have started or failed: 503 if none could
+// start.
 func takeSnapshot(set Informers) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request SnapshotRequest
 		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))
 		body.DisallowUnknownFields()
 		if err := body.Decode(&request); err != nil {
-			respond(w, http.StatusBadRequest, &SnapshotAnswer{Errors: []string{fmt.Sprintf("the request cannot be read: %v", err)}})
+			respond(w, http.StatusBadRequest, &SnapshotAnswer{Errors: []string{
+				fmt.Sprintf("the request cannot be read: %v", err),
+			}})
 			return
 		}
 		started, err := set.Snapshot(r.Context(), request.Resource, request.Namespace)
@@ -54,7 +58,8 @@ func takeSnapshot(set Informers) http.Handler {
 			case errors.Is(err, store.ErrNotBegun):
 				code = http.StatusServiceUnavailable
 			case loading != nil:
-				a.Errors, code = []string{fmt.Sprintf("it is still loading: %v", loading)}, http.StatusServiceUnavailable
+				a.Errors = []string{fmt.Sprintf("it is still loading: %v", loading)}
+				code = http.StatusServiceUnavailable
 			default:
 				code = http.StatusNotFound
 			}
@@ -63,7 +68,8 @@ func takeSnapshot(set Informers) http.Handler {
 	})
 }
 
-// socketOnly rejects a command that was sent over HTTP, because anyone who can reach the port could send one.
+// socketOnly rejects a command that was sent over HTTP, because anyone who can reach the port could
+// send one.
 func socketOnly(w http.ResponseWriter, _ *http.Request) {
 	respond(w, http.StatusForbidden, &SnapshotAnswer{Errors: []string{
 		"commands and profiles are not accepted over HTTP, only at a Unix socket on the agent's machine: in its pod, run 'kubectl exec POD -- /kubecdc snapshot' " +

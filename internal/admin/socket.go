@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// SocketVariable is the environment variable with the path of the socket, for the agent and for its commands. The chart sets it in its
-	// pods.
+	// SocketVariable is the environment variable with the path of the socket, for the agent and for
+	// its commands. The chart sets it in its pods.
 	SocketVariable = "KUBECDC_SOCKET"
-	// maxSocketPath limits the bytes of a path: sockaddr_un holds 104 on some systems and 108 on Linux, with a zero at the end.
+	// maxSocketPath limits the bytes of a path: sockaddr_un holds 104 on some systems and 108 on
+	// Linux, with a zero at the end.
 	maxSocketPath = 103
 	// maxSockets limits the agents of one user that have a socket in the default directory.
 	maxSockets = 100
@@ -25,7 +26,8 @@ const (
 // ErrSocketInUse is the error of a socket at which another agent listens.
 var ErrSocketInUse = errors.New("another agent uses it")
 
-// Socket is a Unix socket for commands. Its lock distinguishes a socket in use from one that a killed agent left behind.
+// Socket is a Unix socket for commands. Its lock distinguishes a socket in use from one that a
+// killed agent left behind.
 type Socket struct {
 	net.Listener
 	path string
@@ -35,7 +37,8 @@ type Socket struct {
 // Path returns the path of the socket.
 func (s *Socket) Path() string { return s.path }
 
-// Close implements net.Listener. It removes the socket. The lock file stays, because another agent may have opened it.
+// Close implements net.Listener. It removes the socket. The lock file stays, because another agent
+// may have opened it.
 func (s *Socket) Close() error { return errors.Join(s.Listener.Close(), s.lock.Close()) }
 
 // OpenDefaultSocket listens at the first free name in the default directory.
@@ -63,7 +66,9 @@ func OpenSocket(ctx context.Context, path string) (_ *Socket, err error) {
 	case !filepath.IsAbs(path):
 		return nil, errors.New("must be an absolute path")
 	case len(path) > maxSocketPath:
-		return nil, fmt.Errorf("must have at most %d bytes, because it is the path of a socket; it has %d", maxSocketPath, len(path))
+		return nil,
+			fmt.Errorf("must have at most %d bytes, because it is the path of a socket; it has %d", maxSocketPath,
+				len(path))
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
 		return nil, errors.New("exists already, and is not a socket")

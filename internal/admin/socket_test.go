@@ -22,7 +22,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// No other user can open the socket. A socket that a killed agent left behind is replaced, one in use is not.
+// No other user can open the socket. A socket that a killed agent left behind is replaced, one in
+// use is not.
 func TestSocketIsPrivateAndOfOneAgent(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "agent.sock")
@@ -57,7 +58,8 @@ func TestSocketIsPrivateAndOfOneAgent(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		file: "exists already, and is not a socket", "agent.sock": "must be an absolute path",
-		filepath.Join(dir, strings.Repeat("x", 200)): "must have at most 103 bytes, because it is the path of a socket; it has ",
+		filepath.Join(dir,
+			strings.Repeat("x", 200)): "must have at most 103 bytes, because it is the path of a socket; it has ",
 	} {
 		if _, err := OpenSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", path, err, want)
@@ -85,7 +87,8 @@ func TestSocketsOfSeveralAgents(t *testing.T) {
 	if err := os.Chmod(filepath.Join(root, "kubecdc"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenDefaultSocket(t.Context(), getenv); err == nil || !strings.Contains(err.Error(), "must be a directory of user ") {
+	if _, err := OpenDefaultSocket(t.Context(), getenv); err == nil ||
+		!strings.Contains(err.Error(), "must be a directory of user ") {
 		t.Errorf("in a directory that others can write to: %v", err)
 	}
 }

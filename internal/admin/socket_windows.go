@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// socketDirectory returns the default directory of sockets, below the user's own directory for temporary files.
+// socketDirectory returns the default directory of sockets, below the user's own directory for
+// temporary files.
 func socketDirectory(func(string) string) (string, error) {
 	dir := filepath.Join(os.TempDir(), "kubecdc")
 	return dir, os.MkdirAll(dir, 0o700)

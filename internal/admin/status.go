@@ -11,19 +11,22 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 )
 
-// Status is the response of GET /status: the state of the agent, for 'kubecdc status' and for programs. It contains no secret.
+// Status is the response of GET /status: the state of the agent, for 'kubecdc status' and for
+// programs. It contains no secret.
 type Status struct {
-	Version    string            `json:"version"`
-	Mode       string            `json:"mode"` // cluster, node or central
-	Cluster    string            `json:"cluster,omitempty"`
-	ClusterUID string            `json:"clusterUID,omitempty"` // "" until it is read from the API server
-	APIServer  string            `json:"apiServer"`
-	Started    time.Time         `json:"started"`
-	Now        time.Time         `json:"now"`
-	Socket     string            `json:"socket,omitempty"` // path of the command socket on the agent's machine; "" without one
-	Ready      bool              `json:"ready"`
-	Standby    bool              `json:"standby"` // another agent leads; only the checks, the leader and the configuration follow
-	Checks     []Check           `json:"checks"`  // as in /readyz
+	Version    string    `json:"version"`
+	Mode       string    `json:"mode"` // cluster, node or central
+	Cluster    string    `json:"cluster,omitempty"`
+	ClusterUID string    `json:"clusterUID,omitempty"` // "" until it is read from the API server
+	APIServer  string    `json:"apiServer"`
+	Started    time.Time `json:"started"`
+	Now        time.Time `json:"now"`
+	// path of the command socket on the agent's machine; "" without one
+	Socket string `json:"socket,omitempty"`
+	Ready  bool   `json:"ready"`
+	// another agent leads; only the checks, the leader and the configuration follow
+	Standby    bool              `json:"standby"`
+	Checks     []Check           `json:"checks"` // as in /readyz
 	Leader     *LeaderStatus     `json:"leader,omitempty"`
 	Config     *ConfigStatus     `json:"config,omitempty"` // absent without a file
 	Clock      ClockStatus       `json:"clock"`
@@ -32,9 +35,10 @@ type Status struct {
 	Checkpoint *CheckpointStatus `json:"checkpoint,omitempty"`
 	Published  PublishedStatus   `json:"published"`
 	Informers  InformersStatus   `json:"informers"`
-	Unmatched  []UnmatchedPath   `json:"unmatchedRedaction,omitempty"` // redacted paths that have matched nothing for a day
-	Scopes     []ScopeStatus     `json:"scopes"`                       // those with a problem first
-	Omitted    int               `json:"scopesOmitted"`                // number of further scopes: ?scopes=N shows more
+	// redacted paths that have matched nothing for a day
+	Unmatched []UnmatchedPath `json:"unmatchedRedaction,omitempty"`
+	Scopes    []ScopeStatus   `json:"scopes"`        // those with a problem first
+	Omitted   int             `json:"scopesOmitted"` // number of further scopes: ?scopes=N shows more
 }
 
 // LeaderStatus is the state of the leader election.
@@ -57,9 +61,11 @@ type ConfigStatus struct {
 
 // ClockStatus is the state of the agent's clock.
 type ClockStatus struct {
-	OffsetSeconds float64 `json:"offsetSeconds"`          // how far it is ahead of the API server's, by the last response; negative: behind
-	Differs       bool    `json:"differs,omitempty"`      // the offset is certainly above 2 s
-	AheadSeconds  float64 `json:"aheadSeconds,omitempty"` // how far the times of events are ahead of the clock: they stand still
+	// how far it is ahead of the API server's, by the last response; negative: behind
+	OffsetSeconds float64 `json:"offsetSeconds"`
+	Differs       bool    `json:"differs,omitempty"` // the offset is certainly above 2 s
+	// how far the times of events are ahead of the clock: they stand still
+	AheadSeconds float64 `json:"aheadSeconds,omitempty"`
 }
 
 // BusStatus is the state of the connection to the bus.
@@ -111,14 +117,17 @@ type PublishedStatus struct {
 
 // InformersStatus sums up the scopes.
 type InformersStatus struct {
-	Scopes      int            `json:"scopes"`
-	Phases      map[string]int `json:"phases"`
-	Health      map[string]int `json:"health"` // scopes by health
-	Objects     int            `json:"objects"`
-	Bytes       int64          `json:"bytes"`                 // of the last-known objects, compressed
-	Pending     int            `json:"pending"`               // sum over the scopes
-	NoBookmarks []string       `json:"noBookmarks,omitempty"` // resources whose watches have shown no bookmark for minutes: their silence shows nothing
-	Problems    int            `json:"problems"`              // scopes whose health is not ok, and those that wait for the bus: announcing, blocked, draining, drained or retiring
+	Scopes  int            `json:"scopes"`
+	Phases  map[string]int `json:"phases"`
+	Health  map[string]int `json:"health"` // scopes by health
+	Objects int            `json:"objects"`
+	Bytes   int64          `json:"bytes"`   // of the last-known objects, compressed
+	Pending int            `json:"pending"` // sum over the scopes
+	// resources whose watches have shown no bookmark for minutes: their silence shows nothing
+	NoBookmarks []string `json:"noBookmarks,omitempty"`
+	// scopes whose health is not ok, and those that wait for the bus: announcing, blocked,
+	// draining, drained or retiring
+	Problems int `json:"problems"`
 }
 
 // UnmatchedPath is a redacted path that has matched nothing for a day: it may be misspelled.
@@ -130,9 +139,10 @@ type UnmatchedPath struct {
 
 // ScopeStatus is the state of one informer.
 type ScopeStatus struct {
-	Scope          string     `json:"scope"`
-	Resource       string     `json:"resource"`
-	Phase          string     `json:"phase"`           // waiting, listing, announcing, live, blocked, relisting, draining, drained or retiring
+	Scope    string `json:"scope"`
+	Resource string `json:"resource"`
+	// waiting, listing, announcing, live, blocked, relisting, draining, drained or retiring
+	Phase          string     `json:"phase"`
 	Health         string     `json:"health"`          // ok, failing, stale, forbidden or notserved
 	Since          *time.Time `json:"since,omitempty"` // since when the health is not ok, if known
 	Seen           *time.Time `json:"seen,omitempty"`  // the last event, bookmark or list
@@ -142,11 +152,12 @@ type ScopeStatus struct {
 	Bytes          int        `json:"bytes"`
 	Pending        int        `json:"pending"` // reads of a snapshot and inferred changes that are not on the bus yet
 	Resumed        bool       `json:"resumed,omitempty"`
-	Failures       int        `json:"failures,omitempty"`    // consecutive
-	Reason         string     `json:"reason,omitempty"`      // the class of the error
-	NoBookmarks    bool       `json:"noBookmarks,omitempty"` // the watches have shown no bookmark for minutes: their silence shows nothing
-	Error          string     `json:"error,omitempty"`
-	Note           string     `json:"note,omitempty"` // a peculiarity of the API server that is no failure
+	Failures       int        `json:"failures,omitempty"` // consecutive
+	Reason         string     `json:"reason,omitempty"`   // the class of the error
+	// the watches have shown no bookmark for minutes: their silence shows nothing
+	NoBookmarks bool   `json:"noBookmarks,omitempty"`
+	Error       string `json:"error,omitempty"`
+	Note        string `json:"note,omitempty"` // a peculiarity of the API server that is no failure
 }
 
 const (
@@ -162,7 +173,8 @@ func showStatus(w http.ResponseWriter, r *http.Request, look func() Status) {
 	if text := r.FormValue("scopes"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > MaxScopes {
-			http.Error(w, fmt.Sprintf("scopes: must be between 0 and %d, got %q", MaxScopes, text), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("scopes: must be between 0 and %d, got %q", MaxScopes, text),
+				http.StatusBadRequest)
 			return
 		}
 		most = n
@@ -198,9 +210,21 @@ func (s *Status) AddScopes(all []scope.Status) {
 		}
 		out := &s.Scopes[i]
 		*out = ScopeStatus{
-			Scope: st.Scope, Resource: st.Resource, Phase: phase, Health: health, SilenceSeconds: st.Silence.Seconds(), LagSeconds: st.Lag.Seconds(),
-			Objects: st.Objects, Bytes: st.Held, Pending: st.Pending, Resumed: st.Resumed, Failures: st.Failures, Reason: st.Reason, Error: st.Error,
-			NoBookmarks: st.NoBookmarks, Note: st.Note,
+			Scope:          st.Scope,
+			Resource:       st.Resource,
+			Phase:          phase,
+			Health:         health,
+			SilenceSeconds: st.Silence.Seconds(),
+			LagSeconds:     st.Lag.Seconds(),
+			Objects:        st.Objects,
+			Bytes:          st.Held,
+			Pending:        st.Pending,
+			Resumed:        st.Resumed,
+			Failures:       st.Failures,
+			Reason:         st.Reason,
+			Error:          st.Error,
+			NoBookmarks:    st.NoBookmarks,
+			Note:           st.Note,
 		}
 		if st.NoBookmarks && !slices.Contains(s.Informers.NoBookmarks, st.Resource) {
 			s.Informers.NoBookmarks = append(s.Informers.NoBookmarks, st.Resource)

@@ -16,7 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// Lines returns the status for people. Rates are computed from the difference to before, an earlier status, which may be nil.
+// Lines returns the status for people. Rates are computed from the difference to before, an earlier
+// status, which may be nil.
 func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	out := []terminal.Line{s.headline()}
 	for _, k := range s.Checks {
@@ -25,7 +26,10 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 			if k.Aside {
 				look = terminal.Yellow
 			}
-			out = append(out, terminal.Line{{Style: look, Text: fmt.Sprintf("! %s: %s (for %s)", k.Name, k.Detail, terminal.Duration(s.Now.Sub(k.Since)))}})
+			out = append(out, terminal.Line{{
+				Style: look,
+				Text:  fmt.Sprintf("! %s: %s (for %s)", k.Name, k.Detail, terminal.Duration(s.Now.Sub(k.Since))),
+			}})
 		}
 	}
 	for _, text := range s.Clock.problems() {
@@ -53,8 +57,11 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	add("watching", s.watching())
 	for i := range s.Unmatched {
 		u := &s.Unmatched[i]
-		out = append(out, terminal.Line{{Style: terminal.Yellow, Text: fmt.Sprintf("! %s.redact: %s has matched nothing for %s: is it misspelled?",
-			u.Rule, u.Path, terminal.Duration(s.Now.Sub(u.Since)))}})
+		out = append(out, terminal.Line{{
+			Style: terminal.Yellow,
+			Text: fmt.Sprintf("! %s.redact: %s has matched nothing for %s: is it misspelled?",
+				u.Rule, u.Path, terminal.Duration(s.Now.Sub(u.Since))),
+		}})
 	}
 	if len(s.Scopes) == 0 {
 		return out
@@ -62,7 +69,10 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	out = append(out, nil)
 	out = append(out, s.table(wide)...)
 	if s.Omitted > 0 {
-		out = append(out, terminal.Line{{Style: terminal.Dim, Text: fmt.Sprintf("and %s more: -o wide", terminal.Count(s.Omitted))}})
+		out = append(out, terminal.Line{{
+			Style: terminal.Dim,
+			Text:  fmt.Sprintf("and %s more: -o wide", terminal.Count(s.Omitted)),
+		}})
 	}
 	return out
 }
@@ -74,10 +84,14 @@ func (c *ClockStatus) problems() (out []string) {
 		if c.OffsetSeconds < 0 {
 			where = "behind"
 		}
-		out = append(out, fmt.Sprintf("it is %s %s the API server's: synchronize both", terminal.Duration(ofSeconds(math.Abs(c.OffsetSeconds))), where))
+		out = append(out,
+			fmt.Sprintf("it is %s %s the API server's: synchronize both",
+				terminal.Duration(ofSeconds(math.Abs(c.OffsetSeconds))), where))
 	}
 	if c.AheadSeconds >= 1 {
-		out = append(out, fmt.Sprintf("it was ahead, or was set back: the times of events stand still for %s", terminal.Duration(ofSeconds(c.AheadSeconds))))
+		out = append(out,
+			fmt.Sprintf("it was ahead, or was set back: the times of events stand still for %s",
+				terminal.Duration(ofSeconds(c.AheadSeconds))))
 	}
 	return out
 }
@@ -102,7 +116,9 @@ func (s *Status) headline() terminal.Line {
 	case s.Cluster != "":
 		what += ", cluster " + s.Cluster
 	}
-	return terminal.Line{{Style: terminal.Bold, Text: what}, {Text: fmt.Sprintf(", %s, up %s: ", s.APIServer, terminal.Duration(s.Now.Sub(s.Started)))}, {Style: look, Text: state}}
+	return terminal.Line{{Style: terminal.Bold, Text: what}, {
+		Text: fmt.Sprintf(", %s, up %s: ", s.APIServer, terminal.Duration(s.Now.Sub(s.Started))),
+	}, {Style: look, Text: state}}
 }
 
 func (s *Status) leading() string {
@@ -118,7 +134,8 @@ func (s *Status) leading() string {
 
 func (s *Status) configured() string {
 	c := s.Config
-	text := fmt.Sprintf("%s, sha256 %s, in force for %s", c.File, ShortHash(c.SHA256), terminal.Duration(s.Now.Sub(c.Since)))
+	text := fmt.Sprintf("%s, sha256 %s, in force for %s", c.File, ShortHash(c.SHA256),
+		terminal.Duration(s.Now.Sub(c.Since)))
 	switch {
 	case c.Taking != nil:
 		text += fmt.Sprintf("; the changed file is being applied for %s", terminal.Duration(s.Now.Sub(*c.Taking)))
@@ -138,7 +155,8 @@ func (s *Status) onBus() string {
 		text += "; throttled by " + s.Bus.Throttled
 	}
 	if l := s.Bus.Log; l != nil && l.Unknown > 0 {
-		text += fmt.Sprintf("; the identity of %s of %s logs is unknown", terminal.Count(l.Unknown), terminal.Count(l.Logs))
+		text += fmt.Sprintf("; the identity of %s of %s logs is unknown", terminal.Count(l.Unknown),
+			terminal.Count(l.Logs))
 		if l.Problem != "" {
 			text += ": " + l.Problem
 		}
@@ -148,9 +166,11 @@ func (s *Status) onBus() string {
 
 func (s *Status) queued() string {
 	q := &s.Queue
-	text := fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
+	text := fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents),
+		terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 	if q.Events > 0 {
-		text += fmt.Sprintf("; %s in flight, the oldest is %s old", terminal.Count(q.InFlight), briefly(q.OldestSeconds))
+		text += fmt.Sprintf("; %s in flight, the oldest is %s old", terminal.Count(q.InFlight),
+			briefly(q.OldestSeconds))
 	}
 	if q.Waiting > 0 {
 		text += fmt.Sprintf("; %s informers wait for room", terminal.Count(q.Waiting))
@@ -284,7 +304,10 @@ func (s *Status) row(sc *ScopeStatus, wide bool) []string {
 	if sc.LagSeconds > 0 {
 		lag = briefly(sc.LagSeconds)
 	}
-	cells := []string{sc.Scope, sc.Phase, sc.Health, watch, lag, terminal.Count(sc.Objects), terminal.Size(int64(sc.Bytes)), terminal.Count(sc.Pending)}
+	cells := []string{
+		sc.Scope, sc.Phase, sc.Health, watch, lag, terminal.Count(sc.Objects), terminal.Size(int64(sc.Bytes)),
+		terminal.Count(sc.Pending),
+	}
 	if wide {
 		seen, resumed := "-", "no"
 		if sc.Seen != nil {

@@ -40,8 +40,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// Run runs an agent until ctx ends and the queue is drained, or a stage fails permanently. The bus stdout writes its records to stdout; the
-// log goes to stderr.
+// Run runs an agent until ctx ends and the queue is drained, or a stage fails permanently. The bus
+// stdout writes its records to stdout; the log goes to stderr.
 func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 	first, err := o.load()
 	if err != nil {
@@ -74,7 +74,16 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
 		a.reload = reload.New(reload.Options{
-			File: o.Config, First: first, Parse: o.parse, Apply: a.apply, Unapplied: a.unapplied, Standby: a.standby, HUP: hup, Log: log, Level: level, Registerer: reg,
+			File:       o.Config,
+			First:      first,
+			Parse:      o.parse,
+			Apply:      a.apply,
+			Unapplied:  a.unapplied,
+			Standby:    a.standby,
+			HUP:        hup,
+			Log:        log,
+			Level:      level,
+			Registerer: reg,
 		})
 	}
 	a.offset = NewOffset(a.clock, log, reg)
@@ -104,8 +113,15 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 		a.startup = &startupUI{out: out, informers: a.informers, queue: a.queue}
 	}
 	server := admin.New(admin.Options{
-		Registry: reg, Log: log, Build: o.Build, Checks: a.report.checks, AcquireLocks: a.report.acquireLocks, Informers: a.informers, Stuck: a.stuck,
-		Status: a.report.status, Profiles: cfg.Server.Pprof,
+		Registry:     reg,
+		Log:          log,
+		Build:        o.Build,
+		Checks:       a.report.checks,
+		AcquireLocks: a.report.acquireLocks,
+		Informers:    a.informers,
+		Stuck:        a.stuck,
+		Status:       a.report.status,
+		Profiles:     cfg.Server.Pprof,
 	})
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
@@ -134,7 +150,8 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 	return g.Wait()
 }
 
-// openSocket opens the command socket. Without one the agent captures all the same, unless $KUBECDC_SOCKET names it.
+// openSocket opens the command socket. Without one the agent captures all the same, unless
+// $KUBECDC_SOCKET names it.
 func openSocket(ctx context.Context, log *slog.Logger) (*admin.Socket, error) {
 	if path := os.Getenv(admin.SocketVariable); path != "" {
 		s, err := admin.OpenSocket(ctx, path)
@@ -184,7 +201,8 @@ type agent struct {
 	keeper    *deferredKeeper   // nil without a checkpoint
 	writer    writer            // set before the informers run
 
-	bus        atomic.Pointer[bus]                                            // nil until the uid of the cluster is known
+	// nil until the uid of the cluster is known
+	bus        atomic.Pointer[bus]
 	dispatcher atomic.Pointer[publish.Dispatcher[*queue.Item[*object.Delta]]] // nil until this agent leads
 }
 
@@ -207,14 +225,21 @@ func (a *agent) prepare(first *reload.Loaded) error {
 	a.queue.WeighBy(func(d *object.Delta) int64 { return publish.Weigh(d, copies) })
 	a.queue.AgeBy(func(d *object.Delta) time.Time { return time.Unix(0, d.Observed) })
 	var err error
-	if a.elector, err = a.newElector(); err != nil {
+	a.elector, err = a.newElector()
+	if err != nil {
 		return ConfigError{err}
 	}
 	compared := rest.CopyConfig(a.cluster.REST)
 	compared.Wrap(a.offset.Wrap)
 	o := informers.Options{
-		Config: compared, Log: a.log, Now: a.clock.Now, Registerer: a.reg, Ignore: ignored(a.options, a.cfg, a.cluster), Replaced: a.replaced,
-		Lane: func(name string) store.Lane { return a.queue.Lane(name) }, ReleaseLane: a.queue.Release,
+		Config:      compared,
+		Log:         a.log,
+		Now:         a.clock.Now,
+		Registerer:  a.reg,
+		Ignore:      ignored(a.options, a.cfg, a.cluster),
+		Replaced:    a.replaced,
+		Lane:        func(name string) store.Lane { return a.queue.Lane(name) },
+		ReleaseLane: a.queue.Release,
 	}
 	if KeepsCheckpoint(a.cfg) {
 		a.keeper = &deferredKeeper{}
@@ -235,7 +260,8 @@ func (a *agent) prepare(first *reload.Loaded) error {
 		return ConfigError{err}
 	}
 	a.filters = filter.NewMetrics(a.reg)
-	if a.informers, err = NewInformers(first, o, a.filters); err != nil {
+	a.informers, err = NewInformers(first, o, a.filters)
+	if err != nil {
 		return ConfigError{err}
 	}
 	a.report = newReporter(a)
@@ -291,18 +317,26 @@ func (a *agent) lastProgress(ctx context.Context) ([]scope.PreviousScope, error)
 	var all []scope.PreviousScope
 	for _, s := range p.Scopes {
 		all = append(all, scope.PreviousScope{
-			Resource: s.Resource, Scope: s.Scope, Count: s.Count, ResourceVersion: s.ResourceVersion, History: s.History, To: s.To,
-			Run: p.Run,
+			Resource:        s.Resource,
+			Scope:           s.Scope,
+			Count:           s.Count,
+			ResourceVersion: s.ResourceVersion,
+			History:         s.History,
+			To:              s.To,
+			Run:             p.Run,
 		})
 	}
-	a.log.Debug("the last progress on the bus", "writer", a.writer.name, "run", p.Run, "time", p.Time, "ended", p.Ends, "entries", len(all))
+	a.log.Debug("the last progress on the bus", "writer", a.writer.name, "run", p.Run, "time", p.Time, "ended", p.Ends,
+		"entries", len(all))
 	return all, nil
 }
 
-// startedScopes returns the scopes of a resource that a run of this agent has started and not ended,
-// as the bus has them; none if the bus cannot be asked. The bus and the writer are set before the
-// informers run.
-func (a *agent) startedScopes(ctx context.Context, r *object.Resource, run string) (all []scope.StartedScope, err error) {
+// startedScopes returns the scopes of a resource that a run of this agent has started and not
+// ended, as the bus has them; none if the bus cannot be asked. The bus and the writer are set
+// before the informers run.
+func (a *agent) startedScopes(
+	ctx context.Context, r *object.Resource, run string,
+) (all []scope.StartedScope, err error) {
 	bus, ok := a.bus.Load().Bus.(driver.ScopeLister)
 	if !ok {
 		return nil, nil
@@ -357,7 +391,8 @@ func (a *agent) run(ctx context.Context) (err error) {
 	a.report.identity.Store(id)
 	var local *localbus.Bus
 	if a.options.Embedded() {
-		if local, err = startLocalBus(ctx, a.options.DataDir, uid, a.server, a.cluster.url(), a.log); err != nil {
+		local, err = startLocalBus(ctx, a.options.DataDir, uid, a.server, a.cluster.url(), a.log)
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -367,7 +402,8 @@ func (a *agent) run(ctx context.Context) (err error) {
 			err = errors.Join(err, local.Close())
 			a.log.Info("records are kept for the next run", "data_dir", local.Dir())
 		}()
-		if a.cfg.Bus, err = busOfLocal(local, a.cfg.Bus); err != nil {
+		a.cfg.Bus, err = busOfLocal(local, a.cfg.Bus)
+		if err != nil {
 			return err
 		}
 	}
@@ -379,7 +415,8 @@ func (a *agent) run(ctx context.Context) (err error) {
 	if local != nil {
 		b.run = Beside(b.run, local.Wait)
 	}
-	if b.tracer, err = newTracer(a.cfg, id, a.options.Build.Version, a.log, a.reg); err != nil {
+	b.tracer, err = newTracer(a.cfg, id, a.options.Build.Version, a.log, a.reg)
+	if err != nil {
 		return ConfigError{err}
 	}
 	if b.tracer != nil {
@@ -405,34 +442,54 @@ func (a *agent) lead(ctx context.Context, epoch uint64, id *identity, b *bus, hi
 		}
 		return err
 	}
-	if a.writer, err = a.findWriter(id); err != nil {
+	a.writer, err = a.findWriter(id)
+	if err != nil {
 		return err
 	}
 	a.trackLogs(b.logs)
 	encoder := encode.New(encode.Options{
-		Cluster: id.name, ClusterUID: id.uid, Mode: encode.Mode(a.cfg.Event.Mode), Before: a.cfg.Event.Before, Patch: a.cfg.Event.Patch,
-		Epoch: epoch, Writer: a.writer.name, Checkpoint: a.writer.checkpoint, Node: a.writer.node, Run: runOf(epoch, a.clock.Now()),
+		Cluster:     id.name,
+		ClusterUID:  id.uid,
+		Mode:        encode.Mode(a.cfg.Event.Mode),
+		Before:      a.cfg.Event.Before,
+		Patch:       a.cfg.Event.Patch,
+		Epoch:       epoch,
+		Writer:      a.writer.name,
+		Checkpoint:  a.writer.checkpoint,
+		Node:        a.writer.node,
+		Run:         runOf(epoch, a.clock.Now()),
 		SampleRatio: sampleRatio(&a.cfg.Tracing),
 	})
 	dispatcher := publish.NewDispatcher(a.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		encoder, b.Bus, b.options(a.cfg), a.log, a.metrics)
 	a.dispatcher.Store(dispatcher)
 	s := Stages{
-		Observe: a.informers.Run, Waiting: a.queue.Len, Drained: a.queue.Drained, Finish: a.informers.Finish, CloseQueue: a.queue.Close,
-		Dispatch: dispatcher.Run, Save: UntilEnded, Bus: b.run,
+		Observe:    a.informers.Run,
+		Waiting:    a.queue.Len,
+		Drained:    a.queue.Drained,
+		Finish:     a.informers.Finish,
+		CloseQueue: a.queue.Close,
+		Dispatch:   dispatcher.Run,
+		Save:       UntilEnded,
+		Bus:        b.run,
 	}
 	if a.keeper != nil {
 		s.Save = saveCheckpoint(a.keeper.Keeper)
 	}
 	if a.startup != nil {
-		s.Observe = Beside(a.informers.Run, func(ctx context.Context) error { a.startup.capturing(ctx, hints); return nil })
+		s.Observe = Beside(a.informers.Run, func(ctx context.Context) error {
+			a.startup.capturing(ctx, hints)
+			return nil
+		})
 		s.Draining = a.startup.draining
 	}
-	return a.runRelays(ctx, id.name, func(ctx context.Context) error { return RunStages(ctx, a.options.Grace, s, a.log) })
+	return a.runRelays(ctx, id.name, func(ctx context.Context) error {
+		return RunStages(ctx, a.options.Grace, s, a.log)
+	})
 }
 
-// runRelays runs the relays of the configuration concurrently with run. When ctx ends, the relays end without a drain, because the bus
-// still has the records that they have not delivered.
+// runRelays runs the relays of the configuration concurrently with run. When ctx ends, the relays
+// end without a drain, because the bus still has the records that they have not delivered.
 func (a *agent) runRelays(ctx context.Context, cluster string, run func(context.Context) error) error {
 	if a.relays == nil {
 		return run(ctx)

@@ -24,32 +24,44 @@ type bus struct {
 	run    func(context.Context) error // runs the bus and the parts that run concurrently with it
 	// logs are the streams or topics of the bus; nil if it has none that can be distinguished.
 	logs *publish.Logs
-	// deadLetters accepts events that the bus refuses for good; nil without one, and then such an event ends the agent.
+	// deadLetters accepts events that the bus refuses for good; nil without one, and then such an
+	// event ends the agent.
 	deadLetters publish.Bus
 	claims      publish.ClaimStore // stores events that are too large; nil without one
 	tracer      *trace.Tracer      // nil if tracing is off
-	// retiring reports whether a scope is no longer selected, so that it does not count for readiness. It is set before run is called.
+	// retiring reports whether a scope is no longer selected, so that it does not count for
+	// readiness. It is set before run is called.
 	retiring func(scope string) bool
 }
 
 // embeddedFull is the advice if the embedded JetStream is full.
 const embeddedFull = "the disk of --data-dir is full, events wait: free space on it, or use another directory or a bus"
 
-// newBus returns the bus of the configuration and starts nothing. embedded reports whether it is the embedded JetStream. The bus checks
-// fence before each write.
-func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*bus, error) {
+// newBus returns the bus of the configuration and starts nothing. embedded reports whether it is
+// the embedded JetStream. The bus checks fence before each write.
+func newBus(
+	cfg *config.Config, cluster string, embedded bool, stdout io.Writer, fence publish.Fence, log *slog.Logger,
+	m *publish.Metrics,
+) (*bus, error) {
 	d, settings := cfg.Bus.Chosen()
 	b := &bus{driver: d}
 	env := &driver.Env{
-		Key: "bus." + d.Name, Cluster: cluster, MaxEventBytes: int(cfg.Event.MaxBytes), DeadLetter: cfg.DeadLetter.Of(d),
-		Retiring: func(scope string) bool { return b.retiring != nil && b.retiring(scope) },
-		Fence:    fence, Stdout: stdout, Log: log, Metrics: m,
+		Key:           "bus." + d.Name,
+		Cluster:       cluster,
+		MaxEventBytes: int(cfg.Event.MaxBytes),
+		DeadLetter:    cfg.DeadLetter.Of(d),
+		Retiring:      func(scope string) bool { return b.retiring != nil && b.retiring(scope) },
+		Fence:         fence,
+		Stdout:        stdout,
+		Log:           log,
+		Metrics:       m,
 	}
 	if embedded {
 		env.FullAdvice = embeddedFull
 	}
 	var err error
-	if b.Bus, err = settings.Open(env); err != nil {
+	b.Bus, err = settings.Open(env)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", env.Key, err)
 	}
 	b.run = b.Run
@@ -59,7 +71,8 @@ func newBus(cfg *config.Config, cluster string, embedded bool, stdout io.Writer,
 	if l, ok := b.Bus.(driver.Logger); ok {
 		b.logs = l.Logs()
 	}
-	if b.claims, err = b.openClaims(&cfg.ClaimCheck, fence, log, m); err != nil {
+	b.claims, err = b.openClaims(&cfg.ClaimCheck, fence, log, m)
+	if err != nil {
 		return nil, fmt.Errorf("claimCheck: %w", err)
 	}
 	return b, nil
@@ -87,7 +100,9 @@ func (b *bus) check() error {
 }
 
 // openClaims opens the store for events that are too large; it returns nil without one.
-func (b *bus) openClaims(c *config.ClaimCheck, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (publish.ClaimStore, error) {
+func (b *bus) openClaims(
+	c *config.ClaimCheck, fence publish.Fence, log *slog.Logger, m *publish.Metrics,
+) (publish.ClaimStore, error) {
 	switch {
 	case c.ObjectStore != nil:
 		s, ok := b.Bus.(driver.ObjectStorer)
@@ -107,7 +122,12 @@ func (b *bus) openClaims(c *config.ClaimCheck, fence publish.Fence, log *slog.Lo
 
 // options returns the handling of events that the bus does not accept.
 func (b *bus) options(cfg *config.Config) publish.Options {
-	o := publish.Options{Copies: max(b.driver.Copies, 1), MaxEventBytes: int(cfg.Event.MaxBytes), Claims: b.claims, DeadLetters: b.deadLetters}
+	o := publish.Options{
+		Copies:        max(b.driver.Copies, 1),
+		MaxEventBytes: int(cfg.Event.MaxBytes),
+		Claims:        b.claims,
+		DeadLetters:   b.deadLetters,
+	}
 	if b.driver.Stdout {
 		o.MaxEventBytes = 0 // standard output has no limit, and needless shortening would lose data
 	}

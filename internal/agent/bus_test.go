@@ -114,13 +114,33 @@ func TestBusOfFlag(t *testing.T) {
 		"http":  "bus: {http: {url: \"https://e/\", batch: 5, tokenFile: /t}}\ndeadLetter: {url: \"https://e/dead\"}\n",
 	}
 	for name, c := range map[string]struct{ file, flag, want string }{
-		"nothing, NATS":     {"", "nats://a:4222,nats://b:4222", "nats nats://a:4222,nats://b:4222 KUBECDC {     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]"},
-		"NATS, NATS":        {file["nats"], "nats://a:4222", "nats nats://a:4222 S {/c     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]"},
-		"NATS, Kafka":       {file["nats"], "kafka://a:9092,b:9092/x", "kafka [a:9092 b:9092] x zstd create false; [patch before]; store false; map[]"},
-		"Kafka, Kafka":      {file["kafka"], "kafka://a:9092", "kafka [a:9092] t zstd create true; [patch before]; store false; map[topic:kubecdc.{cluster}.dead]"},
-		"Kafka, HTTP":       {file["kafka"], "http://e:8080/x", "http http://e:8080/x 1 30s ; [patch before]; store false; map[]"},
-		"HTTP, HTTP":        {file["http"], "https://other/", "http https://other/ 5 30s /t; [patch before]; store false; map[url:https://e/dead]"},
-		"HTTP, NATS":        {file["http"], "nats://a:4222", "nats nats://a:4222 KUBECDC {     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]"},
+		"nothing, NATS": {
+			"", "nats://a:4222,nats://b:4222",
+			"nats nats://a:4222,nats://b:4222 KUBECDC {     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]",
+		},
+		"NATS, NATS": {
+			file["nats"], "nats://a:4222",
+			"nats nats://a:4222 S {/c     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]",
+		},
+		"NATS, Kafka": {
+			file["nats"], "kafka://a:9092,b:9092/x",
+			"kafka [a:9092 b:9092] x zstd create false; [patch before]; store false; map[]",
+		},
+		"Kafka, Kafka": {
+			file["kafka"], "kafka://a:9092",
+			"kafka [a:9092] t zstd create true; [patch before]; store false; map[topic:kubecdc.{cluster}.dead]",
+		},
+		"Kafka, HTTP": {
+			file["kafka"], "http://e:8080/x", "http http://e:8080/x 1 30s ; [patch before]; store false; map[]",
+		},
+		"HTTP, HTTP": {
+			file["http"], "https://other/",
+			"http https://other/ 5 30s /t; [patch before]; store false; map[url:https://e/dead]",
+		},
+		"HTTP, NATS": {
+			file["http"], "nats://a:4222",
+			"nats nats://a:4222 KUBECDC {     false}; [patch before reference]; store true; map[subject:kubecdc.{cluster}.dead]",
+		},
 		"HTTP, stdout":      {file["http"], "stdout:", "stdout; [patch before]; store false; map[]"},
 		"own order, stdout": {"oversize: [reference, before]\n", "stdout", "stdout; [before]; store false; map[]"},
 	} {
@@ -165,7 +185,8 @@ func TestBusWithoutItsFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newBus(cfg, "prod", false, io.Discard, nil, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "/none/token") {
+		if _, err := newBus(cfg, "prod", false, io.Discard, nil, slog.New(slog.DiscardHandler), nil); err == nil ||
+			!strings.Contains(err.Error(), "/none/token") {
 			t.Errorf("%s: %v", bus, err)
 		}
 	}

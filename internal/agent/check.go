@@ -32,7 +32,9 @@ func checkPaths(paths []string, key string) []*yamldoc.Error {
 			var wrong *object.PathError
 			if errors.As(err, &wrong) {
 				before := p[:min(max(wrong.Column-1, 0), len(p))]
-				e.Message, e.TextLine, e.TextColumn = "must be a path: "+wrong.Msg, 1, utf8.RuneCountInString(before)+1
+				e.Message = "must be a path: " + wrong.Msg
+				e.TextLine = 1
+				e.TextColumn = utf8.RuneCountInString(before) + 1
 			}
 			errs = append(errs, e)
 		}
@@ -49,10 +51,15 @@ func checkExpressions(c *config.Config) []*yamldoc.Error {
 		}
 		_, err := filter.New(filter.Options{Where: c.Watch[i].Where})
 		for _, err := range each(err) {
-			e := &yamldoc.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: "must be a CEL expression: " + err.Error()}
+			e := &yamldoc.Error{
+				Path:    fmt.Sprintf("watch[%d].where", i),
+				Message: "must be a CEL expression: " + err.Error(),
+			}
 			var wrong *filter.ExpressionError
 			if errors.As(err, &wrong) {
-				e.Message, e.TextLine, e.TextColumn = "must be a CEL expression: "+wrong.Message, wrong.Line, startOfCall(c.Watch[i].Where, wrong)
+				e.Message = "must be a CEL expression: " + wrong.Message
+				e.TextLine = wrong.Line
+				e.TextColumn = startOfCall(c.Watch[i].Where, wrong)
 			}
 			errs = append(errs, e)
 		}
@@ -62,7 +69,8 @@ func checkExpressions(c *config.Config) []*yamldoc.Error {
 
 var undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
 
-// startOfCall returns the column of an error. For a call, CEL reports the column of the parenthesis, not of the function's name.
+// startOfCall returns the column of an error. For a call, CEL reports the column of the
+// parenthesis, not of the function's name.
 func startOfCall(where string, e *filter.ExpressionError) int {
 	lines := strings.Split(where, "\n")
 	m := undeclared.FindStringSubmatch(e.Message)

@@ -21,10 +21,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// lastSave limits the last save of a checkpoint, whatever the grace period: after a drain without a save, the events are sent again.
+// lastSave limits the last save of a checkpoint, whatever the grace period: after a drain without a
+// save, the events are sent again.
 const lastSave = 5 * time.Second
 
-// checkpointLocation is the file or ConfigMap of a checkpoint; both are empty if the agent keeps none.
+// checkpointLocation is the file or ConfigMap of a checkpoint; both are empty if the agent keeps
+// none.
 type checkpointLocation struct {
 	File      string
 	ConfigMap *config.CheckpointConfigMap
@@ -36,8 +38,8 @@ func KeepsCheckpoint(cfg *config.Config) bool {
 	return cfg.Checkpoint != config.Checkpoint{} || !cfg.Bus.Stdout()
 }
 
-// configMapOf returns the ConfigMap of the agent's checkpoint, nil if the checkpoint is not in a ConfigMap. namespace is the namespace of
-// the agent's pod, "" outside of a pod.
+// configMapOf returns the ConfigMap of the agent's checkpoint, nil if the checkpoint is not in a
+// ConfigMap. namespace is the namespace of the agent's pod, "" outside of a pod.
 func configMapOf(o *Options, cfg *config.Config, namespace string) *config.CheckpointConfigMap {
 	switch {
 	case cfg.Checkpoint.ConfigMap != nil:
@@ -50,8 +52,11 @@ func configMapOf(o *Options, cfg *config.Config, namespace string) *config.Check
 	return &config.CheckpointConfigMap{Namespace: namespace, Name: config.DefaultCheckpoint}
 }
 
-// locateCheckpoint returns the location of the agent's checkpoint. It calls cluster and uid only if the location depends on them.
-func locateCheckpoint(o *Options, cfg *config.Config, cluster func() (*Cluster, error), uid func() (string, error)) (checkpointLocation, error) {
+// locateCheckpoint returns the location of the agent's checkpoint. It calls cluster and uid only if
+// the location depends on them.
+func locateCheckpoint(
+	o *Options, cfg *config.Config, cluster func() (*Cluster, error), uid func() (string, error),
+) (checkpointLocation, error) {
 	switch {
 	case !KeepsCheckpoint(cfg):
 		return checkpointLocation{}, nil
@@ -72,15 +77,18 @@ func locateCheckpoint(o *Options, cfg *config.Config, cluster func() (*Cluster, 
 	}
 	root, err := localbus.DefaultRoot(os.Getenv)
 	if err != nil {
-		return checkpointLocation{}, errors.New("no location for the checkpoint: neither $XDG_DATA_HOME nor $HOME is set, and the agent is not in a pod of the cluster: " +
-			"name one in the configuration (checkpoint)")
+		return checkpointLocation{},
+			errors.New(
+				"no location for the checkpoint: neither $XDG_DATA_HOME nor $HOME is set, and the agent is not in a pod of the cluster: " +
+					"name one in the configuration (checkpoint)")
 	}
 	id, err := uid()
 	if err == nil {
 		err = checkDirectoryName(id)
 	}
 	_, settings := cfg.Bus.Chosen()
-	sum := sha256.Sum256([]byte(strings.Join(settings.Summary().Servers, ",") + "\n" + busIdentity(o, cfg) + "\n" + cfg.Cluster))
+	sum := sha256.Sum256(
+		[]byte(strings.Join(settings.Summary().Servers, ",") + "\n" + busIdentity(o, cfg) + "\n" + cfg.Cluster))
 	return checkpointLocation{File: filepath.Join(root, "checkpoints", fmt.Sprintf("%s-%x.json", id, sum[:6]))}, err
 }
 
@@ -96,7 +104,8 @@ func (l *checkpointLocation) open(cluster func() (*Cluster, error)) (checkpoint.
 	return checkpoint.NewConfigMap(c.REST, l.ConfigMap.Namespace, l.ConfigMap.Name)
 }
 
-// ignored returns the objects that must not be captured: each save of the checkpoint would cause another change to save.
+// ignored returns the objects that must not be captured: each save of the checkpoint would cause
+// another change to save.
 func ignored(o *Options, cfg *config.Config, c *Cluster) []informers.Name {
 	m := configMapOf(o, cfg, c.namespace)
 	if m == nil {
@@ -105,9 +114,10 @@ func ignored(o *Options, cfg *config.Config, c *Cluster) []informers.Name {
 	return []informers.Name{{Resource: "configmaps", Namespace: m.Namespace, Name: m.Name}}
 }
 
-// busIdentity identifies the destination of records. Servers and brokers are not part of it: they may be renamed or added while the stream
-// stays the same. publish.Logs detects another stream or Kafka cluster of the same name. The identity of an HTTP receiver is its URL
-// without possible secrets.
+// busIdentity identifies the destination of records. Servers and brokers are not part of it: they
+// may be renamed or added while the stream stays the same. publish.Logs detects another stream or
+// Kafka cluster of the same name. The identity of an HTTP receiver is its URL without possible
+// secrets.
 func busIdentity(o *Options, cfg *config.Config) string {
 	if o.Embedded() {
 		return "the embedded JetStream"
@@ -140,7 +150,8 @@ func (a *agent) locateCheckpoint(id *identity) (checkpointLocation, error) {
 
 func (a *agent) ownCluster() (*Cluster, error) { return a.cluster, nil }
 
-// checkCheckpoint returns the error with which loadCheckpoint would reject the current checkpoint. It changes nothing.
+// checkCheckpoint returns the error with which loadCheckpoint would reject the current checkpoint.
+// It changes nothing.
 func (a *agent) checkCheckpoint(ctx context.Context, id *identity) error {
 	if a.keeper == nil {
 		return nil
@@ -152,11 +163,13 @@ func (a *agent) checkCheckpoint(ctx context.Context, id *identity) error {
 	return keeper.Check(ctx)
 }
 
-// loadCheckpoint opens and reads the checkpoint. epoch is the epoch of the election, 0 without one. With an election it takes the
-// checkpoint over, and returns the epoch for all later records. If ctx has ended, the error is its cause.
+// loadCheckpoint opens and reads the checkpoint. epoch is the epoch of the election, 0 without one.
+// With an election it takes the checkpoint over, and returns the epoch for all later records. If
+// ctx has ended, the error is its cause.
 func (a *agent) loadCheckpoint(ctx context.Context, id *identity, epoch uint64) (uint64, error) {
 	if a.keeper == nil {
-		a.log.Info("no checkpoint is kept: each start begins from scratch", "advice", "to resume after a restart, set checkpoint in the configuration")
+		a.log.Info("no checkpoint is kept: each start begins from scratch", "advice",
+			"to resume after a restart, set checkpoint in the configuration")
 		return epoch, nil
 	}
 	store, keeper, err := a.newKeeper(id, a.reg)
@@ -189,18 +202,21 @@ func (a *agent) beginTime(keeper *checkpoint.Keeper) {
 	a.clock.Begin(last)
 	keeper.TrackTime(a.clock.Now)
 	if ahead := a.clock.Ahead(); ahead >= time.Second {
-		a.log.Warn("the times of the previous run are ahead of the wall clock: those of this run stand still until it has passed them",
+		a.log.Warn(
+			"the times of the previous run are ahead of the wall clock: those of this run stand still until it has passed them",
 			"last_time", last, "ahead", ahead, "advice", "check that the clocks of the machines are synchronized")
 	}
 }
 
-// trackLogs compares the logs of the bus with those of the last run, and saves them with the checkpoint. logs is nil if the bus has none.
+// trackLogs compares the logs of the bus with those of the last run, and saves them with the
+// checkpoint. logs is nil if the bus has none.
 func (a *agent) trackLogs(logs *publish.Logs) {
 	if logs == nil {
 		return
 	}
 	logs.OnReplaced(func(name, why string) {
-		a.log.Error("the log was replaced, or has lost records: each scope gets a gap and a snapshot", "log", name, "why", why)
+		a.log.Error("the log was replaced, or has lost records: each scope gets a gap and a snapshot", "log", name,
+			"why", why)
 		a.informers.Rebase()
 	})
 	if a.keeper == nil {
@@ -251,11 +267,13 @@ func logResumption(log *slog.Logger, store checkpoint.Store, keeper *checkpoint.
 func saveCheckpoint(keeper *checkpoint.Keeper) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := keeper.Run(ctx)
-		last, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lastSave, fmt.Errorf("it took longer than %v", lastSave))
+		last, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lastSave,
+			fmt.Errorf("it took longer than %v", lastSave))
 		defer cancel()
 		closed := keeper.Close(last)
 		if closed != nil && err == nil && last.Err() != nil {
-			closed = fmt.Errorf("%w; nothing is lost: the next start resumes from the previous checkpoint, and sends later events again with the same ids",
+			closed = fmt.Errorf(
+				"%w; nothing is lost: the next start resumes from the previous checkpoint, and sends later events again with the same ids",
 				closed)
 		}
 		return cmp.Or(err, closed)

@@ -30,24 +30,44 @@ func TestWhereACheckpointIs(t *testing.T) {
 		want   checkpointLocation
 		anyOf  string // a pattern instead, of the file
 	}{
-		"embedded":              {want: checkpointLocation{File: filepath.Join(root, uidA, "checkpoint.json")}},
-		"embedded, elsewhere":   {flags: Options{DataDir: data}, want: checkpointLocation{File: filepath.Join(data, "checkpoint.json")}},
-		"embedded, in a pod":    {pod: "cdc", want: checkpointLocation{File: filepath.Join(root, uidA, "checkpoint.json")}},
-		"a bus":                 {flags: Options{Bus: "nats://a:4222"}, anyOf: `/checkpoints/` + uidA + `-[0-9a-f]{12}\.json$`},
-		"a bus, in a pod":       {flags: Options{Bus: "nats://a:4222"}, pod: "cdc", want: checkpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "cdc", Name: "kubecdc-checkpoint"}}},
-		"stdout":                {flags: Options{Bus: "stdout"}, change: func(c *config.Config) { c.Bus = stdout }},
-		"stdout, in a pod":      {flags: Options{Bus: "stdout"}, change: func(c *config.Config) { c.Bus = stdout }, pod: "cdc"},
-		"a file":                {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.File = &config.CheckpointFile{Path: "/p"} }, pod: "cdc", want: checkpointLocation{File: "/p"}},
-		"a file, for stdout":    {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Bus, c.Checkpoint.File = stdout, &config.CheckpointFile{Path: "/p"} }, want: checkpointLocation{File: "/p"}},
-		"a ConfigMap":           {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.ConfigMap = named }, want: checkpointLocation{ConfigMap: named}},
-		"a ConfigMap, in a pod": {flags: Options{Config: "f"}, change: func(c *config.Config) { c.Checkpoint.ConfigMap = named }, pod: "kubecdc", want: checkpointLocation{ConfigMap: named}},
+		"embedded": {want: checkpointLocation{File: filepath.Join(root, uidA, "checkpoint.json")}},
+		"embedded, elsewhere": {flags: Options{DataDir: data}, want: checkpointLocation{
+			File: filepath.Join(data, "checkpoint.json"),
+		}},
+		"embedded, in a pod": {pod: "cdc", want: checkpointLocation{
+			File: filepath.Join(root, uidA, "checkpoint.json"),
+		}},
+		"a bus": {flags: Options{
+			Bus: "nats://a:4222",
+		}, anyOf: `/checkpoints/` + uidA + `-[0-9a-f]{12}\.json$`},
+		"a bus, in a pod": {flags: Options{Bus: "nats://a:4222"}, pod: "cdc", want: checkpointLocation{
+			ConfigMap: &config.CheckpointConfigMap{Namespace: "cdc", Name: "kubecdc-checkpoint"},
+		}},
+		"stdout": {flags: Options{Bus: "stdout"}, change: func(c *config.Config) { c.Bus = stdout }},
+		"stdout, in a pod": {flags: Options{Bus: "stdout"}, change: func(c *config.Config) {
+			c.Bus = stdout
+		}, pod: "cdc"},
+		"a file": {flags: Options{Config: "f"}, change: func(c *config.Config) {
+			c.Checkpoint.File = &config.CheckpointFile{Path: "/p"}
+		}, pod: "cdc", want: checkpointLocation{File: "/p"}},
+		"a file, for stdout": {flags: Options{Config: "f"}, change: func(c *config.Config) {
+			c.Bus = stdout
+			c.Checkpoint.File = &config.CheckpointFile{Path: "/p"}
+		}, want: checkpointLocation{File: "/p"}},
+		"a ConfigMap": {flags: Options{Config: "f"}, change: func(c *config.Config) {
+			c.Checkpoint.ConfigMap = named
+		}, want: checkpointLocation{ConfigMap: named}},
+		"a ConfigMap, in a pod": {flags: Options{Config: "f"}, change: func(c *config.Config) {
+			c.Checkpoint.ConfigMap = named
+		}, pod: "kubecdc", want: checkpointLocation{ConfigMap: named}},
 	} {
 		cfg := config.Default()
 		if c.change != nil {
 			c.change(cfg)
 		}
 		here := &Cluster{namespace: c.pod}
-		got, err := locateCheckpoint(&c.flags, cfg, func() (*Cluster, error) { return here, nil }, func() (string, error) { return uidA, nil })
+		got, err := locateCheckpoint(&c.flags, cfg, func() (*Cluster, error) { return here, nil },
+			func() (string, error) { return uidA, nil })
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -73,7 +93,8 @@ func TestEachBusHasACheckpoint(t *testing.T) {
 		cfg := config.Default()
 		cfg.Bus["nats"].(*nats.Config).URL = url
 		change(cfg)
-		p, err := locateCheckpoint(&Options{Bus: url}, cfg, func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
+		p, err := locateCheckpoint(&Options{Bus: url}, cfg, func() (*Cluster, error) { return &Cluster{}, nil },
+			func() (string, error) { return uidA, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,8 +107,12 @@ func TestEachBusHasACheckpoint(t *testing.T) {
 	}
 	for name, other := range map[string]string{
 		"servers": of("nats://c:4222", as),
-		"stream":  of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Bus["nats"].(*nats.Config).Stream.Name = "OTHER" }),
-		"subject": of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Bus["nats"].(*nats.Config).Subject = "other.{cluster}" }),
+		"stream": of("nats://a:4222,nats://b:4222", func(c *config.Config) {
+			c.Bus["nats"].(*nats.Config).Stream.Name = "OTHER"
+		}),
+		"subject": of("nats://a:4222,nats://b:4222", func(c *config.Config) {
+			c.Bus["nats"].(*nats.Config).Subject = "other.{cluster}"
+		}),
 		"cluster": of("nats://a:4222,nats://b:4222", func(c *config.Config) { c.Cluster = "other" }),
 	} {
 		if other == first {
@@ -101,22 +126,29 @@ func TestEachBusOfItsKindHasACheckpoint(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	seen := map[string]string{}
 	for name, url := range map[string]string{
-		"Kafka": "kafka://a:9092,b:9092/t", "Kafka, turned round": "kafka://b:9092,a:9092/t", "Kafka, another topic": "kafka://a:9092,b:9092/u",
-		"Kafka elsewhere": "kafka://c:9092/t", "HTTP": "https://a/x?key=1", "HTTP, another key": "https://a/x?key=2", "HTTP, another path": "https://a/y",
-		"NATS": "nats://a:4222",
+		"Kafka":                "kafka://a:9092,b:9092/t",
+		"Kafka, turned round":  "kafka://b:9092,a:9092/t",
+		"Kafka, another topic": "kafka://a:9092,b:9092/u",
+		"Kafka elsewhere":      "kafka://c:9092/t",
+		"HTTP":                 "https://a/x?key=1",
+		"HTTP, another key":    "https://a/x?key=2",
+		"HTTP, another path":   "https://a/y",
+		"NATS":                 "nats://a:4222",
 	} {
 		f := &Options{Bus: url}
 		cfg, err := f.LoadConfig()
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := locateCheckpoint(f, cfg, func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
+		p, err := locateCheckpoint(f, cfg, func() (*Cluster, error) { return &Cluster{}, nil },
+			func() (string, error) { return uidA, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
 		first, _, _ := strings.Cut(name, ",")
 		for other, file := range seen {
-			same := strings.HasPrefix(name, "Kafka") && strings.HasPrefix(other, "Kafka") && !strings.Contains(name+other, "topic") && !strings.Contains(name+other, "elsewhere") ||
+			same := strings.HasPrefix(name, "Kafka") && strings.HasPrefix(other, "Kafka") &&
+				!strings.Contains(name+other, "topic") && !strings.Contains(name+other, "elsewhere") ||
 				strings.HasPrefix(other, first) && first == "HTTP" && !strings.Contains(name+other, "path")
 			if same != (file == p.File) {
 				t.Errorf("%s: %s, %s: %s", name, p.File, other, file)
@@ -129,7 +161,8 @@ func TestEachBusOfItsKindHasACheckpoint(t *testing.T) {
 func TestNoPlaceForACheckpoint(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("HOME", "")
-	_, err := locateCheckpoint(&Options{Bus: "nats://a:4222"}, config.Default(), func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
+	_, err := locateCheckpoint(&Options{Bus: "nats://a:4222"}, config.Default(),
+		func() (*Cluster, error) { return &Cluster{}, nil }, func() (string, error) { return uidA, nil })
 	if err == nil || !strings.Contains(err.Error(), "name one in the configuration (checkpoint)") {
 		t.Errorf("got %v", err)
 	}

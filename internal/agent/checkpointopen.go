@@ -28,14 +28,17 @@ type KeptCheckpoint struct {
 	stderr   io.Writer
 }
 
-// OpenCheckpoint opens the checkpoint of an agent with these options. timeout limits each wait for the API server, and stderr shows it.
+// OpenCheckpoint opens the checkpoint of an agent with these options. timeout limits each wait for
+// the API server, and stderr shows it.
 func OpenCheckpoint(ctx context.Context, o *Options, timeout time.Duration, stderr io.Writer) (*KeptCheckpoint, error) {
 	cfg, err := o.LoadConfig()
 	if err != nil {
 		return nil, err
 	}
 	if !KeepsCheckpoint(cfg) {
-		return nil, ConfigError{errors.New("the bus stdout has no checkpoint, unless the configuration sets one (checkpoint)")}
+		return nil, ConfigError{
+			errors.New("the bus stdout has no checkpoint, unless the configuration sets one (checkpoint)"),
+		}
 	}
 	find := sync.OnceValues(o.FindCluster)
 	k := &KeptCheckpoint{Config: cfg, options: o, timeout: timeout, stderr: stderr}
@@ -63,7 +66,8 @@ func OpenCheckpoint(ctx context.Context, o *Options, timeout time.Duration, stde
 	return k, nil
 }
 
-// Unlocked reports whether the checkpoint can be changed while its agent runs. The agent ends when it detects that.
+// Unlocked reports whether the checkpoint can be changed while its agent runs. The agent ends when
+// it detects that.
 func (k *KeptCheckpoint) Unlocked() bool { return k.host != "" }
 
 // Do calls f within the timeout, and reports a slow API server.
@@ -71,7 +75,9 @@ func (k *KeptCheckpoint) Do(ctx context.Context, f func(context.Context) error) 
 	ctx, cancel := k.within(ctx)
 	defer cancel()
 	if k.host != "" {
-		slow := time.AfterFunc(quietWait, func() { fmt.Fprintf(k.stderr, "kubecdc: waiting for the API server %s\n", k.host) })
+		slow := time.AfterFunc(quietWait, func() {
+			fmt.Fprintf(k.stderr, "kubecdc: waiting for the API server %s\n", k.host)
+		})
 		defer slow.Stop()
 	}
 	err := f(ctx)
@@ -95,8 +101,12 @@ func (k *KeptCheckpoint) askUID(ctx context.Context, c *Cluster) (string, error)
 	}
 	uid, err := c.UID(ctx, set, slog.New(terminal.NewHandler(terminal.Detect(k.stderr, os.Getenv), slog.LevelWarn)))
 	if err != nil && ctx.Err() != nil {
-		return "", fmt.Errorf("the location of the checkpoint depends on the cluster, which the API server %s (%s) did not identify: %w; "+
-			"with --data-dir, or a configuration that sets the location, the command does not need it", c.Host(), c.From, context.Cause(ctx))
+		return "",
+			fmt.Errorf(
+				"the location of the checkpoint depends on the cluster, which the API server %s (%s) did not identify: %w; "+
+					"with --data-dir, or a configuration that sets the location, the command does not need it",
+				c.Host(),
+				c.From, context.Cause(ctx))
 	}
 	return uid, err
 }

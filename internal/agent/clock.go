@@ -30,7 +30,8 @@ func NewClock(log *slog.Logger, reg prometheus.Registerer, interrupted func(cloc
 		case i.Why == clock.Stopped:
 			log.Warn("the process stood still: it was stopped, or got no CPU", attrs...)
 		case i.Step < 0:
-			log.Warn("the wall clock was set back: the times of events stand still until it has passed them", append(attrs, "by", i.Step)...)
+			log.Warn("the wall clock was set back: the times of events stand still until it has passed them",
+				append(attrs, "by", i.Step)...)
 		default:
 			log.Warn("the wall clock was set forward, or the machine was suspended", append(attrs, "by", i.Step)...)
 		}

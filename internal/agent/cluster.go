@@ -33,7 +33,8 @@ type Cluster struct {
 // Host returns the API server's URL without a password from the kubeconfig.
 func (c *Cluster) Host() string { return c.url().Redacted() }
 
-// url returns the API server's URL, also if the kubeconfig has only host:port. A client has validated it.
+// url returns the API server's URL, also if the kubeconfig has only host:port. A client has
+// validated it.
 func (c *Cluster) url() *url.URL {
 	u, _, err := rest.DefaultServerUrlFor(c.REST)
 	if err != nil {
@@ -47,7 +48,9 @@ func (o *Options) FindCluster() (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
 	rules.Warner = func(error) {} // missing files are reported below if they matter
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context})
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
+		CurrentContext: o.Context,
+	})
 	raw, err := loader.RawConfig()
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -125,12 +128,20 @@ func (c *Cluster) UID(ctx context.Context, set *informers.Manager, log *slog.Log
 		return "", fmt.Errorf("the API server %s rejects the credentials of %s, which may have expired: renew them "+
 			"until 'kubectl get namespace kube-system' works with that context: %w", c.Host(), c.From, refusal)
 	case apierrors.IsForbidden(err):
-		return "", fmt.Errorf("the API server %s does not grant %s the permissions that the agent needs: get of namespace kube-system, "+
-			"and list and watch of the captured resources: 'kubecdc rbac' prints the role: %w", c.Host(), c.From, refusal)
+		return "",
+			fmt.Errorf(
+				"the API server %s does not grant %s the permissions that the agent needs: get of namespace kube-system, "+
+					"and list and watch of the captured resources: 'kubecdc rbac' prints the role: %w", c.Host(),
+				c.From,
+				refusal)
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("%s (%s) has no namespace kube-system: check that it is a Kubernetes API server: %w", c.Host(), c.From, refusal)
+		return "",
+			fmt.Errorf("%s (%s) has no namespace kube-system: check that it is a Kubernetes API server: %w", c.Host(),
+				c.From, refusal)
 	case err == nil && uid == "":
-		return "", fmt.Errorf("%s (%s) returns no uid of namespace kube-system: check that it is a Kubernetes API server", c.Host(), c.From)
+		return "",
+			fmt.Errorf("%s (%s) returns no uid of namespace kube-system: check that it is a Kubernetes API server",
+				c.Host(), c.From)
 	}
 	return uid, err
 }

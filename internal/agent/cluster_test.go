@@ -23,7 +23,9 @@ func TestLoggedHostHoldsNoPassword(t *testing.T) {
 		}
 	}
 	// One that cannot be read is not repeated.
-	if _, err := newIdleInformers(config.Default(), &rest.Config{Host: "admin:hunter2@[::1"}); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, err := newIdleInformers(config.Default(), &rest.Config{
+		Host: "admin:hunter2@[::1",
+	}); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}
 }

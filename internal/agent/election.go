@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// releaseTimeout limits the release of the Lease. If the release fails, a standby waits for leaseDuration.
+// releaseTimeout limits the release of the Lease. If the release fails, a standby waits for
+// leaseDuration.
 const releaseTimeout = 3 * time.Second
 
 // leaseNamespace returns the namespace of the Lease, "" if it is unknown.
@@ -32,20 +33,28 @@ func (a *agent) newElector() (*leader.Elector, error) {
 		return nil, nil
 	}
 	if a.leaseNamespace() == "" {
-		return nil, errors.New("leaderElection.namespace: set the namespace of the Lease: the agent is not in a pod of the cluster, whose namespace would be the default")
+		return nil,
+			errors.New(
+				"leaderElection.namespace: set the namespace of the Lease: the agent is not in a pod of the cluster, whose namespace would be the default")
 	}
 	if KeepsCheckpoint(a.cfg) && configMapOf(a.options, a.cfg, a.cluster.namespace) == nil {
-		return nil, errors.New("checkpoint.configMap: set one: the agent is not in a pod of the cluster, so the checkpoint would be a file, which " +
-			"another replica (leaderElection) could not read")
+		return nil,
+			errors.New(
+				"checkpoint.configMap: set one: the agent is not in a pod of the cluster, so the checkpoint would be a file, which " +
+					"another replica (leaderElection) could not read")
 	}
 	return leader.New(leader.Options{
 		Config: a.cluster.REST, Namespace: a.leaseNamespace(), Name: e.Lease, Identity: newIdentity(os.Hostname),
-		LeaseDuration: e.LeaseDuration.Duration, RenewDeadline: e.RenewDeadline.Duration, RetryPeriod: e.RetryPeriod.Duration,
-		Log: a.log, Registerer: a.reg,
+		LeaseDuration: e.LeaseDuration.Duration,
+		RenewDeadline: e.RenewDeadline.Duration,
+		RetryPeriod:   e.RetryPeriod.Duration,
+		Log:           a.log,
+		Registerer:    a.reg,
 	})
 }
 
-// newIdentity returns the holder's name for the Lease: the pod's name and a random part, because a restarted container is another holder.
+// newIdentity returns the holder's name for the Lease: the pod's name and a random part, because a
+// restarted container is another holder.
 func newIdentity(hostname func() (string, error)) string {
 	name, err := hostname()
 	if err != nil || name == "" {
@@ -54,12 +63,18 @@ func newIdentity(hostname func() (string, error)) string {
 	return name + "_" + strings.ToLower(rand.Text()[:10])
 }
 
-// leaseName returns the Lease, which must not be captured: each renewal would be an event. ok is false without an election.
+// leaseName returns the Lease, which must not be captured: each renewal would be an event. ok is
+// false without an election.
 func (a *agent) leaseName() (name informers.Name, ok bool) {
 	if !a.cfg.LeaderElection.Enabled {
 		return informers.Name{}, false
 	}
-	return informers.Name{Group: "coordination.k8s.io", Resource: "leases", Namespace: a.leaseNamespace(), Name: a.cfg.LeaderElection.Lease}, true
+	return informers.Name{
+		Group:     "coordination.k8s.io",
+		Resource:  "leases",
+		Namespace: a.leaseNamespace(),
+		Name:      a.cfg.LeaderElection.Lease,
+	}, true
 }
 
 // fence returns the fence that is checked before each write to the bus, nil without an election.
@@ -70,9 +85,10 @@ func (a *agent) fence() publish.Fence {
 	return a.elector.Fence()
 }
 
-// preflight returns the error with which this agent would end as soon as it leads. A standby counts as ready, and a rollout stops the
-// working agent when a standby is ready. So an agent that could not lead must not become a standby. preflight changes nothing. It waits if
-// the failure is temporary, such as an API server that does not respond.
+// preflight returns the error with which this agent would end as soon as it leads. A standby counts
+// as ready, and a rollout stops the working agent when a standby is ready. So an agent that could
+// not lead must not become a standby. preflight changes nothing. It waits if the failure is
+// temporary, such as an API server that does not respond.
 func (a *agent) preflight(ctx context.Context, id *identity, b *bus) error {
 	if a.elector == nil {
 		return nil // it leads at once
@@ -83,8 +99,9 @@ func (a *agent) preflight(ctx context.Context, id *identity, b *bus) error {
 	return a.checkCheckpoint(ctx, id)
 }
 
-// elect waits until this agent leads, and then runs lead, whose ctx ends with ctx or when another agent leads. lead drains the queue and
-// saves the checkpoint; after it has returned, the Lease is released.
+// elect waits until this agent leads, and then runs lead, whose ctx ends with ctx or when another
+// agent leads. lead drains the queue and saves the checkpoint; after it has returned, the Lease is
+// released.
 func (a *agent) elect(ctx context.Context, lead func(ctx context.Context, epoch uint64) error) error {
 	if a.elector == nil {
 		return lead(ctx, 0)
@@ -105,10 +122,12 @@ func (a *agent) elect(ctx context.Context, lead func(ctx context.Context, epoch 
 		return lead(leading, term.Epoch)
 	})
 	err := g.Wait()
-	releasing, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), releaseTimeout, fmt.Errorf("no answer within %v", releaseTimeout))
+	releasing, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), releaseTimeout,
+		fmt.Errorf("no answer within %v", releaseTimeout))
 	defer cancel()
 	if err := a.elector.Release(releasing); err != nil {
-		a.log.Warn("cannot release the Lease: a standby waits until it expires", "wait", a.cfg.LeaderElection.LeaseDuration.Duration, "err", err)
+		a.log.Warn("cannot release the Lease: a standby waits until it expires", "wait",
+			a.cfg.LeaderElection.LeaseDuration.Duration, "err", err)
 	}
 	return err
 }

@@ -30,12 +30,15 @@ func electing() *agent {
 	cfg := config.Default()
 	cfg.LeaderElection.Enabled = true
 	return &agent{
-		cfg: cfg, options: &Options{Config: "kubecdc.yaml"}, cluster: &Cluster{REST: &rest.Config{Host: "https://127.0.0.1:1"}},
+		cfg: cfg, options: &Options{Config: "kubecdc.yaml"}, cluster: &Cluster{REST: &rest.Config{
+			Host: "https://127.0.0.1:1",
+		}},
 		log: slog.New(slog.DiscardHandler), reg: prometheus.NewRegistry(),
 	}
 }
 
-// Outside of a pod there is no default for the Lease's namespace, nor for a checkpoint that all replicas share.
+// Outside of a pod there is no default for the Lease's namespace, nor for a checkpoint that all
+// replicas share.
 func TestElectionSaysWhatItLacks(t *testing.T) {
 	c := electing()
 	for _, step := range []struct {
@@ -43,7 +46,9 @@ func TestElectionSaysWhatItLacks(t *testing.T) {
 		change func()
 	}{
 		{"leaderElection.namespace: set the namespace of the Lease", func() { c.cfg.LeaderElection.Namespace = "cdc" }},
-		{"checkpoint.configMap: set one", func() { c.cfg.Checkpoint.ConfigMap = &config.CheckpointConfigMap{Namespace: "cdc", Name: "c"} }},
+		{"checkpoint.configMap: set one", func() {
+			c.cfg.Checkpoint.ConfigMap = &config.CheckpointConfigMap{Namespace: "cdc", Name: "c"}
+		}},
 	} {
 		if _, err := c.newElector(); err == nil || !strings.HasPrefix(err.Error(), step.want) {
 			t.Errorf("%v, want %s…", err, step.want)
@@ -61,7 +66,9 @@ func TestElectionSaysWhatItLacks(t *testing.T) {
 		t.Errorf("in a pod: %v", err)
 	}
 	lease, ok := pod.leaseName()
-	if d := cmp.Diff(informers.Name{Group: "coordination.k8s.io", Resource: "leases", Namespace: "kubecdc", Name: "kubecdc"}, lease); !ok || d != "" {
+	if d := cmp.Diff(
+		informers.Name{Group: "coordination.k8s.io", Resource: "leases", Namespace: "kubecdc", Name: "kubecdc"},
+		lease); !ok || d != "" {
 		t.Error(d)
 	}
 
@@ -85,7 +92,8 @@ func TestIdentityIsOfOneProcess(t *testing.T) {
 	}
 }
 
-// If the fence is shut while a receiver refuses a record, the next attempt fails, not only the next record.
+// If the fence is shut while a receiver refuses a record, the next attempt fails, not only the next
+// record.
 func TestRelayedRequestsPassTheFence(t *testing.T) {
 	f := new(atomicFence)
 	requests := make(chan struct{}, 100)
@@ -107,7 +115,9 @@ func TestRelayedRequestsPassTheFence(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- target.Run(running) }()
 	done := make(chan error, 1)
-	target.Publish(publish.NewEvent(&encode.Event{ContentType: "application/cloudevents+json", Body: []byte(`{}`)}, func(err error) { done <- err }, nil))
+	target.Publish(
+		publish.NewEvent(&encode.Event{ContentType: "application/cloudevents+json", Body: []byte(`{}`)},
+			func(err error) { done <- err }, nil))
 	if err := <-done; !errors.Is(err, leader.ErrLost) {
 		t.Errorf("ended with %v", err)
 	}

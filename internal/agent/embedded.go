@@ -18,7 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// dataDirectory returns the directory of the embedded JetStream: the configured one, or one for each cluster.
+// dataDirectory returns the directory of the embedded JetStream: the configured one, or one for
+// each cluster.
 func dataDirectory(named string, uid func() (string, error)) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)
@@ -40,20 +41,29 @@ func dataDirectory(named string, uid func() (string, error)) (string, error) {
 // checkDirectoryName returns an error if a cluster's uid cannot be the name of a directory.
 func checkDirectoryName(uid string) error {
 	if !filepath.IsLocal(uid) || filepath.Base(uid) != uid {
-		return fmt.Errorf("the API server says that the uid of namespace kube-system is %q, which cannot name a directory", uid)
+		return fmt.Errorf(
+			"the API server says that the uid of namespace kube-system is %q, which cannot name a directory", uid)
 	}
 	return nil
 }
 
 // startLocalBus starts the embedded JetStream. agent is the URL of the agent's HTTP server.
-func startLocalBus(ctx context.Context, dataDir, uid, agent string, apiServer *url.URL, log *slog.Logger) (*localbus.Bus, error) {
+func startLocalBus(
+	ctx context.Context, dataDir, uid, agent string, apiServer *url.URL, log *slog.Logger,
+) (*localbus.Bus, error) {
 	dataDir, err := dataDirectory(dataDir, func() (string, error) { return uid, nil })
 	if err != nil {
 		return nil, err
 	}
 	bare := *apiServer
 	bare.User = nil
-	b, err := localbus.Start(ctx, localbus.Options{Dir: dataDir, Cluster: uid, APIServer: bare.String(), Agent: agent, Log: log})
+	b, err := localbus.Start(ctx, localbus.Options{
+		Dir:       dataDir,
+		Cluster:   uid,
+		APIServer: bare.String(),
+		Agent:     agent,
+		Log:       log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -72,15 +82,18 @@ func busOfLocal(local *localbus.Bus, configured config.Bus) (config.Bus, error) 
 	return b, bus.SetAccess(&driver.Access{Token: local.Token})
 }
 
-// listen opens the port of the HTTP server at the configured address. Without a configuration file, it uses the loopback interface and the
-// default port, or one of the next ports.
+// listen opens the port of the HTTP server at the configured address. Without a configuration file,
+// it uses the loopback interface and the default port, or one of the next ports.
 func listen(ctx context.Context, address string, configured bool) (net.Listener, error) {
 	var config net.ListenConfig
 	if configured {
 		l, err := config.Listen(ctx, "tcp", address)
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("server.address: %s is in use: stop the program that listens there, or set another address: %w", address, err)
+			return nil,
+				fmt.Errorf(
+					"server.address: %s is in use: stop the program that listens there, or set another address: %w",
+					address, err)
 		case err != nil:
 			return nil, fmt.Errorf("server.address: %w", err)
 		}

@@ -232,7 +232,8 @@ func (k *KeptCheckpoint) SendEnd(ctx context.Context, d *checkpoint.Document, sc
 		defer func() { _ = local.Close() }() // the bus has acknowledged the end
 		own := *cfg
 		cfg = &own
-		if cfg.Bus, err = busOfLocal(local, cfg.Bus); err != nil {
+		cfg.Bus, err = busOfLocal(local, cfg.Bus)
+		if err != nil {
 			return err
 		}
 	}

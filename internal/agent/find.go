@@ -17,12 +17,13 @@ import (
 )
 
 const (
-	// DefaultServer is the URL of an agent's HTTP server if no agent with an embedded JetStream runs on this machine.
+	// DefaultServer is the URL of an agent's HTTP server if no agent with an embedded JetStream
+	// runs on this machine.
 	DefaultServer = "http://127.0.0.1:8080"
 	// DefaultBus is the URL of the bus in the same case.
 	DefaultBus = "nats://127.0.0.1:4222"
-	// ServerVariable is the environment variable with the agent's HTTP server, for commands without --agent. The chart sets it in its pods, to
-	// the agent's own port.
+	// ServerVariable is the environment variable with the agent's HTTP server, for commands without
+	// --agent. The chart sets it in its pods, to the agent's own port.
 	ServerVariable = "KUBECDC_AGENT"
 )
 
@@ -52,12 +53,15 @@ func FindBus(dataDir string, stderr io.Writer) (string, error) {
 	up := localBuses(dataDir)
 	switch {
 	case len(up) == 0 && dataDir != "":
-		return "", fmt.Errorf("no agent of this user runs with --data-dir %s: start one (kubecdc run --data-dir %[1]s)", dataDir)
+		return "",
+			fmt.Errorf("no agent of this user runs with --data-dir %s: start one (kubecdc run --data-dir %[1]s)",
+				dataDir)
 	case len(up) == 0:
 		return DefaultBus, nil
 	}
 	if len(up) > 1 {
-		fmt.Fprintf(stderr, "kubecdc: %d buses run here; this is %s of %s, started last. The others, for --bus:\n", len(up), up[0].URL, up[0].APIServer)
+		fmt.Fprintf(stderr, "kubecdc: %d buses run here; this is %s of %s, started last. The others, for --bus:\n",
+			len(up), up[0].URL, up[0].APIServer)
 		for _, a := range up[1:] {
 			fmt.Fprintf(stderr, "  %s of %s\n", a.URL, a.APIServer)
 		}
@@ -87,7 +91,8 @@ func BusOf(busURL, dataDir string, configured config.Bus) (config.Bus, bool) {
 	return b, ok
 }
 
-// FindServer returns the URL of the HTTP server of the named agent, or else of the agent on this machine.
+// FindServer returns the URL of the HTTP server of the named agent, or else of the agent on this
+// machine.
 func FindServer(named string) (string, error) {
 	option := "--agent"
 	if named == "" {
@@ -114,11 +119,13 @@ func FindServer(named string) (string, error) {
 	for i, a := range up {
 		lines[i] = fmt.Sprintf("  %s of %s", a.Agent, a.APIServer)
 	}
-	return "", ConfigError{fmt.Errorf("%d agents run here; name one with --agent:\n%s", len(up), strings.Join(lines, "\n"))}
+	return "", ConfigError{
+		fmt.Errorf("%d agents run here; name one with --agent:\n%s", len(up), strings.Join(lines, "\n")),
+	}
 }
 
-// FindSocket returns the path of an agent's socket. named is this path, or the URL of the agent's HTTP server, which reports the path.
-// Without a name, it is the agent on this machine.
+// FindSocket returns the path of an agent's socket. named is this path, or the URL of the agent's
+// HTTP server, which reports the path. Without a name, it is the agent on this machine.
 func FindSocket(ctx context.Context, named string) (string, error) {
 	if path := strings.TrimPrefix(named, "unix:"); filepath.IsAbs(path) {
 		return path, nil
@@ -135,14 +142,20 @@ func FindSocket(ctx context.Context, named string) (string, error) {
 		return "", err
 	}
 	if s.Socket == "" {
-		return "", fmt.Errorf("the agent at %s, release %s, has no socket for commands: the agent's log has the reason, or use the kubecdc of its release", server, s.Version)
+		return "",
+			fmt.Errorf(
+				"the agent at %s, release %s, has no socket for commands: the agent's log has the reason, or use the kubecdc of its release",
+				server, s.Version)
 	}
-	elsewhere := fmt.Errorf("the agent at %s accepts commands at its socket %s, on its own machine and from its own user only: for a pod, use kubectl exec POD -- /kubecdc", server, s.Socket)
+	elsewhere := fmt.Errorf(
+		"the agent at %s accepts commands at its socket %s, on its own machine and from its own user only: for a pod, use kubectl exec POD -- /kubecdc",
+		server, s.Socket)
 	same, err := admin.NewSocketClient(s.Socket).Status(ctx, 0)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", elsewhere, err)
-	case !same.Started.Equal(s.Started): // the agent is on another machine, and a local agent has a socket of the same name
+	case !same.Started.Equal(s.Started):
+		// the agent is on another machine, and a local agent has a socket of the same name
 		return "", fmt.Errorf("%w: another agent is there", elsewhere)
 	}
 	return s.Socket, nil

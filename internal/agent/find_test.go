@@ -18,13 +18,17 @@ import (
 func TestTheAgentOfThePodIsFound(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv("KUBECDC_AGENT", "127.0.0.1:9090")
-	for named, want := range map[string]string{"": "http://127.0.0.1:9090", "http://127.0.0.1:1": "http://127.0.0.1:1"} {
+	for named, want := range map[string]string{
+		"":                   "http://127.0.0.1:9090",
+		"http://127.0.0.1:1": "http://127.0.0.1:1",
+	} {
 		if server, err := agent.FindServer(named); server != want || err != nil {
 			t.Errorf("named %q: got %s, %v, want %s", named, server, err, want)
 		}
 	}
 	t.Setenv("KUBECDC_AGENT", "ftp://nowhere")
-	if _, err := agent.FindServer(""); err == nil || !strings.HasPrefix(err.Error(), "KUBECDC_AGENT: must be http://host:port") {
+	if _, err := agent.FindServer(""); err == nil ||
+		!strings.HasPrefix(err.Error(), "KUBECDC_AGENT: must be http://host:port") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -41,8 +45,8 @@ func serverOf(t *testing.T, started time.Time, socket string) *httptest.Server {
 	return s
 }
 
-// A command is sent to the agent whose HTTP server was named, or to none. A forwarded port leads to another machine, and the socket there may
-// have the path of a socket of this machine.
+// A command is sent to the agent whose HTTP server was named, or to none. A forwarded port leads to
+// another machine, and the socket there may have the path of a socket of this machine.
 func TestSocketOfTheNamedAgent(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cdc") //nolint:usetesting // the path of t.TempDir is too long for a socket
 	if err != nil {
@@ -52,7 +56,8 @@ func TestSocketOfTheNamedAgent(t *testing.T) {
 	path, started := filepath.Join(dir, "agent.sock"), time.Now()
 	here, socket := serverOf(t, started, path), serverOf(t, started, path)
 	_ = socket.Listener.Close() // the socket replaces it
-	if socket.Listener, err = admin.OpenSocket(t.Context(), path); err != nil {
+	socket.Listener, err = admin.OpenSocket(t.Context(), path)
+	if err != nil {
 		t.Fatal(err)
 	}
 	here.Start()

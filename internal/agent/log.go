@@ -7,7 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// NewLogger returns a logger that writes to out. people reports whether its format is for people. level may change during use.
+// NewLogger returns a logger that writes to out. people reports whether its format is for people.
+// level may change during use.
 func NewLogger(c config.Log, level slog.Leveler, out *terminal.Output) (log *slog.Logger, people bool) {
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}
 	switch {

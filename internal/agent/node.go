@@ -23,15 +23,17 @@ func CheckNode(cfg *config.Config, getenv func(string) string) error {
 	}
 	switch name := getenv(NodeNameEnv); {
 	case name == "":
-		return errors.New("mode node: the environment variable NODE_NAME must be the name of the node that the agent runs on; " +
-			"in a pod it comes from the downward API: valueFrom: {fieldRef: {fieldPath: spec.nodeName}}")
+		return errors.New(
+			"mode node: the environment variable NODE_NAME must be the name of the node that the agent runs on; " +
+				"in a pod it comes from the downward API: valueFrom: {fieldRef: {fieldPath: spec.nodeName}}")
 	case len(content.IsDNS1123Subdomain(name)) > 0:
 		return fmt.Errorf("mode node: the environment variable NODE_NAME must be the name of a node, got %q", name)
 	}
 	return nil
 }
 
-// partOf returns the part of each resource that the agent observes, nil if it observes everything that its rules select.
+// partOf returns the part of each resource that the agent observes, nil if it observes everything
+// that its rules select.
 func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	if cfg.Mode == config.ModeCluster {
 		return nil
@@ -40,7 +42,8 @@ func partOf(cfg *config.Config) func(group, resource string) selection.Part {
 	return func(group, resource string) selection.Part { return selection.Part(cfg.Part(group, resource, node)) }
 }
 
-// PartInWords describes the part of a resource that an agent of this mode observes, "" for all of it.
+// PartInWords describes the part of a resource that an agent of this mode observes, "" for all of
+// it.
 func PartInWords(cfg *config.Config, group, resource string) string {
 	p := cfg.Part(group, resource, "$"+NodeNameEnv)
 	switch {

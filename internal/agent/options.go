@@ -35,7 +35,8 @@ type Overrides struct {
 	LogLevel string   // log.level, overrides Set
 }
 
-// ConfigError is an error in the configuration or in an option: the agent fails with it at every start.
+// ConfigError is an error in the configuration or in an option: the agent fails with it at every
+// start.
 type ConfigError struct{ Err error }
 
 func (e ConfigError) Error() string { return e.Err.Error() }
@@ -74,8 +75,11 @@ func (o *Options) Embedded() bool { return o.Config == "" && o.Bus == "" && !o.t
 // checkDataDir returns an error for a directory of the embedded JetStream if another bus is named.
 func (o *Options) checkDataDir() error {
 	if o.DataDir != "" && !o.Embedded() {
-		return ConfigError{errors.New("--data-dir is the directory of the embedded JetStream, which runs only without --config and --bus: " +
-			"remove one or the other")}
+		return ConfigError{
+			errors.New(
+				"--data-dir is the directory of the embedded JetStream, which runs only without --config and --bus: " +
+					"remove one or the other"),
+		}
 	}
 	return nil
 }
@@ -98,7 +102,8 @@ func (o *Options) readConfig() ([]byte, error) {
 	return data, err
 }
 
-// ReadConfig reads a configuration file, or stdin if the file is "-" and stdin is not nil. It returns the name for error messages.
+// ReadConfig reads a configuration file, or stdin if the file is "-" and stdin is not nil. It
+// returns the name for error messages.
 func ReadConfig(stdin io.Reader, file string) (data []byte, name string, err error) {
 	if file == "-" && stdin != nil {
 		data, err = readLimited(stdin)
@@ -121,8 +126,8 @@ func readFile(path string) ([]byte, error) {
 	return readLimited(f)
 }
 
-// readLimited reads at most one byte more than a configuration may have: parsing it then returns the error. The reader may be
-// a device or a pipe that never ends.
+// readLimited reads at most one byte more than a configuration may have: parsing it then returns
+// the error. The reader may be a device or a pipe that never ends.
 func readLimited(r io.Reader) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, yamldoc.MaxBytes+1))
 }
@@ -168,11 +173,15 @@ func (o *Options) load() (*reload.Loaded, error) {
 	return l, err
 }
 
-// BusFromURL returns the bus of a URL. If the configured bus is of the same kind, its other settings apply.
+// BusFromURL returns the bus of a URL. If the configured bus is of the same kind, its other
+// settings apply.
 func BusFromURL(url string, configured config.Bus) (config.Bus, error) {
 	b, ok := BusOf(url, "", configured)
 	if !ok { // the URL is not repeated: it may contain a password
-		return nil, ConfigError{fmt.Errorf("--bus: must be %s (several servers of one cluster separated by commas)", drivers.URLs(drivers.Buses()))}
+		return nil, ConfigError{
+			fmt.Errorf("--bus: must be %s (several servers of one cluster separated by commas)",
+				drivers.URLs(drivers.Buses())),
+		}
 	}
 	return b, nil
 }

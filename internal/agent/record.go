@@ -15,7 +15,9 @@ var ErrNotABus = errors.New("no bus that keeps records")
 // OpenRecord returns the bus of the options, which a command reads with access. explain adds advice
 // to an error of its Read. If the bus is the embedded JetStream and several run, OpenRecord lists
 // the others on stderr. It finds the token of an embedded JetStream.
-func (o *Options) OpenRecord(access *driver.Access, stderr io.Writer) (_ consume.Source, explain func(error) error, _ error) {
+func (o *Options) OpenRecord(
+	access *driver.Access, stderr io.Writer,
+) (_ consume.Source, explain func(error) error, _ error) {
 	if err := o.checkDataDir(); err != nil {
 		return nil, nil, err
 	}
@@ -25,13 +27,15 @@ func (o *Options) OpenRecord(access *driver.Access, stderr io.Writer) (_ consume
 	}
 	chosen, url := cfg.Bus, o.Bus
 	if o.Embedded() {
-		if url, err = FindBus(o.DataDir, stderr); err != nil {
+		url, err = FindBus(o.DataDir, stderr)
+		if err != nil {
 			return nil, nil, err
 		}
 	}
 	if url != "" {
 		var ok bool
-		if chosen, ok = BusOf(url, o.DataDir, cfg.Bus); !ok {
+		chosen, ok = BusOf(url, o.DataDir, cfg.Bus)
+		if !ok {
 			return nil, nil, ErrNotABus
 		}
 	}
@@ -53,7 +57,8 @@ func (o *Options) OpenRecord(access *driver.Access, stderr io.Writer) (_ consume
 	return bus.Source(r)
 }
 
-// CopiesOf returns a function that returns how many partitions of the bus have a copy of an event about the stream.
+// CopiesOf returns a function that returns how many partitions of the bus have a copy of an event
+// about the stream.
 func (o *Options) CopiesOf() (func([]consume.Position, *consume.Event) int, error) {
 	cfg, err := o.configured()
 	if err != nil {
@@ -61,7 +66,8 @@ func (o *Options) CopiesOf() (func([]consume.Position, *consume.Event) int, erro
 	}
 	chosen := cfg.Bus
 	if o.Bus != "" {
-		if chosen, err = BusFromURL(o.Bus, cfg.Bus); err != nil {
+		chosen, err = BusFromURL(o.Bus, cfg.Bus)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -23,9 +23,12 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// NewRelay returns one relay of the configuration, for a single run. cluster is the name of the cluster whose records it relays, "" for the
-// records of every cluster on the bus.
-func NewRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger, m *relay.Metrics) (*relay.Relay, error) {
+// NewRelay returns one relay of the configuration, for a single run. cluster is the name of the
+// cluster whose records it relays, "" for the records of every cluster on the bus.
+func NewRelay(
+	cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
+	m *relay.Metrics,
+) (*relay.Relay, error) {
 	source, err := RelaySource(cfg, r, cluster, log)
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: %w", r.Name, err)
@@ -35,7 +38,12 @@ func NewRelay(cfg *config.Config, r *config.Relay, cluster string, stdout io.Wri
 		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
 	}
 	return relay.New(relay.Options{
-		Name: r.Name, Source: source, Target: target, Match: MatchRelay(r, cluster), Whole: wholeOf(r, source), Refused: relay.Refused(r.Refused),
+		Name:    r.Name,
+		Source:  source,
+		Target:  target,
+		Match:   MatchRelay(r, cluster),
+		Whole:   wholeOf(r, source),
+		Refused: relay.Refused(r.Refused),
 	}, log, m), nil
 }
 
@@ -53,7 +61,8 @@ func wholeOf(r *config.Relay, source driver.Source) func(resource, scope string)
 	}
 }
 
-// HasScope reports whether a source has all events of a scope, or of all scopes of a resource (""). hasAll reports that of objects.
+// HasScope reports whether a source has all events of a scope, or of all scopes of a resource ("").
+// hasAll reports that of objects.
 func HasScope(hasAll func(*consume.Objects) bool, resource, scope string) bool {
 	plural, group, _ := strings.Cut(resource, ".")
 	o := consume.Objects{Groups: []string{group}, Resource: plural}
@@ -67,8 +76,9 @@ func HasScope(hasAll func(*consume.Objects) bool, resource, scope string) bool {
 	})
 }
 
-// SplitsNamespaces reports whether the objects of a resource go to several logs of a target, by their namespaces. Then no progress of an
-// agent is sent there: none of the logs has all objects of a scope, and a log of one namespace must not name others.
+// SplitsNamespaces reports whether the objects of a resource go to several logs of a target, by
+// their namespaces. Then no progress of an agent is sent there: none of the logs has all objects of
+// a scope, and a log of one namespace must not name others.
 func SplitsNamespaces(to config.RelayTarget) bool {
 	_, settings := to.Chosen()
 	splitter, ok := settings.(driver.Splitter)
@@ -87,12 +97,20 @@ func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 		events = consume.ObjectEvents
 	}
 	return bus.Relay(&driver.Relaying{
-		Name: r.Name, Cluster: cluster, DeadLetter: cfg.DeadLetter.Of(d), Start: driver.Start(r.Start), Objects: objectsOf(r), Events: events, Log: log,
+		Name:       r.Name,
+		Cluster:    cluster,
+		DeadLetter: cfg.DeadLetter.Of(d),
+		Start:      driver.Start(r.Start),
+		Objects:    objectsOf(r),
+		Events:     events,
+		Log:        log,
 	})
 }
 
 // targetOf returns the target of a relay, for the relay's format.
-func targetOf(cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
+func targetOf(
+	cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
+) (relay.Target, error) {
 	_, settings := r.To.Chosen()
 	rows, ok := settings.(driver.Changelogger)
 	if r.Format != config.FormatDebezium || !ok {
@@ -102,13 +120,25 @@ func targetOf(cfg *config.Config, r *config.Relay, cluster string, stdout io.Wri
 	return target, driver.WithClusterAdvice(err, cluster)
 }
 
-func envOf(cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) *driver.Env {
+func envOf(
+	cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
+) *driver.Env {
 	d, _ := to.Chosen()
-	return &driver.Env{Key: "to." + d.Name, Cluster: cluster, MaxEventBytes: int(cfg.Event.MaxBytes), Fence: fence, Stdout: stdout, Log: log}
+	return &driver.Env{
+		Key:           "to." + d.Name,
+		Cluster:       cluster,
+		MaxEventBytes: int(cfg.Event.MaxBytes),
+		Fence:         fence,
+		Stdout:        stdout,
+		Log:           log,
+	}
 }
 
-// NewRelayTarget returns the target of a relay that sends events. It checks fence before each attempt.
-func NewRelayTarget(cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger) (relay.Target, error) {
+// NewRelayTarget returns the target of a relay that sends events. It checks fence before each
+// attempt.
+func NewRelayTarget(
+	cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
+) (relay.Target, error) {
 	_, settings := to.Chosen()
 	target, err := settings.Open(envOf(cfg, to, cluster, stdout, fence, log))
 	if _, named := settings.(driver.Named); named {
@@ -117,8 +147,8 @@ func NewRelayTarget(cfg *config.Config, to config.RelayTarget, cluster string, s
 	return target, err
 }
 
-// objectsOf returns the objects whose events the bus has to send to a relay, with the stream events of their resources. MatchRelay is false
-// for all others.
+// objectsOf returns the objects whose events the bus has to send to a relay, with the stream events
+// of their resources. MatchRelay is false for all others.
 func objectsOf(r *config.Relay) []consume.Objects {
 	resources := []consume.Objects{{}}
 	if len(r.Resources) > 0 {
@@ -144,8 +174,9 @@ func objectsOf(r *config.Relay) []consume.Objects {
 	return out
 }
 
-// MatchRelay returns a function that reports whether a relay selects an event. Stream events match with their resource, and the progress of
-// an agent always, except if operations are configured: without some operations, their statements would be wrong.
+// MatchRelay returns a function that reports whether a relay selects an event. Stream events match
+// with their resource, and the progress of an agent always, except if operations are configured:
+// without some operations, their statements would be wrong.
 func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 	return func(e *consume.Event) bool {
 		version := strings.TrimPrefix(strings.TrimPrefix(e.APIVersion, e.Group()), "/")
@@ -162,8 +193,8 @@ func MatchRelay(r *config.Relay, cluster string) func(*consume.Event) bool {
 	}
 }
 
-// Pauses before a relay that has failed is started again. The pause doubles each time. It is reset after the relay has run for as
-// long as the longest pause.
+// Pauses before a relay that has failed is started again. The pause doubles each time. It is reset
+// after the relay has run for as long as the longest pause.
 const (
 	firstRelayPause = 5 * time.Second
 	mostRelayPause  = 2 * time.Minute
@@ -178,8 +209,8 @@ type Runner interface {
 	Ready() error
 }
 
-// RelayHost runs relays concurrently with the agent. A relay that fails does not end the agent: the host logs it, shows it in /readyz, and
-// restarts it. A nil *RelayHost has no relays.
+// RelayHost runs relays concurrently with the agent. A relay that fails does not end the agent: the
+// host logs it, shows it in /readyz, and restarts it. A nil *RelayHost has no relays.
 type RelayHost struct {
 	log    *slog.Logger
 	pause  time.Duration // the first
@@ -234,7 +265,8 @@ func (r *hostedRelay) set(running Runner, failure error) {
 	r.running, r.failure = running, failure
 }
 
-// Run runs all relays until ctx ends. It calls open for each run of a relay, after fence has passed. Without an election, fence is nil.
+// Run runs all relays until ctx ends. It calls open for each run of a relay, after fence has
+// passed. Without an election, fence is nil.
 func (h *RelayHost) Run(ctx context.Context, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
 	if h == nil {
 		return
@@ -250,10 +282,12 @@ func (h *RelayHost) Run(ctx context.Context, fence publish.Fence, open func(*con
 }
 
 // keep restarts one relay until ctx ends.
-func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fence, open func(*config.Relay) (Runner, error)) {
+func (h *RelayHost) keep(
+	ctx context.Context, r *hostedRelay, fence publish.Fence, open func(*config.Relay) (Runner, error),
+) {
 	rest := h.pause
-	// A suspended leader may take the cursor after another agent leads, and then end. Therefore a leader takes the cursor back, but only
-	// once: a second time, the other is not a former leader.
+	// A suspended leader may take the cursor after another agent leads, and then end. Therefore a
+	// leader takes the cursor back, but only once: a second time, the other is not a former leader.
 	takesBack := fence != nil
 	for {
 		began := time.Now()
@@ -264,7 +298,8 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 		}
 		if ctx.Err() != nil {
 			if err != nil {
-				h.log.Warn("relay failed while it stopped: its last records may be delivered again", "relay", r.cfg.Name, "err", err)
+				h.log.Warn("relay failed while it stopped: its last records may be delivered again", "relay",
+					r.cfg.Name, "err", err)
 			}
 			return
 		}
@@ -277,7 +312,8 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 			takesBack = false
 		case elsewhere: // the two would take the cursor from each other forever
 			r.set(nil, err)
-			h.log.Error("another relay of this name is running, so this one stops: run only one", "relay", r.cfg.Name, "err", err)
+			h.log.Error("another relay of this name is running, so this one stops: run only one", "relay", r.cfg.Name,
+				"err", err)
 			return
 		case err == nil:
 			err = errors.New("it stopped unexpectedly")
@@ -286,7 +322,8 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 			rest = h.pause
 		}
 		r.set(nil, err)
-		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err, "after", rest)
+		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err,
+			"after", rest)
 		if pause.For(ctx, rest) != nil {
 			return
 		}
@@ -294,8 +331,11 @@ func (h *RelayHost) keep(ctx context.Context, r *hostedRelay, fence publish.Fenc
 	}
 }
 
-// openRelay opens a relay after fence has passed, because a relay starts by taking the cursor from its owner.
-func openRelay(ctx context.Context, r *config.Relay, fence publish.Fence, open func(*config.Relay) (Runner, error)) (Runner, error) {
+// openRelay opens a relay after fence has passed, because a relay starts by taking the cursor from
+// its owner.
+func openRelay(
+	ctx context.Context, r *config.Relay, fence publish.Fence, open func(*config.Relay) (Runner, error),
+) (Runner, error) {
 	if fence != nil {
 		if err := fence.Pass(ctx); err != nil {
 			return nil, err

@@ -19,11 +19,15 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 		return e
 	}
 	object := func(apiVersion, resource, namespace, verb string) *consume.Event {
-		return parse(fmt.Sprintf(`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.object.%s","cluster":"prod","apiversion":%q,"resource":%q,"namespace":%q,"name":"n","uid":"u","op":%q,"data":{"op":%q,"resourceVersion":"1"}}`,
-			verb, apiVersion, resource, namespace, verb[:1], verb[:1]))
+		return parse(
+			fmt.Sprintf(
+				`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.object.%s","cluster":"prod","apiversion":%q,"resource":%q,"namespace":%q,"name":"n","uid":"u","op":%q,"data":{"op":%q,"resourceVersion":"1"}}`,
+				verb, apiVersion, resource, namespace, verb[:1], verb[:1]))
 	}
-	progress := parse(`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.progress","cluster":"prod","apiversion":"apps/v1","resource":"deployments","scope":"deployments.apps","data":{"resourceVersion":"1"}}`)
-	reported := parse(`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.progress","cluster":"prod","data":{"writer":"3f0a","run":"0-1","number":1,"scopes":[]}}`)
+	progress := parse(
+		`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.progress","cluster":"prod","apiversion":"apps/v1","resource":"deployments","scope":"deployments.apps","data":{"resourceVersion":"1"}}`)
+	reported := parse(
+		`{"specversion":"1.0","id":"i","source":"/kubernetes/prod","type":"dev.kubecdc.progress","cluster":"prod","data":{"writer":"3f0a","run":"0-1","number":1,"scopes":[]}}`)
 	pattern := func(text string) config.ResourcePattern {
 		var p config.ResourcePattern
 		if err := p.UnmarshalText([]byte(text)); err != nil {
@@ -31,7 +35,9 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 		}
 		return p
 	}
-	deployments := config.Relay{Resources: []config.ResourcePattern{pattern("deployments.apps")}, Namespaces: config.Namespaces{"shop", "team-*", "!team-x"}}
+	deployments := config.Relay{Resources: []config.ResourcePattern{
+		pattern("deployments.apps"),
+	}, Namespaces: config.Namespaces{"shop", "team-*", "!team-x"}}
 	updates := config.Relay{Operations: []config.Operation{config.Updated}}
 	for _, c := range []struct {
 		name    string
@@ -87,11 +93,21 @@ func TestWholeScopesOfARelay(t *testing.T) {
 	}{
 		{"all", config.Relay{To: kafka("k.{cluster}")}, nil, "pods", "", true},
 		{"a topic for each namespace", config.Relay{To: kafka("k.{namespace}")}, nil, "pods", "pods/shop", false},
-		{"what the relay selects", config.Relay{To: kafka("k"), Namespaces: config.Namespaces{"shop"}}, nil, "pods", "", false},
-		{"a source of one namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "pods/shop", true},
-		{"a source of another namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "pods/bank", false},
-		{"a source of one of the namespaces", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "pods/shop,bank", false},
-		{"a source of one namespace, all scopes", config.Relay{To: kafka("k")}, &partial{namespaces: []string{"shop"}}, "pods", "", false},
+		{"what the relay selects", config.Relay{To: kafka("k"), Namespaces: config.Namespaces{
+			"shop",
+		}}, nil, "pods", "", false},
+		{"a source of one namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+			"shop",
+		}}, "pods", "pods/shop", true},
+		{"a source of another namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+			"shop",
+		}}, "pods", "pods/bank", false},
+		{"a source of one of the namespaces", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+			"shop",
+		}}, "pods", "pods/shop,bank", false},
+		{"a source of one namespace, all scopes", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+			"shop",
+		}}, "pods", "", false},
 		{"a source of all", config.Relay{To: kafka("k")}, &partial{namespaces: []string{""}}, "pods", "", true},
 	} {
 		if got := wholeOf(&c.relay, c.source)(c.resource, c.scope); got != c.want {

@@ -80,7 +80,8 @@ func TestRelayHostRunsAgain(t *testing.T) {
 			h.Run(ctx, nil, open)
 		}()
 		synctest.Wait()
-		if r := ready(); r["relay good"] != nil || r["relay bad"] == nil || !strings.Contains(r["relay bad"].Error(), "gone for good") || r["relay unopened"] == nil {
+		if r := ready(); r["relay good"] != nil || r["relay bad"] == nil ||
+			!strings.Contains(r["relay bad"].Error(), "gone for good") || r["relay unopened"] == nil {
 			t.Errorf("after the first failure: %v", r)
 		}
 		for i, want := range []time.Duration{0, 5 * time.Second, 15 * time.Second, 35 * time.Second} {
@@ -155,7 +156,11 @@ func TestReadyWithoutRelay(t *testing.T) {
 	for _, aside := range []bool{true, false} {
 		w := httptest.NewRecorder()
 		admin.New(admin.Options{
-			Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil, admin.Probe{Name: "relay x", Ready: failing, Aside: aside}), Informers: set,
+			Registry: prometheus.NewRegistry(), Checks: admin.NewChecks(nil, admin.Probe{
+				Name:  "relay x",
+				Ready: failing,
+				Aside: aside,
+			}), Informers: set,
 		}).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
 		want := http.StatusServiceUnavailable
 		if aside {

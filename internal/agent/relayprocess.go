@@ -24,7 +24,8 @@ type RelayProcess struct {
 	Stderr io.Writer // for the log
 }
 
-// RunRelays runs the relays of a configuration until ctx ends. If there is only one, it also ends when that relay fails.
+// RunRelays runs the relays of a configuration until ctx ends. If there is only one, it also ends
+// when that relay fails.
 func RunRelays(ctx context.Context, cfg *config.Config, p *RelayProcess) error {
 	out := terminal.Detect(p.Stderr, os.Getenv)
 	out.Writer = terminal.NewLogWriter(ctx, out.Writer)
@@ -38,7 +39,8 @@ func RunRelays(ctx context.Context, cfg *config.Config, p *RelayProcess) error {
 	var only Runner
 	for i := range cfg.Relays { // report invalid settings before the first relay starts
 		var err error
-		if only, err = open(&cfg.Relays[i]); err != nil {
+		only, err = open(&cfg.Relays[i])
+		if err != nil {
 			return ConfigError{err}
 		}
 	}
@@ -62,7 +64,8 @@ func RunRelays(ctx context.Context, cfg *config.Config, p *RelayProcess) error {
 		return err
 	}
 	defer listener.Close()
-	log.Info("kubecdc relays", "version", p.Build.Version, "relays", len(cfg.Relays), "server_address", listener.Addr().String())
+	log.Info("kubecdc relays", "version", p.Build.Version, "relays", len(cfg.Relays), "server_address",
+		listener.Addr().String())
 	g, all := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(all)
 	g.Go(func() error { return newRelayServer(reg, log, p.Build, probes).Run(serving, listener, nil) })
@@ -76,7 +79,8 @@ func RunRelays(ctx context.Context, cfg *config.Config, p *RelayProcess) error {
 	return g.Wait()
 }
 
-// newRelayServer serves /metrics, /healthz and /readyz of a process with only relays: it is ready if all relays are.
+// newRelayServer serves /metrics, /healthz and /readyz of a process with only relays: it is ready
+// if all relays are.
 func newRelayServer(reg *prometheus.Registry, log *slog.Logger, build admin.Build, probes []admin.Probe) *admin.Server {
 	for i := range probes {
 		probes[i].Aside = false

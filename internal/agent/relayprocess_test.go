@@ -21,10 +21,15 @@ func TestRelayServerTellsOfEachRelay(t *testing.T) {
 		body   string
 	}{
 		{[]admin.Probe{{Name: "relay a", Ready: ready}}, http.StatusOK, "[+] relay a: ok\n"},
-		{[]admin.Probe{{Name: "relay a", Ready: ready}, {Name: "relay b", Ready: broken, Aside: true}}, http.StatusServiceUnavailable, "[+] relay a: ok\n[-] relay b: not connected\n"},
+		{[]admin.Probe{{Name: "relay a", Ready: ready}, {
+			Name:  "relay b",
+			Ready: broken,
+			Aside: true,
+		}}, http.StatusServiceUnavailable, "[+] relay a: ok\n[-] relay b: not connected\n"},
 	} {
 		w := httptest.NewRecorder()
-		newRelayServer(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), admin.Build{}, c.probes).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+		newRelayServer(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), admin.Build{}, c.probes).Handler().
+			ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
 		if w.Code != c.code || w.Body.String() != c.body {
 			t.Errorf("%d: %s", w.Code, w.Body)
 		}

@@ -14,7 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// reporter returns the state of an agent for /readyz, /status and /metrics, also while the agent starts.
+// reporter returns the state of an agent for /readyz, /status and /metrics, also while the agent
+// starts.
 type reporter struct {
 	agent  *agent
 	checks *admin.Checks
@@ -28,7 +29,8 @@ type reporter struct {
 // identity is the name and the uid of the cluster.
 type identity struct{ name, uid string }
 
-// unsavedFor limits the age of the saved checkpoint: if only resourceVersions have moved, it is saved every minute.
+// unsavedFor limits the age of the saved checkpoint: if only resourceVersions have moved, it is
+// saved every minute.
 const unsavedFor = 2 * time.Minute
 
 // unsavableFor is the time after which failing saves of the checkpoint make the agent unready.
@@ -55,7 +57,12 @@ func (r *reporter) probes() []admin.Probe {
 	}
 	if a.reload != nil {
 		probes = append(probes, admin.Probe{
-			Name: "config", Ready: a.reload.Check, Aside: true, Lasts: a.reload.Hangs, Detail: a.reload.Detail, Standby: true,
+			Name:    "config",
+			Ready:   a.reload.Check,
+			Aside:   true,
+			Lasts:   a.reload.Hangs,
+			Detail:  a.reload.Detail,
+			Standby: true,
 		})
 	}
 	return append(probes, a.relays.Probes()...)
@@ -96,7 +103,8 @@ func (r *reporter) room() error {
 
 func (r *reporter) filled() string {
 	q := r.queue()
-	return fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents), terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
+	return fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents),
+		terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 }
 
 // saved returns an error while the checkpoint is not saved in time.
@@ -110,18 +118,22 @@ func (r *reporter) saved() error {
 	}
 	switch s := k.State(); {
 	case s.Failing >= unsavableFor && s.Trouble == nil:
-		return fmt.Errorf("%s cannot be saved, the attempt has been hanging for %s: a restart would resume from %s ago", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved))
+		return fmt.Errorf("%s cannot be saved, the attempt has been hanging for %s: a restart would resume from %s ago",
+			locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved))
 	case s.Failing >= unsavableFor:
-		return fmt.Errorf("%s could not be saved for %s, a restart would resume from %s ago: %w", locationOf(s), terminal.Duration(s.Failing), terminal.Duration(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s could not be saved for %s, a restart would resume from %s ago: %w", locationOf(s),
+			terminal.Duration(s.Failing), terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Trouble != nil:
-		return fmt.Errorf("%s cannot be reached, a restart would resume from %s ago: %w", locationOf(s), terminal.Duration(s.Unsaved), s.Trouble)
+		return fmt.Errorf("%s cannot be reached, a restart would resume from %s ago: %w", locationOf(s),
+			terminal.Duration(s.Unsaved), s.Trouble)
 	case s.Unsaved > unsavedFor:
 		return fmt.Errorf("%s has not been saved for %s", locationOf(s), terminal.Duration(s.Unsaved))
 	}
 	return nil
 }
 
-// unsavable reports whether saves of the checkpoint have failed for so long that the agent is not ready.
+// unsavable reports whether saves of the checkpoint have failed for so long that the agent is not
+// ready.
 func (r *reporter) unsavable() bool {
 	k := r.keeper.Load()
 	return k != nil && k.State().Failing >= unsavableFor
@@ -157,9 +169,19 @@ func (r *reporter) status() admin.Status {
 	a, now := r.agent, time.Now()
 	ready := r.checks.Look(now)
 	s := admin.Status{
-		Version: a.options.Build.Version, Mode: string(a.cfg.Mode), Cluster: a.cfg.Cluster, APIServer: a.cluster.Host(), Started: r.began, Now: now, Socket: a.socket,
-		Ready: ready.Ready, Standby: ready.Standby, Checks: ready.Checks, Queue: r.queue(), Scopes: []admin.ScopeStatus{},
-		Bus: admin.BusStatus{Name: r.bus},
+		Version:   a.options.Build.Version,
+		Mode:      string(a.cfg.Mode),
+		Cluster:   a.cfg.Cluster,
+		APIServer: a.cluster.Host(),
+		Started:   r.began,
+		Now:       now,
+		Socket:    a.socket,
+		Ready:     ready.Ready,
+		Standby:   ready.Standby,
+		Checks:    ready.Checks,
+		Queue:     r.queue(),
+		Scopes:    []admin.ScopeStatus{},
+		Bus:       admin.BusStatus{Name: r.bus},
 	}
 	if id := r.identity.Load(); id != nil {
 		s.Cluster, s.ClusterUID = id.name, id.uid
@@ -199,7 +221,11 @@ func (r *reporter) status() admin.Status {
 	if !ready.Standby {
 		s.AddScopes(a.informers.Status())
 		for _, u := range a.informers.Unmatched(s.Now) {
-			s.Unmatched = append(s.Unmatched, admin.UnmatchedPath{Rule: fmt.Sprintf("watch[%d]", u.Rule), Path: u.Path, Since: u.Since})
+			s.Unmatched = append(s.Unmatched, admin.UnmatchedPath{
+				Rule:  fmt.Sprintf("watch[%d]", u.Rule),
+				Path:  u.Path,
+				Since: u.Since,
+			})
 		}
 	}
 	return s

@@ -52,8 +52,13 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := newReporter(&agent{
-			cfg: config.Default(), options: new(Options), informers: informers, keeper: &deferredKeeper{}, stdout: io.Discard,
-			queue: queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1, InFlight: 1}, prometheus.NewRegistry()),
+			cfg:       config.Default(),
+			options:   new(Options),
+			informers: informers,
+			keeper:    &deferredKeeper{},
+			stdout:    io.Discard,
+			queue: queue.New[*object.Delta](queue.Options{Events: 1, Bytes: 1, InFlight: 1},
+				prometheus.NewRegistry()),
 		})
 		r.keeper.Store(keeper)
 		at := uint64(1)
@@ -95,7 +100,8 @@ func TestCheckpointThatCannotBeSavedIsNotReady(t *testing.T) {
 			t.Errorf("after some seconds: %+v", k)
 		}
 		<-time.After(50 * time.Second)
-		if k := look(); k.OK || k.Aside || !strings.HasPrefix(k.Detail, "file /x could not be saved for 1m") || !strings.Contains(k.Detail, "disk full") {
+		if k := look(); k.OK || k.Aside || !strings.HasPrefix(k.Detail, "file /x could not be saved for 1m") ||
+			!strings.Contains(k.Detail, "disk full") {
 			t.Errorf("after a minute: %+v", k)
 		}
 		store.err.Store(nil)

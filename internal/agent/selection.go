@@ -109,10 +109,12 @@ func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*in
 func newIdleInformers(cfg *config.Config, rc *rest.Config) (*informers.Manager, error) {
 	idle := *cfg
 	idle.Redaction = config.Redaction{Mode: config.RedactRemove} // needs no key
-	return NewInformers(&reload.Loaded{Config: &idle}, informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
+	return NewInformers(&reload.Loaded{Config: &idle},
+		informers.Options{Config: rc, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}, nil)
 }
 
-// DiscoverResources reads the resources that the cluster serves, and applies the selection of the agent's own informers. host is the API server.
+// DiscoverResources reads the resources that the cluster serves, and applies the selection of the
+// agent's own informers. host is the API server.
 func (o *Options) DiscoverResources(ctx context.Context, cfg *config.Config) (_ *rbac.Discovery, host string, _ error) {
 	c, err := o.FindCluster()
 	if err != nil {
@@ -133,13 +135,20 @@ func (o *Options) DiscoverResources(ctx context.Context, cfg *config.Config) (_ 
 	}
 	for _, p := range plan.Resources {
 		r := p.Resource
-		d.Resources = append(d.Resources, rbac.Resource{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced, Rules: p.Rules})
+		d.Resources = append(d.Resources, rbac.Resource{
+			Group:      r.Group,
+			Resource:   r.Name,
+			Namespaced: r.Namespaced,
+			Rules:      p.Rules,
+		})
 	}
 	return d, host, nil
 }
 
 // Apply switches running informers to another configuration.
-func Apply(ctx context.Context, informers *informers.Manager, next *reload.Loaded, log *slog.Logger, m *filter.Metrics) (reload.Scopes, error) {
+func Apply(
+	ctx context.Context, informers *informers.Manager, next *reload.Loaded, log *slog.Logger, m *filter.Metrics,
+) (reload.Scopes, error) {
 	s, err := specOf(next, log, m)
 	if err != nil {
 		return reload.Scopes{}, err

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// An agent says at its start that the API server is older than all tested versions, and says nothing
-// about the others.
+// An agent says at its start that the API server is older than all tested versions, and says
+// nothing about the others.
 func TestAnOlderAPIServerIsLogged(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1.28.15":           "is meant to work with",
@@ -40,7 +40,8 @@ func TestAnOlderAPIServerIsLogged(t *testing.T) {
 		case want == "" && got != "":
 			t.Errorf("%s: logged %s", version, got)
 		case want == "":
-		case strings.Count(got, "\n") != 1 || !strings.Contains(got, want) || !strings.Contains(got, version) || !strings.Contains(got, `tested="1.33 to 1.37"`):
+		case strings.Count(got, "\n") != 1 || !strings.Contains(got, want) || !strings.Contains(got, version) ||
+			!strings.Contains(got, `tested="1.33 to 1.37"`):
 			t.Errorf("%s: logged %q", version, got)
 		case strings.Contains(got, "level=ERROR"):
 			t.Errorf("%s: an error: %s", version, got)
@@ -48,7 +49,8 @@ func TestAnOlderAPIServerIsLogged(t *testing.T) {
 	}
 }
 
-// The version is asked for again while the API server does not answer, and the wait ends with the agent.
+// The version is asked for again while the API server does not answer, and the wait ends with the
+// agent.
 func TestVersionOfAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	var asked atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())

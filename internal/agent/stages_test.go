@@ -71,7 +71,9 @@ func TestStagesEndOneAfterTheOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"observe ended", "drained", "finished", "queue closed", "pump ended", "checkpoint ended", "bus ended"}; !slices.Equal(d.entries, want) {
+	if want := []string{
+		"observe ended", "drained", "finished", "queue closed", "pump ended", "checkpoint ended", "bus ended",
+	}; !slices.Equal(d.entries, want) {
 		t.Errorf("got %q, want %q", d.entries, want)
 	}
 }
@@ -83,7 +85,9 @@ func TestGraceEndsADrain(t *testing.T) {
 		stop()
 		begin := time.Now()
 		err := RunStages(ctx, 20*time.Second, Stages{
-			Observe: d.untilEnded("observe"), Waiting: func() int { return 0 }, Drained: never, Finish: none, CloseQueue: func() {},
+			Observe: d.untilEnded("observe"), Waiting: func() int {
+				return 0
+			}, Drained: never, Finish: none, CloseQueue: func() {},
 			Dispatch: func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -100,7 +104,9 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	var d diary
 	failure := errors.New("the stream would lose events")
 	err := RunStages(t.Context(), time.Minute, Stages{
-		Observe: d.untilEnded("observe"), Waiting: func() int { return 0 }, Drained: never, Finish: none, CloseQueue: func() {}, Dispatch: d.untilEnded("pump"),
+		Observe: d.untilEnded("observe"), Waiting: func() int {
+			return 0
+		}, Drained: never, Finish: none, CloseQueue: func() {}, Dispatch: d.untilEnded("pump"),
 		Save: d.untilEnded("checkpoint"), Bus: func(context.Context) error { return failure },
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, failure) {
@@ -108,12 +114,15 @@ func TestAFailingStageEndsAll(t *testing.T) {
 	}
 }
 
-// An agent ends if another agent has written its checkpoint. Otherwise both would lose history in turn.
+// An agent ends if another agent has written its checkpoint. Otherwise both would lose history in
+// turn.
 func TestAConflictOfCheckpointsEndsAll(t *testing.T) {
 	var d diary
 	conflict := errors.New("somebody else has written it")
 	err := RunStages(t.Context(), time.Minute, Stages{
-		Observe: d.untilEnded("observe"), Waiting: func() int { return 0 }, Drained: never, Finish: none, CloseQueue: func() {},
+		Observe: d.untilEnded("observe"), Waiting: func() int {
+			return 0
+		}, Drained: never, Finish: none, CloseQueue: func() {},
 		Dispatch: d.untilEnded("pump"), Save: func(context.Context) error { return conflict }, Bus: d.untilEnded("bus"),
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, conflict) {
@@ -125,15 +134,17 @@ func TestAConflictOfCheckpointsEndsAll(t *testing.T) {
 	}
 }
 
-// The checkpoint is saved even if the bus does not acknowledge the last progress events within the grace period. That is not a failure, because
-// they are not changes.
+// The checkpoint is saved even if the bus does not acknowledge the last progress events within the
+// grace period. That is not a failure, because they are not changes.
 func TestTheCheckpointIsSavedWhenGraceIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		err := RunStages(ctx, 20*time.Second, Stages{
-			Observe: d.untilEnded("observe"), Waiting: func() int { return 1 }, Drained: none, Finish: never, CloseQueue: func() {},
+			Observe: d.untilEnded("observe"), Waiting: func() int {
+				return 1
+			}, Drained: none, Finish: never, CloseQueue: func() {},
 			Dispatch: never, Save: d.untilEnded("checkpoint"), Bus: d.untilEnded("bus"),
 		}, slog.New(slog.DiscardHandler))
 		if err != nil || !slices.Contains(d.entries, "checkpoint ended") {
@@ -142,14 +153,17 @@ func TestTheCheckpointIsSavedWhenGraceIsOver(t *testing.T) {
 	})
 }
 
-// A failed bus ends the pump before its own stage returns. RunStages must return the error of the bus.
+// A failed bus ends the pump before its own stage returns. RunStages must return the error of the
+// bus.
 func TestTheErrorOfAFailedBusIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		failure := errors.New("the disk is full")
 		closed := make(chan struct{})
 		err := RunStages(t.Context(), time.Minute, Stages{
-			Observe: d.untilEnded("observe"), Waiting: func() int { return 1 }, Drained: never, Finish: none, CloseQueue: func() {},
+			Observe: d.untilEnded("observe"), Waiting: func() int {
+				return 1
+			}, Drained: never, Finish: none, CloseQueue: func() {},
 			Dispatch: func(context.Context) error {
 				<-closed
 				return fmt.Errorf("publish pods/1: %w", publish.ErrClosed)

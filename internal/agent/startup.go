@@ -42,7 +42,12 @@ func items(all []scope.Status) []terminal.Item {
 	out := make([]terminal.Item, 0, len(all))
 	for i := range all {
 		st := &all[i]
-		it := terminal.Item{Name: st.Scope, Objects: st.Objects, Expected: st.Expected, Sent: max(0, st.Objects-st.Pending)}
+		it := terminal.Item{
+			Name:     st.Scope,
+			Objects:  st.Objects,
+			Expected: st.Expected,
+			Sent:     max(0, st.Objects-st.Pending),
+		}
 		switch {
 		case st.Captured:
 			it.State = terminal.Done
@@ -74,8 +79,8 @@ func (u *startupUI) draining(ctx context.Context) {
 	}).Run(ctx)
 }
 
-// hintsFor returns the commands that show an agent's records. name is the name of the cluster; local may be nil. Standard output and HTTP
-// receivers have no hints.
+// hintsFor returns the commands that show an agent's records. name is the name of the cluster;
+// local may be nil. Standard output and HTTP receivers have no hints.
 func hintsFor(cfg *config.Config, name string, local *localbus.Bus, o *Options) []driver.Hint {
 	_, settings := cfg.Bus.Chosen()
 	h, ok := settings.(driver.Hinter)

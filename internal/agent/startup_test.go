@@ -28,7 +28,13 @@ func TestItemsOfTheFirstSnapshot(t *testing.T) {
 		{Scope: "secrets", Phase: scope.PhaseListing, Objects: 500, Expected: 1200},
 		{Scope: "nodes", Phase: scope.PhaseLive, Synced: true, Objects: 10, Pending: 4},
 		{Scope: "services", Phase: scope.PhaseLive, Synced: true, Captured: true, Objects: 3},
-		{Scope: "jobs.batch", Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Reason: "forbidden", Error: "jobs.batch is forbidden: …"},
+		{
+			Scope:  "jobs.batch",
+			Phase:  scope.PhaseWaiting,
+			Health: scope.HealthForbidden,
+			Reason: "forbidden",
+			Error:  "jobs.batch is forbidden: …",
+		},
 		{Scope: "widgets.example.com", Phase: scope.PhaseWaiting, Health: scope.HealthNotServed},
 		{Scope: "namespaces", Phase: scope.PhaseRetiring},
 	})
@@ -46,8 +52,8 @@ func TestItemsOfTheFirstSnapshot(t *testing.T) {
 	}
 }
 
-// What is shown to be typed has to be something that works: flags that exist, and a bus that is named where tail would not
-// find it.
+// What is shown to be typed has to be something that works: flags that exist, and a bus that is
+// named where tail would not find it.
 func TestHints(t *testing.T) {
 	for name, test := range map[string]struct {
 		bus   config.Bus
@@ -99,9 +105,13 @@ In another terminal:
 
 `,
 		},
-		"Kafka that asks who one is": {config.Bus{"kafka": &kafka.Config{Brokers: []string{"a:9092"}, TLS: &publish.TLS{}}}, Options{}, ""},
-		"HTTP":                       {config.Bus{"http": &publishhttp.Config{URL: "https://events.example.com/"}}, Options{}, ""},
-		"stdout":                     {config.Bus{"stdout": &publishstdout.Config{}}, Options{Bus: "stdout:"}, ""},
+		"Kafka that asks who one is": {config.Bus{"kafka": &kafka.Config{Brokers: []string{
+			"a:9092",
+		}, TLS: &publish.TLS{}}}, Options{}, ""},
+		"HTTP": {config.Bus{"http": &publishhttp.Config{
+			URL: "https://events.example.com/",
+		}}, Options{}, ""},
+		"stdout": {config.Bus{"stdout": &publishstdout.Config{}}, Options{Bus: "stdout:"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -112,8 +122,12 @@ In another terminal:
 		})
 	}
 	var narrow bytes.Buffer
-	showHints(&terminal.Output{Writer: &narrow, Width: 30}, []driver.Hint{{Command: "kubecdc tail", Purpose: "each change as it happens"}})
-	if diff := cmp.Diff("\nIn another terminal:\n\n  # each change as it happens\n  kubecdc tail\n\n", narrow.String()); diff != "" {
+	showHints(&terminal.Output{Writer: &narrow, Width: 30}, []driver.Hint{{
+		Command: "kubecdc tail",
+		Purpose: "each change as it happens",
+	}})
+	if diff := cmp.Diff("\nIn another terminal:\n\n  # each change as it happens\n  kubecdc tail\n\n",
+		narrow.String()); diff != "" {
 		t.Errorf("narrow (-want +got):\n%s", diff)
 	}
 }
@@ -123,7 +137,8 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 	for _, dataDir := range []string{"", dir} {
 		t.Setenv("XDG_DATA_HOME", t.TempDir())
 		apiServer := &url.URL{Scheme: "https", Host: "127.0.0.1:6443"}
-		local, err := startLocalBus(t.Context(), dataDir, uidA, "http://127.0.0.1:8080", apiServer, slog.New(slog.DiscardHandler))
+		local, err := startLocalBus(t.Context(), dataDir, uidA, "http://127.0.0.1:8080", apiServer,
+			slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +153,8 @@ func TestHintsForAnEmbeddedJetStream(t *testing.T) {
 		if dataDir != "" {
 			want += " --data-dir " + dataDir
 		}
-		if last := got[len(got)-1].Command; got[0].Command != want || last != "nats sub --context "+filepath.Join(local.Dir(), "bus.json")+" 'kubecdc.>'" {
+		if last := got[len(got)-1].Command; got[0].Command != want ||
+			last != "nats sub --context "+filepath.Join(local.Dir(), "bus.json")+" 'kubecdc.>'" {
 			t.Errorf("data directory %q: %+v", dataDir, got)
 		}
 	}
@@ -151,7 +167,9 @@ func TestLogOfMachines(t *testing.T) {
 		config.LogText: `msg=ending grace=20s`,
 	} {
 		var b bytes.Buffer
-		log, people := NewLogger(config.Log{Level: config.LogInfo, Format: format}, slog.LevelInfo, &terminal.Output{Writer: &b})
+		log, people := NewLogger(config.Log{Level: config.LogInfo, Format: format}, slog.LevelInfo, &terminal.Output{
+			Writer: &b,
+		})
 		log.Info("ending", "grace", 20*time.Second)
 		if got := b.String(); people || !strings.Contains(got, want) {
 			t.Errorf("%s: people %v, %s lacks %s", format, people, got, want)

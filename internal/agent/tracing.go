@@ -13,7 +13,9 @@ import (
 )
 
 // newTracer returns the sender of spans, nil if tracing is off.
-func newTracer(cfg *config.Config, id *identity, version string, log *slog.Logger, reg prometheus.Registerer) (*trace.Tracer, error) {
+func newTracer(
+	cfg *config.Config, id *identity, version string, log *slog.Logger, reg prometheus.Registerer,
+) (*trace.Tracer, error) {
 	c := &cfg.Tracing
 	if !c.Enabled {
 		return nil, nil
@@ -25,7 +27,8 @@ func newTracer(cfg *config.Config, id *identity, version string, log *slog.Logge
 	o.Instance, _ = os.Hostname() // the name of the pod, if there is one
 	_, settings := cfg.Bus.Chosen()
 	bus := settings.Summary()
-	if o.Destination = cmp.Or(bus.Stream, bus.Topic); o.Destination != "" {
+	o.Destination = cmp.Or(bus.Stream, bus.Topic)
+	if o.Destination != "" {
 		o.System = bus.Kind
 	}
 	t, err := trace.New(o, log, reg)

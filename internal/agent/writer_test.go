@@ -11,13 +11,16 @@ import (
 func TestWriterOf(t *testing.T) {
 	configMap := &checkpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "a", Name: "b"}}
 	names := map[string]string{
-		"ConfigMap":                 writerOf("uid", keptIn(configMap, "host"), ""),
-		"ConfigMap of another name": writerOf("uid", keptIn(&checkpointLocation{ConfigMap: &config.CheckpointConfigMap{Namespace: "a/b", Name: ""}}, "host"), ""),
-		"another cluster":           writerOf("uid-2", keptIn(configMap, "host"), ""),
-		"node":                      writerOf("uid", keptIn(configMap, "host"), "node-1"),
-		"file":                      writerOf("uid", keptIn(&checkpointLocation{File: "/a/b"}, "host"), ""),
-		"file of another machine":   writerOf("uid", keptIn(&checkpointLocation{File: "/a/b"}, "host-2"), ""),
-		"no checkpoint":             writerOf("uid", keptIn(&checkpointLocation{}, "host"), ""),
+		"ConfigMap": writerOf("uid", keptIn(configMap, "host"), ""),
+		"ConfigMap of another name": writerOf("uid", keptIn(&checkpointLocation{ConfigMap: &config.CheckpointConfigMap{
+			Namespace: "a/b",
+			Name:      "",
+		}}, "host"), ""),
+		"another cluster":         writerOf("uid-2", keptIn(configMap, "host"), ""),
+		"node":                    writerOf("uid", keptIn(configMap, "host"), "node-1"),
+		"file":                    writerOf("uid", keptIn(&checkpointLocation{File: "/a/b"}, "host"), ""),
+		"file of another machine": writerOf("uid", keptIn(&checkpointLocation{File: "/a/b"}, "host-2"), ""),
+		"no checkpoint":           writerOf("uid", keptIn(&checkpointLocation{}, "host"), ""),
 	}
 	seen := map[string]string{}
 	for what, name := range names {

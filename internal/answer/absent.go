@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// known returns an error if the record has none of the requested resources. If it has only some of them, known adds the others to the
-// scopes of c as unknown.
+// known returns an error if the record has none of the requested resources. If it has only some of
+// them, known adds the others to the scopes of c as unknown.
 func (q *Question) known(ctx context.Context, c *assessment, objects int) error {
 	if err := q.partlyKnown(ctx, c, objects); err != nil {
 		return err
@@ -40,13 +40,18 @@ type notInRecordError struct{ error }
 
 func (e notInRecordError) Unwrap() error { return e.error }
 
-// partlyKnown returns an error if the record cannot answer for any of the requested resources at the moment.
+// partlyKnown returns an error if the record cannot answer for any of the requested resources at
+// the moment.
 func (q *Question) partlyKnown(ctx context.Context, c *assessment, objects int) error {
 	if len(c.Scopes) == 0 && objects == 0 {
 		return q.neverCaptured(ctx)
 	}
-	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, func(s certainty.Scope) bool { return s.Find(certainty.OtherEtcd) == nil }) {
-		return notInRecordError{fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)", c.Scopes[0].Resource, c.Moment)}
+	if len(c.Scopes) > 0 &&
+		!slices.ContainsFunc(c.Scopes, func(s certainty.Scope) bool { return s.Find(certainty.OtherEtcd) == nil }) {
+		return notInRecordError{
+			fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)",
+				c.Scopes[0].Resource, c.Moment),
+		}
 	}
 	if objects > 0 {
 		return nil
@@ -61,7 +66,10 @@ func (q *Question) partlyKnown(ctx context.Context, c *assessment, objects int) 
 			first = begin
 		}
 	}
-	return notInRecordError{fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment, first.Words())}
+	return notInRecordError{
+		fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment,
+			first.Words()),
+	}
 }
 
 // neverCaptured returns the error that the record has none of the requested resources.
@@ -89,7 +97,9 @@ func (q *Question) neverCaptured(ctx context.Context) error {
 	}
 	isUnknown := func(r history.Resource) bool { return !slices.Contains(e.Known, r.String()) }
 	if len(words) > 0 && !slices.ContainsFunc(q.Wanted.Resources, isUnknown) {
-		return notInRecordError{fmt.Errorf("the record does not say who observes %s there: if it is young, ask again in a minute", e.Word)}
+		return notInRecordError{
+			fmt.Errorf("the record does not say who observes %s there: if it is young, ask again in a minute", e.Word),
+		}
 	}
 	return e
 }
@@ -102,7 +112,8 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 	}
 	r := q.Wanted.Resources[0]
 	if only := q.Record.Lacks(q.Wanted); only != "" {
-		return fmt.Errorf("%s %q: whether it existed at %s is not known: %s, and it is not there", r, r.Names[0], at, only)
+		return fmt.Errorf("%s %q: whether it existed at %s is not known: %s, and it is not there", r, r.Names[0], at,
+			only)
 	}
 	var last, next *timeline.Version
 	if err := q.During(ctx, func(ctx context.Context) error {
@@ -111,18 +122,19 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 				return err
 			}
 		}
-		_, _, err := q.Record.Versions(ctx, q.Wanted, nil, timeline.Now(time.Now()), func(v *timeline.Version, e *consume.Event) error {
-			switch {
-			case v == nil:
-			case at.Includes(e):
-				known := *v
-				last = &known
-			case next == nil:
-				known := *v
-				next = &known
-			}
-			return nil
-		})
+		_, _, err := q.Record.Versions(ctx, q.Wanted, nil, timeline.Now(time.Now()),
+			func(v *timeline.Version, e *consume.Event) error {
+				switch {
+				case v == nil:
+				case at.Includes(e):
+					known := *v
+					last = &known
+				case next == nil:
+					known := *v
+					next = &known
+				}
+				return nil
+			})
 		return err
 	}); err != nil {
 		return err
@@ -134,13 +146,16 @@ func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
 	}
 	switch {
 	case last != nil && last.Gone():
-		return fmt.Errorf("%s did not exist%s at %s: it was %s at %s", name, where, at, ended(last), last.Time.Local().Format(time.RFC3339))
+		return fmt.Errorf("%s did not exist%s at %s: it was %s at %s", name, where, at, ended(last),
+			last.Time.Local().Format(time.RFC3339))
 	case last != nil:
 		return fmt.Errorf("%s existed%s at %s and does not match the selector", name, where, at)
 	case next != nil:
-		return fmt.Errorf("%s did not exist%s at %s, according to the record, which has it from %s", name, where, at, next.Time.Local().Format(time.RFC3339))
+		return fmt.Errorf("%s did not exist%s at %s, according to the record, which has it from %s", name, where, at,
+			next.Time.Local().Format(time.RFC3339))
 	}
-	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster%s", name, where,
+	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster%s", name,
+		where,
 		q.similar(ctx, r.Names[0], q.Wanted.WithoutNames(), namesOf))
 }
 

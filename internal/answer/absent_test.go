@@ -21,10 +21,18 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-// podBus is a JetStream with the Pod shop/web, which is deleted later, and many stream events. It returns the number of these.
+// podBus is a JetStream with the Pod shop/web, which is deleted later, and many stream events. It
+// returns the number of these.
 func podBus(t *testing.T) (url string, streamEvents int) {
 	t.Helper()
-	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	bus, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      server.RANDOM_PORT,
+		JetStream: true,
+		StoreDir:  t.TempDir(),
+		NoSigs:    true,
+		NoLog:     true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,17 +53,22 @@ func podBus(t *testing.T) (url string, streamEvents int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	rv := 0
 	publish := func(subject, id, typ, members, data string) {
 		rv++
-		body := fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x","apiversion":"v1","kind":"Pod",`+
-			`"resource":"pods",%s,"resourceversion":"%[5]d","sequence":"%020[5]d","partitionkey":"k","data":{%s"resourceVersion":"%[5]d"}}`,
+		body := fmt.Sprintf(
+			`{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x","apiversion":"v1","kind":"Pod",`+
+				`"resource":"pods",%s,"resourceversion":"%[5]d","sequence":"%020[5]d","partitionkey":"k","data":{%s"resourceVersion":"%[5]d"}}`,
 			id, typ, time.Date(2026, 11, 20, 14, rv, 0, 0, time.UTC).Format(time.RFC3339), members, rv, data)
 		if _, err := js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: "kubecdc.x." + subject, Data: []byte(body), Header: nats.Header{"content-type": {"application/cloudevents+json"}},
+			Subject: "kubecdc.x." + subject, Data: []byte(body), Header: nats.Header{"content-type": {
+				"application/cloudevents+json",
+			}},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +78,8 @@ func podBus(t *testing.T) (url string, streamEvents int) {
 		publish("stream.core.pods", fmt.Sprint("pods/", rv), typ, `"scope":"pods"`, data)
 	}
 	object := func(typ, op, id, data string) {
-		publish("object.core.pods.shop.web", id, "object."+typ, `"namespace":"shop","name":"web","uid":"u1","op":"`+op+`"`, `"op":"`+op+`",`+data)
+		publish("object.core.pods.shop.web", id, "object."+typ,
+			`"namespace":"shop","name":"web","uid":"u1","op":"`+op+`"`, `"op":"`+op+`",`+data)
 	}
 	stream("snapshot.started", `"snapshot":"s1","objects":1,`)
 	object("read", "r", "pods/u1/1/r/s1", `"snapshot":"s1","after":{"metadata":{"name":"web"}},`)
@@ -77,7 +91,8 @@ func podBus(t *testing.T) (url string, streamEvents int) {
 	return bus.ClientURL(), streamEvents
 }
 
-// The explanation of an empty answer reads the events of the object alone if it has none: stream events do not say that a name never existed.
+// The explanation of an empty answer reads the events of the object alone if it has none: stream
+// events do not say that a name never existed.
 func TestMistypedNameReadsNoMoreStreamEvents(t *testing.T) {
 	url, streamEvents := podBus(t)
 	choose := func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
@@ -105,8 +120,8 @@ func TestMistypedNameReadsNoMoreStreamEvents(t *testing.T) {
 		reads      int // events, beside those of the state
 	}{
 		{"wbe", `pods "wbe" is not in the record in namespace shop at any moment`, 0},
-		// The stream events are read to find the progress around the end, and with the object. They are
-		// read twice to find where its history begins, because the scope has no start.
+		// The stream events are read to find the progress around the end, and with the object. They
+		// are read twice to find where its history begins, because the scope has no start.
 		{"web", `pods "web" did not exist in namespace shop at `, 1 + 1 + 2 + 4*streamEvents},
 	} {
 		wanted, err := history.NewSelection([]string{"pods", c.name}, "shop", "", "")

@@ -59,7 +59,8 @@ func settledAt(m timeline.Moment, complete, began time.Time) time.Time {
 		return time.Time{}
 	}
 	final := complete.Add(settledAfter)
-	if next := complete.Add(settledEvery - 30*time.Second); m.Time().After(next) { // the next turn may be before the moment
+	if next := complete.Add(settledEvery - 30*time.Second); m.Time().After(next) {
+		// the next turn may be before the moment
 		final = m.Time().Add(settledAfter)
 	}
 	for !final.After(began) { // it has missed a turn
@@ -68,8 +69,8 @@ func settledAt(m timeline.Moment, complete, began time.Time) time.Time {
 	return wholeSecond(final)
 }
 
-// readAgain returns the time from which on a server reads a moment again, which it has begun to read
-// at began; zero: the moment is final.
+// readAgain returns the time from which on a server reads a moment again, which it has begun to
+// read at began; zero: the moment is final.
 func readAgain(m timeline.Moment, scopes []certainty.Scope, began time.Time) time.Time {
 	if m.IsNow() {
 		return time.Time{}

@@ -22,8 +22,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
-// growing is the record of an agent that begins at began and observes ConfigMaps. It is read as it is
-// at the present.
+// growing is the record of an agent that begins at began and observes ConfigMaps. It is read as it
+// is at the present.
 type growing struct {
 	began time.Time
 	lines []string
@@ -48,8 +48,11 @@ func (g *growing) Read(_ context.Context, q consume.Query) (consume.Reader, erro
 
 // add adds an event that is observed at a time after the begin, and stored at a later one.
 func (g *growing) add(observed, stored time.Duration, id, kind, attributes, data string) {
-	g.lines = append(g.lines, fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":"dev.kubecdc.%s","time":%q,"cluster":"c","clusteruid":"1",%s"data":%s}`+"\n",
-		id, kind, g.began.Add(observed).Format(time.RFC3339Nano), attributes, data))
+	g.lines = append(g.lines,
+		fmt.Sprintf(
+			`{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":"dev.kubecdc.%s","time":%q,"cluster":"c","clusteruid":"1",%s"data":%s}`+
+				"\n",
+			id, kind, g.began.Add(observed).Format(time.RFC3339Nano), attributes, data))
 	g.at = append(g.at, g.began.Add(stored))
 }
 
@@ -60,13 +63,18 @@ func newGrowing(minutes int) *growing {
 	const writer = `"writer":"ffff","run":"0-946684800000"`
 	scope := `"apiversion":"v1","resource":"configmaps","scope":"configmaps",`
 	object := func(op string, rv int) string {
-		return fmt.Sprintf(`"op":%q,"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps","namespace":"a","name":"n","uid":"u","resourceversion":"%[2]d","sequence":"%020[2]d",`, op, rv)
+		return fmt.Sprintf(
+			`"op":%q,"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps","namespace":"a","name":"n","uid":"u","resourceversion":"%[2]d","sequence":"%020[2]d",`,
+			op, rv)
 	}
 	content := func(op string, rv int, value string) string {
-		return fmt.Sprintf(`{"op":%q,"snapshot":"s","resourceVersion":"%[2]d","after":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"n","namespace":"a","uid":"u","resourceVersion":"%[2]d"},"data":{"value":%[3]q}}}`, op, rv, value)
+		return fmt.Sprintf(
+			`{"op":%q,"snapshot":"s","resourceVersion":"%[2]d","after":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"n","namespace":"a","uid":"u","resourceVersion":"%[2]d"},"data":{"value":%[3]q}}}`,
+			op, rv, value)
 	}
 	g.add(0, 0, "started", "scope.started", scope, `{"resourceVersion":"100",`+writer+`}`)
-	g.add(0, 0, "s/started", "snapshot.started", scope, `{"snapshot":"s","resourceVersion":"100","objects":1,`+writer+`}`)
+	g.add(0, 0, "s/started", "snapshot.started", scope,
+		`{"snapshot":"s","resourceVersion":"100","objects":1,`+writer+`}`)
 	g.add(0, 0, "u/100/r", "object.read", object("r", 100), content("r", 100, "old"))
 	g.add(0, 0, "s/completed", "snapshot.completed", scope, `{"snapshot":"s","resourceVersion":"100","objects":1}`)
 	for m := range minutes {
@@ -76,10 +84,12 @@ func newGrowing(minutes int) *growing {
 			rv = 110
 		}
 		g.add(at, at, fmt.Sprint("progress/ffff/0-946684800000/", m+1), "progress", "",
-			fmt.Sprintf(`{%s,"number":%d,"since":%q,"scopes":[{"resource":"configmaps","resourceVersion":"%d","to":%q}]}`,
+			fmt.Sprintf(
+				`{%s,"number":%d,"since":%q,"scopes":[{"resource":"configmaps","resourceVersion":"%d","to":%q}]}`,
 				writer, m+1, g.began.Format(time.RFC3339), rv, g.began.Add(at-time.Second).Format(time.RFC3339)))
 		if m+1 == 5 {
-			g.add(5*time.Minute+24*time.Second, 5*time.Minute+54*time.Second, "u/105", "object.updated", object("u", 105), content("u", 105, "new"))
+			g.add(5*time.Minute+24*time.Second, 5*time.Minute+54*time.Second, "u/105", "object.updated",
+				object("u", 105), content("u", 105, "new"))
 		}
 	}
 	return g
@@ -116,11 +126,23 @@ func TestAnswerSaysWhenToAskAgain(t *testing.T) {
 		then    string        // the certainty at that time
 		value   string        // of the ConfigMap at that time
 	}{
-		{"young", 60, 5*time.Minute + 30*time.Second, at(5*time.Minute + 25*time.Second), 7*time.Minute + 30*time.Second, "exact", "new"},
-		{"a part of a second", 60, 5*time.Minute + 30*time.Second, at(5*time.Minute + 25*time.Second + 1), 7*time.Minute + 31*time.Second, "exact", "new"},
-		{"young, of an agent that has ended", 5, 5*time.Minute + 30*time.Second, at(5*time.Minute + 25*time.Second), 7*time.Minute + 30*time.Second, "unknown", "new"},
+		{
+			"young", 60, 5*time.Minute + 30*time.Second, at(5*time.Minute + 25*time.Second),
+			7*time.Minute + 30*time.Second, "exact", "new",
+		},
+		{
+			"a part of a second", 60, 5*time.Minute + 30*time.Second, at(5*time.Minute + 25*time.Second + 1),
+			7*time.Minute + 31*time.Second, "exact", "new",
+		},
+		{
+			"young, of an agent that has ended", 5, 5*time.Minute + 30*time.Second, at(5*time.Minute + 25*time.Second),
+			7*time.Minute + 30*time.Second, "unknown", "new",
+		},
 		{"old, of an agent that has ended", 5, 50 * time.Minute, at(6 * time.Minute), 0, "", ""},
-		{"a version that is not there yet", 60, 5*time.Minute + 30*time.Second, version(108), 7*time.Minute + 35*time.Second, "exact", "new"},
+		{
+			"a version that is not there yet", 60, 5*time.Minute + 30*time.Second, version(108),
+			7*time.Minute + 35*time.Second, "exact", "new",
+		},
 		{"a version after the end of a record", 5, 50 * time.Minute, version(108), 0, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -145,7 +167,8 @@ func TestAnswerSaysWhenToAskAgain(t *testing.T) {
 							}
 						}
 					}
-					if err := json.Unmarshal(stdout.Bytes(), &list); err != nil || len(list.Items) != 1 || len(list.Kubecdc.Scopes) != 1 {
+					if err := json.Unmarshal(stdout.Bytes(), &list); err != nil || len(list.Items) != 1 ||
+						len(list.Kubecdc.Scopes) != 1 {
 						t.Fatalf("%v: %s", err, stdout)
 					}
 					causes := list.Kubecdc.Scopes[0].Causes
@@ -155,7 +178,8 @@ func TestAnswerSaysWhenToAskAgain(t *testing.T) {
 					return list.Kubecdc.Certainty, list.Kubecdc.AskAgain, list.Items[0].Data.Value, stderr.String()
 				}
 				certainty, again, value, words := ask()
-				if wanted := map[bool]string{true: "new", false: "old"}[c.again == 0]; certainty != "unknown" || value != wanted {
+				if wanted := map[bool]string{true: "new", false: "old"}[c.again == 0]; certainty != "unknown" ||
+					value != wanted {
 					t.Errorf("%s, %q: want %q", certainty, value, wanted)
 				}
 				says := strings.Contains(words, "not final yet, the record is complete up to ")
@@ -166,11 +190,13 @@ func TestAnswerSaysWhenToAskAgain(t *testing.T) {
 					return
 				}
 				want := g.began.Add(c.again)
-				if !again.Equal(want) || !says || !strings.Contains(words, "ask again at "+want.Local().Format(time.RFC3339)) {
+				if !again.Equal(want) || !says ||
+					!strings.Contains(words, "ask again at "+want.Local().Format(time.RFC3339)) {
 					t.Errorf("again %s, want %s; %s", again, want, words)
 				}
 				<-time.After(time.Until(want))
-				if certainty, again, value, words = ask(); certainty != c.then || value != c.value || !again.IsZero() {
+				certainty, again, value, words = ask()
+				if certainty != c.then || value != c.value || !again.IsZero() {
 					t.Errorf("then: %s, %q, again %s; %s", certainty, value, again, words)
 				}
 			})
@@ -186,8 +212,8 @@ func version(rv uint64) func(time.Time) timeline.Moment {
 	return func(time.Time) timeline.Moment { return timeline.AtVersion(rv, 0) }
 }
 
-// A server reads a moment that was not final again, once it can be. A moment that stays undecided is
-// read again at most once a minute, and a final one never.
+// A server reads a moment that was not final again, once it can be. A moment that stays undecided
+// is read again at most once a minute, and a final one never.
 func TestServerReadsAMomentAgain(t *testing.T) {
 	t.Parallel()
 	type answerAt struct {
@@ -209,7 +235,9 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 			{7*time.Minute + 30*time.Second, "", "new", true},
 			{time.Hour, "", "new", false},
 		}},
-		{"old enough", 60, at(4 * time.Minute), []answerAt{{6*time.Minute + 5*time.Second, "", "old", true}, {time.Hour, "", "old", false}}},
+		{"old enough", 60, at(4 * time.Minute), []answerAt{{6*time.Minute + 5*time.Second, "", "old", true}, {
+			time.Hour, "", "old", false,
+		}}},
 		{"of an agent that has ended", 5, at(5*time.Minute + 25*time.Second), []answerAt{
 			{10 * time.Minute, earlier, "new", true},
 			{10*time.Minute + 59*time.Second, earlier, "new", false},
@@ -236,7 +264,8 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 						before := g.reads
 						if root && i == 0 {
 							var err error
-							if s.Root, err = q.View(t.Context(), c.at(g.began), nil); err != nil {
+							s.Root, err = q.View(t.Context(), c.at(g.began), nil)
+							if err != nil {
 								t.Fatal(err)
 							}
 							path = "/api/v1/namespaces/a/configmaps"
@@ -258,7 +287,8 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 							t.Errorf("after %s: warning %q, want %q", want.after, warning, want.warning)
 						}
 						if got := list.Items[0].Data.Value; got != want.value || (g.reads > before) != want.read {
-							t.Errorf("after %s: %q, and %d reads: want %q, and reading %t", want.after, got, g.reads-before, want.value, want.read)
+							t.Errorf("after %s: %q, and %d reads: want %q, and reading %t", want.after, got,
+								g.reads-before, want.value, want.read)
 						}
 					}
 				})
@@ -267,8 +297,9 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 	}
 }
 
-// newQuiet returns the record of an agent that observes Events, of which none comes, for a number of minutes. It settles them each ten
-// minutes: by a list 45 s before, of which the progress of the next minute speaks. missed is a turn at which the list was slow.
+// newQuiet returns the record of an agent that observes Events, of which none comes, for a number
+// of minutes. It settles them each ten minutes: by a list 45 s before, of which the progress of the
+// next minute speaks. missed is a turn at which the list was slow.
 func newQuiet(minutes, missed int) *growing {
 	g := newGrowing(0)
 	to := time.Duration(0)
@@ -278,7 +309,8 @@ func newQuiet(minutes, missed int) *growing {
 		}
 		at := time.Duration(m) * time.Minute
 		g.add(at, at, fmt.Sprint("progress/ffff/0-946684800000/", m), "progress", "",
-			fmt.Sprintf(`{"writer":"ffff","run":"0-946684800000","number":%d,"since":%q,"scopes":[{"resource":"configmaps","resourceVersion":"%d","to":%q}]}`,
+			fmt.Sprintf(
+				`{"writer":"ffff","run":"0-946684800000","number":%d,"since":%q,"scopes":[{"resource":"configmaps","resourceVersion":"%d","to":%q}]}`,
 				m, g.began.Format(time.RFC3339), 100+int(to/time.Minute), g.began.Add(to).Format(time.RFC3339)))
 	}
 	return g
@@ -334,7 +366,8 @@ func TestQuietScopeSaysWhenToAskAgain(t *testing.T) {
 					return
 				}
 				<-time.After(time.Until(again))
-				if certainty, again = ask(); certainty != "exact" {
+				certainty, again = ask()
+				if certainty != "exact" {
 					t.Errorf("then: %s, ask again at %s", certainty, again)
 				}
 			})

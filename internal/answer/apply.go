@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// printForApply prints objects without the fields that the server sets. It omits objects with redacted values, and those from which the agent
-// may have removed values, and returns an error.
+// printForApply prints objects without the fields that the server sets. It omits objects with
+// redacted values, and those from which the agent may have removed values, and returns an error.
 func (q *Question) printForApply(objects []*timeline.Version, agent *config.Config, toNamespace string) error {
 	if err := canMove(objects, toNamespace); err != nil {
 		return err
@@ -47,16 +47,21 @@ func (q *Question) printForApply(objects []*timeline.Version, agent *config.Conf
 	switch {
 	case len(a.out) == 0:
 	case agent == nil:
-		fmt.Fprintln(q.Stderr, "objects may lack values that the agent removed: name its configuration with --config, or run 'kubectl diff' before you apply")
+		fmt.Fprintln(q.Stderr,
+			"objects may lack values that the agent removed: name its configuration with --config, or run 'kubectl diff' before you apply")
 	default:
-		fmt.Fprintln(q.Stderr, "complete by the redact and strip rules of --config, if these were the agent's at that moment")
+		fmt.Fprintln(q.Stderr,
+			"complete by the redact and strip rules of --config, if these were the agent's at that moment")
 	}
 	var omitted []string
 	if len(a.redacted) > 0 {
-		omitted = append(omitted, "left out, because the record has redacted values of them: "+strings.Join(a.redacted, ", "))
+		omitted = append(omitted,
+			"left out, because the record has redacted values of them: "+strings.Join(a.redacted, ", "))
 	}
 	if len(a.lacking) > 0 {
-		omitted = append(omitted, "left out, because the agent may have removed values from them (-o yaml prints the rest): "+strings.Join(a.lacking, ", "))
+		omitted = append(omitted,
+			"left out, because the agent may have removed values from them (-o yaml prints the rest): "+
+				strings.Join(a.lacking, ", "))
 	}
 	if len(omitted) > 0 {
 		return errors.New(strings.Join(omitted, "; "))
@@ -155,7 +160,9 @@ func (a *manifests) noteVolumes() {
 // noteDefinitions notes the resources whose definitions are among the objects.
 func (a *manifests) noteDefinitions() {
 	for _, v := range a.out {
-		isDefined := slices.ContainsFunc(a.out, func(d *timeline.Version) bool { return d.Resource == definitions && d.Name == v.Resource })
+		isDefined := slices.ContainsFunc(a.out, func(d *timeline.Version) bool {
+			return d.Resource == definitions && d.Name == v.Resource
+		})
 		if isDefined && !slices.Contains(a.notes[needsDefinition], v.Resource) {
 			a.notes[needsDefinition] = append(a.notes[needsDefinition], v.Resource)
 		}
@@ -216,20 +223,24 @@ func (a *manifests) isMade(m *manifest, v *timeline.Version) (note, bool) {
 	return madeByController, a.uids[m.controller()]
 }
 
-// lacks returns the paths at which the agent may have removed a value from an object that has to be in a manifest.
+// lacks returns the paths at which the agent may have removed a value from an object that has to be
+// in a manifest.
 func (a *manifests) lacks(resource string, o map[string]any) ([]string, error) {
 	if a.agent == nil {
 		return nil, nil
 	}
 	paths, known := a.removed[resource]
 	if !known {
-		unneeded, err := object.NewCutter(append(object.Copies(), "status", "metadata.creationTimestamp", "metadata.generation",
-			"metadata.ownerReferences", "metadata.selfLink", `metadata.annotations["deployment.kubernetes.io/revision"]`))
+		unneeded, err := object.NewCutter(
+			append(object.Copies(), "status", "metadata.creationTimestamp", "metadata.generation",
+				"metadata.ownerReferences", "metadata.selfLink",
+				`metadata.annotations["deployment.kubernetes.io/revision"]`))
 		if err != nil {
 			return nil, err
 		}
 		paths = slices.DeleteFunc(slices.Clone(a.agent.Strip), func(path string) bool {
-			return strings.HasPrefix(path, "metadata.annotations") || strings.HasPrefix(path, "metadata.labels") // of controllers
+			// of controllers
+			return strings.HasPrefix(path, "metadata.annotations") || strings.HasPrefix(path, "metadata.labels")
 		})
 		if a.agent.Redaction.Mode == config.RedactRemove { // a hash would be in the object
 			paths = withheld(a.agent, resource)

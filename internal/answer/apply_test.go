@@ -20,23 +20,38 @@ import (
 )
 
 // applied is what GetForApply prints of one object, and its error.
-func applied(t *testing.T, agent *config.Config, resource, apiVersion, kind, object string) (out, stderr string, err error) {
+func applied(
+	t *testing.T, agent *config.Config, resource, apiVersion, kind, object string,
+) (out, stderr string, err error) {
 	t.Helper()
 	return appliedTo(t, "", agent, resource, apiVersion, kind, object)
 }
 
 // appliedTo is applied into a namespace, "": its own.
-func appliedTo(t *testing.T, namespace string, agent *config.Config, resource, apiVersion, kind, object string) (out, stderr string, err error) {
+func appliedTo(
+	t *testing.T, namespace string, agent *config.Config, resource, apiVersion, kind, object string,
+) (out, stderr string, err error) {
 	t.Helper()
 	lines := ""
 	for _, line := range []struct{ typ, id, members, data string }{
-		{"snapshot.started", "s1/started", `"scope":"` + resource + `"`, `"snapshot":"s1","objects":1,"resourceVersion":"5"`},
-		{"object.read", "u1/1/r/s1", `"namespace":"shop","name":"it","uid":"u1","op":"r"`, `"op":"r","resourceVersion":"5","snapshot":"s1","after":` + object},
-		{"snapshot.completed", "s1/completed", `"scope":"` + resource + `"`, `"snapshot":"s1","objects":1,"resourceVersion":"5"`},
+		{
+			"snapshot.started", "s1/started", `"scope":"` + resource + `"`,
+			`"snapshot":"s1","objects":1,"resourceVersion":"5"`,
+		},
+		{
+			"object.read", "u1/1/r/s1", `"namespace":"shop","name":"it","uid":"u1","op":"r"`,
+			`"op":"r","resourceVersion":"5","snapshot":"s1","after":` + object,
+		},
+		{
+			"snapshot.completed", "s1/completed", `"scope":"` + resource + `"`,
+			`"snapshot":"s1","objects":1,"resourceVersion":"5"`,
+		},
 	} {
 		plural, _, _ := strings.Cut(resource, ".")
-		lines += `{"specversion":"1.0","id":"` + resource + "/" + line.id + `","source":"/kubernetes/x","type":"dev.kubecdc.` + line.typ +
-			`","time":"2026-11-20T14:00:00Z","cluster":"x","apiversion":"` + apiVersion + `","kind":"` + kind + `","resource":"` + plural + `",` + line.members +
+		lines += `{"specversion":"1.0","id":"` + resource + "/" + line.id +
+			`","source":"/kubernetes/x","type":"dev.kubecdc.` + line.typ +
+			`","time":"2026-11-20T14:00:00Z","cluster":"x","apiversion":"` + apiVersion + `","kind":"` + kind +
+			`","resource":"` + plural + `",` + line.members +
 			`,"resourceversion":"5","sequence":"00000000000000000005","partitionkey":"k","data":{` + line.data + "}}\n"
 	}
 	path := filepath.Join(t.TempDir(), "record.jsonl")
@@ -49,7 +64,9 @@ func appliedTo(t *testing.T, namespace string, agent *config.Config, resource, a
 	}
 	var stdout, errors strings.Builder
 	q := &answer.Question{
-		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: printer.YAML},
+		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
+			Name: printer.YAML,
+		},
 		Stdout: &terminal.Output{Writer: &stdout}, Stderr: &terminal.Output{Writer: &errors},
 	}
 	if err := q.Resolve(t.Context()); err != nil {
@@ -65,7 +82,8 @@ func TestForApply(t *testing.T) {
 	for _, c := range []struct{ name, resource, apiVersion, kind, object, want string }{
 		{
 			"what the server fills in", "deployments.apps", "apps/v1", "Deployment",
-			`{"metadata":{"name":"it",` + filled + `,"labels":{"a":"b"},"annotations":{"deployment.kubernetes.io/revision":"2","mine":"x"}},"spec":{"replicas":3},"status":{"replicas":3}}`,
+			`{"metadata":{"name":"it",` + filled +
+				`,"labels":{"a":"b"},"annotations":{"deployment.kubernetes.io/revision":"2","mine":"x"}},"spec":{"replicas":3},"status":{"replicas":3}}`,
 			"metadata:\n  annotations:\n    mine: x\n  labels:\n    a: b\n  name: it\nspec:\n  replicas: 3\n",
 		},
 		{
@@ -84,7 +102,8 @@ func TestForApply(t *testing.T) {
 			"metadata:\n  name: it\nspec:\n  clusterIP: None\n  clusterIPs:\n  - None\n",
 		},
 		{
-			"the node of a Pod", "pods", "v1", "Pod", `{"metadata":{"name":"it"},"spec":{"nodeName":"n1","hostNetwork":true}}`,
+			"the node of a Pod", "pods", "v1", "Pod",
+			`{"metadata":{"name":"it"},"spec":{"nodeName":"n1","hostNetwork":true}}`,
 			"metadata:\n  name: it\nspec:\n  hostNetwork: true\n",
 		},
 		{
@@ -99,7 +118,8 @@ func TestForApply(t *testing.T) {
 			"metadata:\n  annotations:\n    pv.kubernetes.io/provisioned-by: x\n  name: it\nspec:\n  claimRef:\n    name: c\n    namespace: shop\n",
 		},
 		{
-			"a spec that is empty then", "namespaces", "v1", "Namespace", `{"metadata":{"name":"it"},"spec":{"finalizers":["kubernetes"]}}`, "metadata:\n  name: it\n",
+			"a spec that is empty then", "namespaces", "v1", "Namespace",
+			`{"metadata":{"name":"it"},"spec":{"finalizers":["kubernetes"]}}`, "metadata:\n  name: it\n",
 		},
 		{
 			"an address that kubectl applied", "services", "v1", "Service",
@@ -122,12 +142,16 @@ func TestForApply(t *testing.T) {
 			"metadata:\n  finalizers:\n  - example.com/mine\n  name: it\n",
 		},
 		{
-			"the rules of an aggregated role", "clusterroles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "ClusterRole",
-			`{"metadata":{"name":"it"},"aggregationRule":{},"rules":[{}]}`, "aggregationRule: {}\nmetadata:\n  name: it\n",
+			"the rules of an aggregated role", "clusterroles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1",
+			"ClusterRole",
+			`{"metadata":{"name":"it"},"aggregationRule":{},"rules":[{}]}`,
+			"aggregationRule: {}\nmetadata:\n  name: it\n",
 		},
 		{
-			"who asked for a certificate", "certificatesigningrequests.certificates.k8s.io", "certificates.k8s.io/v1", "CertificateSigningRequest",
-			`{"metadata":{"name":"it"},"spec":{"request":"x","username":"a","uid":"b","groups":["c"],"extra":{}}}`, "metadata:\n  name: it\nspec:\n  request: x\n",
+			"who asked for a certificate", "certificatesigningrequests.certificates.k8s.io", "certificates.k8s.io/v1",
+			"CertificateSigningRequest",
+			`{"metadata":{"name":"it"},"spec":{"request":"x","username":"a","uid":"b","groups":["c"],"extra":{}}}`,
+			"metadata:\n  name: it\nspec:\n  request: x\n",
 		},
 		{
 			"the token of another account", "secrets", "v1", "Secret",
@@ -145,7 +169,8 @@ func TestForApply(t *testing.T) {
 			"metadata:\n  name: it\nspec:\n  manualSelector: true\n  selector:\n    matchLabels:\n      x: \"y\"\n",
 		},
 		{
-			"a number that is no float", "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it"},"n":9007199254740993}`,
+			"a number that is no float", "configmaps", "v1", "ConfigMap",
+			`{"metadata":{"name":"it"},"n":9007199254740993}`,
 			"metadata:\n  name: it\n\"n\": 9007199254740993\n",
 		},
 	} {
@@ -168,24 +193,49 @@ func TestForApply(t *testing.T) {
 func TestForApplySaysWhatPeopleHaveToKnow(t *testing.T) {
 	for _, c := range []struct{ resource, kind, object, said, out string }{
 		{
-			"services", "Service", `{"metadata":{"name":"it"},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"]}}`,
-			"does not show whether the server assigned it: add spec.clusterIP if you need it: service/it -n shop (10.0.0.7)\n", "metadata:\n  name: it\n",
+			"services", "Service",
+			`{"metadata":{"name":"it"},"spec":{"clusterIP":"10.0.0.7","clusterIPs":["10.0.0.7"]}}`,
+			"does not show whether the server assigned it: add spec.clusterIP if you need it: service/it -n shop (10.0.0.7)\n",
+			"metadata:\n  name: it\n",
 		},
-		{"services", "Service", `{"metadata":{"name":"it","managedFields":[{"fieldsV1":{"f:spec":{"f:ports":{}}}}]},"spec":{"clusterIP":"10.0.0.7"}}`, "", "metadata:\n  name: it\n"},
-		{"pods", "Pod", `{"metadata":{"name":"it"},"spec":{"ephemeralContainers":[{"name":"debug"}]}}`, "without ephemeral containers, which an apply cannot create: pod/it -n shop\n", "metadata:\n  name: it\n"},
-		{"pods", "Pod", `{"metadata":{"name":"it","annotations":{"kubernetes.io/config.mirror":"x"}}}`, "left out, because the control plane or a kubelet makes them: pod/it -n shop\n", ""},
-		{"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u1","controller":true}]}}`, "left out, because a controller makes them from others of these objects: pod/it -n shop\n", ""},
-		{"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0","controller":true}]}}`, "without owner references", "metadata:\n  name: it\n"},
-		{"configmaps", "ConfigMap", `{"metadata":{"name":"it","deletionTimestamp":"2026-11-20T13:00:00Z"}}`, "were being deleted at that moment: configmap/it -n shop\n", "metadata:\n  name: it\n"},
 		{
-			"persistentvolumeclaims", "PersistentVolumeClaim", `{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`,
+			"services", "Service",
+			`{"metadata":{"name":"it","managedFields":[{"fieldsV1":{"f:spec":{"f:ports":{}}}}]},"spec":{"clusterIP":"10.0.0.7"}}`,
+			"", "metadata:\n  name: it\n",
+		},
+		{
+			"pods", "Pod", `{"metadata":{"name":"it"},"spec":{"ephemeralContainers":[{"name":"debug"}]}}`,
+			"without ephemeral containers, which an apply cannot create: pod/it -n shop\n", "metadata:\n  name: it\n",
+		},
+		{
+			"pods", "Pod", `{"metadata":{"name":"it","annotations":{"kubernetes.io/config.mirror":"x"}}}`,
+			"left out, because the control plane or a kubelet makes them: pod/it -n shop\n", "",
+		},
+		{
+			"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u1","controller":true}]}}`,
+			"left out, because a controller makes them from others of these objects: pod/it -n shop\n", "",
+		},
+		{
+			"pods", "Pod", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0","controller":true}]}}`,
+			"without owner references", "metadata:\n  name: it\n",
+		},
+		{
+			"configmaps", "ConfigMap", `{"metadata":{"name":"it","deletionTimestamp":"2026-11-20T13:00:00Z"}}`,
+			"were being deleted at that moment: configmap/it -n shop\n", "metadata:\n  name: it\n",
+		},
+		{
+			"persistentvolumeclaims", "PersistentVolumeClaim",
+			`{"metadata":{"name":"it"},"spec":{"volumeName":"pv-1"}}`,
 			"bind to the volumes that they had. One that is Released has to be freed first (kubectl patch pv NAME --type merge " +
-				`-p '{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}'): persistentvolumeclaim/it -n shop (pv-1)` + "\n", "metadata:\n  name: it\nspec:\n  volumeName: pv-1\n",
+				`-p '{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}'): persistentvolumeclaim/it -n shop (pv-1)` +
+				"\n",
+			"metadata:\n  name: it\nspec:\n  volumeName: pv-1\n",
 		},
 	} {
 		out, stderr, err := applied(t, nil, c.resource, "v1", c.kind, c.object)
 		_, notes, _ := strings.Cut(stderr, "\n") // after the certainty
-		if err != nil || out != c.out || !strings.Contains(stderr, c.said) || c.said == "" && strings.Contains(notes, "without") {
+		if err != nil || out != c.out || !strings.Contains(stderr, c.said) ||
+			c.said == "" && strings.Contains(notes, "without") {
 			t.Errorf("%s: %v, %q, standard error: %s, want %q", c.object, err, out, stderr, c.said)
 		}
 	}
@@ -193,20 +243,24 @@ func TestForApplySaysWhatPeopleHaveToKnow(t *testing.T) {
 
 func TestForApplyLeavesOut(t *testing.T) {
 	t.Run("owner references, and says so", func(t *testing.T) {
-		out, stderr, err := applied(t, nil, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it","ownerReferences":[{"uid":"u0"}]}}`)
-		if err != nil || out != "metadata:\n  name: it\n" || !strings.Contains(stderr, "without owner references") || !strings.Contains(stderr, "configmap/it -n shop") {
+		out, stderr, err := applied(t, nil, "configmaps", "v1", "ConfigMap",
+			`{"metadata":{"name":"it","ownerReferences":[{"uid":"u0"}]}}`)
+		if err != nil || out != "metadata:\n  name: it\n" || !strings.Contains(stderr, "without owner references") ||
+			!strings.Contains(stderr, "configmap/it -n shop") {
 			t.Errorf("got %q, %q, %v", out, stderr, err)
 		}
 	})
 	t.Run("objects with redacted values", func(t *testing.T) {
-		out, _, err := applied(t, nil, "configmaps", "v1", "ConfigMap", `{"metadata":{"name":"it"},"data":{"key":"hmac-sha256:00c0ffee:x"}}`)
+		out, _, err := applied(t, nil, "configmaps", "v1", "ConfigMap",
+			`{"metadata":{"name":"it"},"data":{"key":"hmac-sha256:00c0ffee:x"}}`)
 		if err == nil || !strings.Contains(err.Error(), "configmap/it -n shop") || out != "" {
 			t.Errorf("got %q, %v, want an error that names the object", out, err)
 		}
 	})
 }
 
-// An object that lacks a value because the agent removed it must not be applied: that would delete the value in the cluster.
+// An object that lacks a value because the agent removed it must not be applied: that would delete
+// the value in the cluster.
 func TestForApplyLeavesOutObjectsThatMayLackValues(t *testing.T) {
 	const env = `{"metadata":{"name":"it"},"spec":{"template":{"spec":{"containers":[{"name":"app","env":[{"name":"PASSWORD"}]}]}}}}`
 	const noEnv = `{"metadata":{"name":"it"},"spec":{"template":{"spec":{"containers":[{"name":"app"}]}}}}`
@@ -214,7 +268,10 @@ func TestForApplyLeavesOutObjectsThatMayLackValues(t *testing.T) {
 	agent := func(mode config.RedactionMode, strip ...string) *config.Config {
 		c := config.Default()
 		c.Redaction.Mode, c.Strip = mode, append(c.Strip, strip...)
-		c.Watch = []config.Rule{{Resources: []config.ResourcePattern{{Resource: "deployments", Group: "apps"}}, Redact: []string{path}}}
+		c.Watch = []config.Rule{{Resources: []config.ResourcePattern{{
+			Resource: "deployments",
+			Group:    "apps",
+		}}, Redact: []string{path}}}
 		return c
 	}
 	for _, c := range []struct {
@@ -236,7 +293,8 @@ func TestForApplyLeavesOutObjectsThatMayLackValues(t *testing.T) {
 			switch {
 			case c.lacks == "" && (err != nil || !strings.Contains(out, "name: app")):
 				t.Errorf("got %q, %v, want the object", out, err)
-			case c.lacks != "" && (err == nil || out != "" || !strings.Contains(err.Error(), "deployment.apps/it -n shop ("+c.lacks+")")):
+			case c.lacks != "" &&
+				(err == nil || out != "" || !strings.Contains(err.Error(), "deployment.apps/it -n shop ("+c.lacks+")")):
 				t.Errorf("got %q, %v, want an error that names the object and %s", out, err, c.lacks)
 			case strings.Contains(stderr, "may lack values") != (c.agent == nil):
 				t.Errorf("standard error: %s", stderr)

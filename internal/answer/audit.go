@@ -58,11 +58,12 @@ func (q *Question) audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 	var reading *history.Reading
 	seen := seenObjects{}
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
-		surveyed, reading, err = q.Record.Survey(ctx, q.Wanted, s.Since, s.Until, func(e *consume.Event, versions []*timeline.Version) error {
-			auditor.Event(e, versions)
-			seen.note(q.Wanted, versions)
-			return nil
-		})
+		surveyed, reading, err = q.Record.Survey(ctx, q.Wanted, s.Since, s.Until,
+			func(e *consume.Event, versions []*timeline.Version) error {
+				auditor.Event(e, versions)
+				seen.note(q.Wanted, versions)
+				return nil
+			})
 		return err
 	}); err != nil {
 		return nil, err
@@ -91,7 +92,9 @@ func (q *Question) audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 		report.AddRemark(m)
 	}
 	report.Record.AuditedAt = s.Now
-	report.Question, report.Record.Bus, report.Record.AuditedWith = s.Question, s.Bus, s.Version
+	report.Question = s.Question
+	report.Record.Bus = s.Bus
+	report.Record.AuditedWith = s.Version
 	for key, name := range clusters {
 		report.Record.Cluster, report.Record.ClusterUID = name, key.UID
 	}
@@ -117,12 +120,15 @@ func (q *Question) addAbsent(parts []audit.Part) {
 	captured := map[string]bool{} // by the user's word
 	for _, r := range q.Wanted.Resources {
 		for _, p := range parts {
-			captured[r.Word] = captured[r.Word] || slices.ContainsFunc(p.Answer.Scopes, func(s certainty.Scope) bool { return s.Resource == r.String() })
+			captured[r.Word] = captured[r.Word] ||
+				slices.ContainsFunc(p.Answer.Scopes, func(s certainty.Scope) bool { return s.Resource == r.String() })
 		}
 	}
 	for _, r := range q.Wanted.Resources {
 		for k := range parts {
-			hasIt := slices.ContainsFunc(parts[k].Answer.Scopes, func(s certainty.Scope) bool { return s.Resource == r.String() })
+			hasIt := slices.ContainsFunc(parts[k].Answer.Scopes, func(s certainty.Scope) bool {
+				return s.Resource == r.String()
+			})
 			if captured[r.Word] || hasIt {
 				continue
 			}

@@ -37,20 +37,21 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	}
 	defer func() { q.Record.OnLate = nil }()
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
-		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, nil, at, func(v *timeline.Version, e *consume.Event) error {
-			if v == nil {
-				between.gaps = append(between.gaps, newGap(e))
-				return nil
-			}
-			if versions == 0 || v.Time.Before(first) {
-				first = v.Time
-			}
-			versions++
-			last = v
-			clusters[v.ClusterKey()] = v.Cluster
-			places[place{v.ClusterKey(), v.Namespace}] = true
-			return b.Add(v)
-		})
+		scopes, reading, err = q.Record.Versions(ctx, q.Wanted, nil, at,
+			func(v *timeline.Version, e *consume.Event) error {
+				if v == nil {
+					between.gaps = append(between.gaps, newGap(e))
+					return nil
+				}
+				if versions == 0 || v.Time.Before(first) {
+					first = v.Time
+				}
+				versions++
+				last = v
+				clusters[v.ClusterKey()] = v.Cluster
+				places[place{v.ClusterKey(), v.Namespace}] = true
+				return b.Add(v)
+			})
 		return err
 	}); err != nil {
 		return err
@@ -60,8 +61,11 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 		return err
 	}
 	if len(places) > 1 {
-		return UsageError{fmt.Errorf("blame: the record has several objects of this name: add --namespace and %s for one of (cluster namespace): %s",
-			clusters.flags("cluster"), strings.Join(clusters.places(places), "; "))}
+		return UsageError{
+			fmt.Errorf(
+				"blame: the record has several objects of this name: add --namespace and %s for one of (cluster namespace): %s",
+				clusters.flags("cluster"), strings.Join(clusters.places(places), "; ")),
+		}
 	}
 	lines, err := b.Lines()
 	if err != nil {
@@ -74,7 +78,8 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 	q.say(&sure)
 	between.sayCounts(q.Stderr, false)
 	if reading.LateUnknown {
-		fmt.Fprintln(q.Stderr, "  a change may be earlier than its time, if an agent found it late: 'kubecdc history --since' shows it")
+		fmt.Fprintln(q.Stderr,
+			"  a change may be earlier than its time, if an agent found it late: 'kubecdc history --since' shows it")
 	}
 	between.sayEach(q.Stderr, func(g *gap) string { return g.Scope })
 	if len(lines) == 0 {
@@ -126,16 +131,26 @@ type blamedLine struct {
 	Time            time.Time        `json:"time,omitzero"`
 	ResourceVersion string           `json:"resourceVersion,omitempty"`
 	ChangedBy       []consume.Change `json:"changedBy,omitempty"`
-	Exact           bool             `json:"exact"`          // the version of this time set the value; otherwise it was set by then
-	Since           time.Time        `json:"since,omitzero"` // if not exact: it was set after this time
+	// the version of this time set the value; otherwise it was set by then
+	Exact bool      `json:"exact"`
+	Since time.Time `json:"since,omitzero"` // if not exact: it was set after this time
 }
 
 func newBlamed(lines []timeline.Line, b *breaks, c *assessment) blamed {
-	out := blamed{Lines: []blamedLine{}, Gaps: append([]gap{}, b.gaps...), Late: append([]late{}, b.late...), Kubecdc: c}
+	out := blamed{
+		Lines:   []blamedLine{},
+		Gaps:    append([]gap{}, b.gaps...),
+		Late:    append([]late{}, b.late...),
+		Kubecdc: c,
+	}
 	for _, l := range lines {
 		line := blamedLine{Text: l.Text}
 		if o := l.Origin; o != nil {
-			line.Time, line.ResourceVersion, line.ChangedBy, line.Exact, line.Since = o.Version.Time, o.Version.ResourceVersion, o.By, o.Exact, o.Since
+			line.Time = o.Version.Time
+			line.ResourceVersion = o.Version.ResourceVersion
+			line.ChangedBy = o.By
+			line.Exact = o.Exact
+			line.Since = o.Since
 		}
 		out.Lines = append(out.Lines, line)
 	}
@@ -147,7 +162,9 @@ func (q *Question) printBlame(lines []timeline.Line) error {
 	var columns strings.Builder
 	w := tabwriter.NewWriter(&columns, 0, 0, 1, ' ', 0)
 	for _, l := range lines {
-		when, who, rv := "", "?", ""
+		when := ""
+		who := "?"
+		rv := ""
 		if o := l.Origin; o != nil {
 			when, rv = o.Version.Time.Local().Format(time.RFC3339), o.Version.ResourceVersion
 			if !o.Exact {

@@ -43,7 +43,8 @@ func assess(m timeline.Moment, scopes []certainty.Scope, r *history.Reading) ass
 	return a
 }
 
-// lower adds to a scope what lowers its certainty beside what the record shows, and when to ask again.
+// lower adds to a scope what lowers its certainty beside what the record shows, and when to ask
+// again.
 func lower(s *certainty.Scope, m timeline.Moment, r *history.Reading) {
 	s.Causes = slices.Clone(s.Causes)
 	if c := s.Find(certainty.AfterRecord); c != nil {
@@ -54,8 +55,8 @@ func lower(s *certainty.Scope, m timeline.Moment, r *history.Reading) {
 	}
 }
 
-// Judge prints how certain an answer is on standard error. It returns an error if the record has none of the requested resources, or if the
-// answer has to be exact and is not.
+// Judge prints how certain an answer is on standard error. It returns an error if the record has
+// none of the requested resources, or if the answer has to be exact and is not.
 func (q *Question) Judge(ctx context.Context, m timeline.Moment, scopes []certainty.Scope, r *history.Reading) error {
 	a := assess(m, scopes, r)
 	if err := q.known(ctx, &a, 0); err != nil {
@@ -108,8 +109,8 @@ func (a *assessment) isOfOtherEtcd(v *timeline.Version) bool {
 	})
 }
 
-// knows reports whether the record can decide that an object existed. It cannot before the first snapshot of the object's scope, and at a
-// resourceVersion of another etcd.
+// knows reports whether the record can decide that an object existed. It cannot before the first
+// snapshot of the object's scope, and at a resourceVersion of another etcd.
 func (a *assessment) knows(v *timeline.Version) bool {
 	return !slices.ContainsFunc(a.Scopes, func(s certainty.Scope) bool {
 		isOf := s.ClusterKey() == v.ClusterKey() && s.Resource == v.Resource && s.Covers(v.Namespace)

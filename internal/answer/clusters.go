@@ -63,7 +63,10 @@ func (c Clusters) One(what, flag string) error {
 	if len(c) < 2 {
 		return nil
 	}
-	return UsageError{fmt.Errorf("the record has %s of several clusters: name one with %s: %s", what, c.flags(flag), strings.Join(c.labels(), ", "))}
+	return UsageError{
+		fmt.Errorf("the record has %s of several clusters: name one with %s: %s", what, c.flags(flag),
+			strings.Join(c.labels(), ", ")),
+	}
 }
 
 // clusterOf returns the name of the cluster of a source.

@@ -46,7 +46,9 @@ func (q *Question) DiffLive(ctx context.Context, from timeline.Moment, to *Clust
 
 // answerDiff prints the differences that the record can decide at both moments.
 func (q *Question) answerDiff(found []timeline.Difference, from, to *assessment) error {
-	differences := slices.DeleteFunc(differencesOf(found), func(d difference) bool { return !from.knows(d.of) || !to.knows(d.of) })
+	differences := slices.DeleteFunc(differencesOf(found), func(d difference) bool {
+		return !from.knows(d.of) || !to.knows(d.of)
+	})
 	hidden := len(differences)
 	if q.NoStatus {
 		differences = slices.DeleteFunc(differences, func(d difference) bool { return isOnlyStatus(d.Before, d.After) })
@@ -61,7 +63,8 @@ func (q *Question) answerDiff(found []timeline.Difference, from, to *assessment)
 		return err
 	}
 	if len(differences)+hidden == 0 {
-		fmt.Fprintln(q.Stderr, "No differences found. 'kubecdc history' shows what changed and changed back in between.")
+		fmt.Fprintln(q.Stderr,
+			"No differences found. 'kubecdc history' shows what changed and changed back in between.")
 	}
 	return errors.Join(q.judge(from), q.judge(to))
 }
@@ -107,7 +110,9 @@ func differencesOf(all []timeline.Difference) []difference {
 		if isRedacted {
 			e.Data.Redacted = &isRedacted
 		}
-		out = append(out, difference{opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, isRedacted, e, of})
+		out = append(out, difference{
+			opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, isRedacted, e, of,
+		})
 	}
 	return out
 }
@@ -132,9 +137,21 @@ func opWord(op consume.Op) string {
 func eventOf(v *timeline.Version, op consume.Op) *consume.Event {
 	resource, _, _ := strings.Cut(v.Resource, ".")
 	return &consume.Event{
-		ID: v.ID, Source: v.Source, Time: v.Time, Cluster: v.Cluster, ClusterUID: v.ClusterUID, APIVersion: v.APIVersion, Kind: v.Kind,
-		Resource: resource, Namespace: v.Namespace, Name: v.Name, UID: v.UID, Op: op, ResourceVersion: v.ResourceVersion, Scope: v.Scope,
-		Data: &consume.Data{Op: op, ResourceVersion: v.ResourceVersion},
+		ID:              v.ID,
+		Source:          v.Source,
+		Time:            v.Time,
+		Cluster:         v.Cluster,
+		ClusterUID:      v.ClusterUID,
+		APIVersion:      v.APIVersion,
+		Kind:            v.Kind,
+		Resource:        resource,
+		Namespace:       v.Namespace,
+		Name:            v.Name,
+		UID:             v.UID,
+		Op:              op,
+		ResourceVersion: v.ResourceVersion,
+		Scope:           v.Scope,
+		Data:            &consume.Data{Op: op, ResourceVersion: v.ResourceVersion},
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// lateAfter is how far the time of an Event may be from the time at which it was observed, before both
-// are shown. The times of most Events are whole seconds.
+// lateAfter is how far the time of an Event may be from the time at which it was observed, before
+// both are shown. The times of most Events are whole seconds.
 const lateAfter = 2 * time.Second
 
 // maxUnplaced is how many Events about unknown objects are distinguished.
@@ -29,9 +29,10 @@ const maxUnplaced = 10_000
 // happenings are the Kubernetes Events of a history: those about the objects of the question, and
 // about what these own.
 //
-// An Event that happens again is updated. Each update that counts further, or says something else, is
-// shown, and no other one. The API server deletes Events after an hour, which is not shown. Both API
-// groups serve the same Events: a version that was seen in one group is not shown for the other.
+// An Event that happens again is updated. Each update that counts further, or says something else,
+// is shown, and no other one. The API server deletes Events after an hour, which is not shown. Both
+// API groups serve the same Events: a version that was seen in one group is not shown for the
+// other.
 type happenings struct {
 	ownership *ownership // nil: all Events are asked for
 	read      time.Time  // when the reading of the owners began
@@ -124,7 +125,11 @@ type eventObject struct {
 
 // eventResources are the resources that have the Events of Kubernetes.
 func eventResources() []history.Resource {
-	return []history.Resource{{Plural: "events", Word: "events"}, {Group: "events.k8s.io", Plural: "events", Word: "events"}}
+	return []history.Resource{{Plural: "events", Word: "events"}, {
+		Group:  "events.k8s.io",
+		Plural: "events",
+		Word:   "events",
+	}}
 }
 
 // isOfEvents reports whether a resource ("pods", "deployments.apps") has the Events of Kubernetes.
@@ -136,13 +141,21 @@ func isOfEvents(resource string) bool {
 // the question and the Events.
 func (q *Question) planEvents(ctx context.Context, s *Span) (*happenings, *history.Selection, error) {
 	if slices.ContainsFunc(q.Wanted.Resources, func(r history.Resource) bool { return isOfEvents(r.String()) }) {
-		return nil, nil, UsageError{fmt.Errorf("--with-events shows Events beside other objects: leave out events, or the flag")}
+		return nil, nil, UsageError{
+			fmt.Errorf("--with-events shows Events beside other objects: leave out events, or the flag"),
+		}
 	}
 	if q.Format.Name == printer.Name || q.Format.Name == printer.JSONPath {
-		return nil, nil, UsageError{fmt.Errorf("--with-events: -o %s has no place for Events: use -o json", strings.TrimSuffix(q.Format.Name, "="))}
+		return nil, nil, UsageError{
+			fmt.Errorf("--with-events: -o %s has no place for Events: use -o json",
+				strings.TrimSuffix(q.Format.Name, "=")),
+		}
 	}
 	h := &happenings{
-		read: time.Now(), last: map[uidKey]*seenEvent{}, partly: map[consume.ClusterKey]bool{}, unplaced: map[uidKey]string{},
+		read:     time.Now(),
+		last:     map[uidKey]*seenEvent{},
+		partly:   map[consume.ClusterKey]bool{},
+		unplaced: map[uidKey]string{},
 	}
 	if q.Wanted.Resources == nil && q.Wanted.Selector == nil {
 		return h, q.Wanted, nil
@@ -160,7 +173,8 @@ func (q *Question) planEvents(ctx context.Context, s *Span) (*happenings, *histo
 	return h, q.Wanted.Adding(events...), nil
 }
 
-// takeEvent prints a version of an Event, if it says something new about the objects of the question.
+// takeEvent prints a version of an Event, if it says something new about the objects of the
+// question.
 func (h *historian) takeEvent(v *timeline.Version, e *consume.Event, in bool) error {
 	if v.Gone() {
 		if in && v.Op == consume.Left {
@@ -180,7 +194,8 @@ func (h *historian) takeEvent(v *timeline.Version, e *consume.Event, in bool) er
 		}
 		object, where := h.events.ownership.place(v.ClusterKey(), &about, e.Time)
 		if where == unplaced {
-			h.events.noteUnplaced(v, e, in, certainty.ObjectName(k.Regarding.Resource, k.Regarding.Namespace, k.Regarding.Name))
+			h.events.noteUnplaced(v, e, in,
+				certainty.ObjectName(k.Regarding.Resource, k.Regarding.Namespace, k.Regarding.Name))
 		}
 		if where != owned {
 			return nil
@@ -217,7 +232,9 @@ func (h *happenings) isNews(v *timeline.Version, k *happening) bool {
 	last := h.last[key]
 	text := k.Type + " " + k.Reason + " " + k.Message
 	if last == nil {
-		h.last[uidKey{key.cluster, strings.Clone(key.uid)}] = &seenEvent{strings.Clone(v.ResourceVersion), v.Point(), k.Count, text}
+		h.last[uidKey{key.cluster, strings.Clone(key.uid)}] = &seenEvent{
+			strings.Clone(v.ResourceVersion), v.Point(), k.Count, text,
+		}
 		return true
 	}
 	if v.ResourceVersion == last.version || last.point.After(v.Point()) {
@@ -269,7 +286,8 @@ func happeningOf(v *timeline.Version, e *consume.Event) *happening {
 	return k
 }
 
-// resourceOf returns the resource of a reference, as far as Kubernetes serves it itself; else its kind.
+// resourceOf returns the resource of a reference, as far as Kubernetes serves it itself; else its
+// kind.
 func resourceOf(r *reference) string {
 	for _, k := range kinds.Named(r.Kind) {
 		if r.APIVersion == "" || k.Group == r.group() {
@@ -424,8 +442,9 @@ func (h *historian) sayEvents(a *assessment) {
 	})
 	switch {
 	case !isCaptured:
-		fmt.Fprintln(h.q.Stderr, "Events were not captured, so none can be shown: by default an agent leaves them out. To capture them, "+
-			"add the resource 'events' to its rules (watch).")
+		fmt.Fprintln(h.q.Stderr,
+			"Events were not captured, so none can be shown: by default an agent leaves them out. To capture them, "+
+				"add the resource 'events' to its rules (watch).")
 	case h.events.shown == 0:
 		fmt.Fprintln(h.q.Stderr, "No Events of these objects, and of what they own, are in this span.")
 	}
@@ -433,6 +452,7 @@ func (h *historian) sayEvents(a *assessment) {
 		if more := len(names) - maxExamples; more > 0 {
 			names = append(names[:maxExamples], fmt.Sprintf("%d more", more))
 		}
-		fmt.Fprintf(h.q.Stderr, "Events about objects that the record does not have: %s\n", console.Printable(strings.Join(names, ", ")))
+		fmt.Fprintf(h.q.Stderr, "Events about objects that the record does not have: %s\n",
+			console.Printable(strings.Join(names, ", ")))
 	}
 }

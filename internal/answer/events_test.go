@@ -24,8 +24,8 @@ import (
 
 type members = map[string]any
 
-// recorder writes the record of one cluster, in which an agent observes some resources from minute 0
-// on, and says each minute that it does.
+// recorder writes the record of one cluster, in which an agent observes some resources from minute
+// 0 on, and says each minute that it does.
 type recorder struct {
 	scopes  []string // their names
 	lines   []string
@@ -40,7 +40,13 @@ func newRecorder(scopes ...string) *recorder {
 	r := &recorder{scopes: scopes, before: map[string]members{}, version: 100}
 	for _, scope := range scopes {
 		for _, kind := range []string{"snapshot.started", "snapshot.completed"} {
-			r.stream(kind, scope, members{"snapshot": "s-" + scope, "objects": 0, "resourceVersion": "100", "writer": "w", "run": "0-1795183199000"})
+			r.stream(kind, scope, members{
+				"snapshot":        "s-" + scope,
+				"objects":         0,
+				"resourceVersion": "100",
+				"writer":          "w",
+				"run":             "0-1795183199000",
+			})
 		}
 	}
 	return r
@@ -113,7 +119,9 @@ func (r *recorder) objectAt(version int, op, resource, kind, name string, conten
 	if of, plain, ok := strings.Cut(name, "/"); ok {
 		namespace, name = of, plain
 	}
-	meta := members{"name": name, "uid": "u-" + name, "resourceVersion": fmt.Sprint(version), "labels": members{"app": strings.Split(name, "-")[0]}}
+	meta := members{"name": name, "uid": "u-" + name, "resourceVersion": fmt.Sprint(version), "labels": members{
+		"app": strings.Split(name, "-")[0],
+	}}
 	if namespace != "" {
 		meta["namespace"] = namespace
 	}
@@ -124,7 +132,12 @@ func (r *recorder) objectAt(version int, op, resource, kind, name string, conten
 		if group == "" {
 			group = "apps/v1"
 		}
-		references = append(references, members{"apiVersion": group, "kind": ownerKind, "name": ownerName, "uid": "u-" + ownerName})
+		references = append(references, members{
+			"apiVersion": group,
+			"kind":       ownerKind,
+			"name":       ownerName,
+			"uid":        "u-" + ownerName,
+		})
 	}
 	if references != nil {
 		meta["ownerReferences"] = references
@@ -143,7 +156,10 @@ func (r *recorder) objectAt(version int, op, resource, kind, name string, conten
 		data["skipped"], r.skipped = r.skipped, 0
 	}
 	e := r.envelope("object."+word, resource, data)
-	e["kind"], e["name"], e["uid"], e["op"] = kind, name, "u-"+name, op
+	e["kind"] = kind
+	e["name"] = name
+	e["uid"] = "u-" + name
+	e["op"] = op
 	e["resourceversion"], e["sequence"] = fmt.Sprint(version), fmt.Sprintf("%020d", version)
 	if namespace != "" {
 		e["namespace"] = namespace
@@ -157,8 +173,8 @@ func (r *recorder) objectAt(version int, op, resource, kind, name string, conten
 	r.put(e)
 }
 
-// event writes a version of an Event about an object, which has the uid u-NAME. A reason is also its
-// name.
+// event writes a version of an Event about an object, which has the uid u-NAME. A reason is also
+// its name.
 func (r *recorder) event(op, about, reason string, more ...members) {
 	kind, name, _ := strings.Cut(about, " ")
 	apiVersion := map[string]string{"Pod": "v1", "Node": "v1", "Widget": "demo.example.com/v1"}[kind]
@@ -224,7 +240,8 @@ type happened struct {
 // lines returns the minute of each Event, what it is about, and its reason and count.
 func (h *happened) lines() (lines []string) {
 	for _, e := range h.Events {
-		lines = append(lines, fmt.Sprintf("%d %s %s %s %d", e.Time.Minute(), e.Regarding.Resource, e.Regarding.Name, e.Reason, e.Count))
+		lines = append(lines,
+			fmt.Sprintf("%d %s %s %s %d", e.Time.Minute(), e.Regarding.Resource, e.Regarding.Name, e.Reason, e.Count))
 	}
 	return lines
 }
@@ -242,7 +259,9 @@ func (h *happened) causes() (kinds []string) {
 }
 
 // askEvents asks for a history with Events up to 14:10.
-func askEvents(t *testing.T, path, format, namespace, selector string, since *timeline.Moment, args ...string) (stdout, stderr string, err error) {
+func askEvents(
+	t *testing.T, path, format, namespace, selector string, since *timeline.Moment, args ...string,
+) (stdout, stderr string, err error) {
 	t.Helper()
 	wanted, err := history.NewSelection(args, namespace, selector, "")
 	if err != nil {
@@ -250,7 +269,9 @@ func askEvents(t *testing.T, path, format, namespace, selector string, since *ti
 	}
 	var out, said strings.Builder
 	q := &answer.Question{
-		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: format},
+		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
+			Name: format,
+		},
 		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &said}, Exact: true,
 	}
 	if err := q.Resolve(t.Context()); err != nil {
@@ -327,33 +348,53 @@ func TestEventsBesideVersions(t *testing.T) {
 			r.event("u", "Pod web-1-a", "BackOff", members{"count": 3})
 			r.pass(1)
 			r.event("u", "Pod web-1-a", "BackOff", members{"count": 3, "message": "now another one"})
-			r.event("u", "Pod web-1-a", "BackOff", members{"count": nil, "series": members{"count": 7}, "message": "now another one"})
+			r.event("u", "Pod web-1-a", "BackOff", members{"count": nil, "series": members{
+				"count": 7,
+			}, "message": "now another one"})
 			r.pass(1)
 			r.event("d", "Pod web-1-a", "BackOff")
 		}, want: []string{
-			"0 pods web-1-a BackOff 1", "1 pods web-1-a BackOff 3", "2 pods web-1-a BackOff 3", "2 pods web-1-a BackOff 7",
+			"0 pods web-1-a BackOff 1", "1 pods web-1-a BackOff 3", "2 pods web-1-a BackOff 3",
+			"2 pods web-1-a BackOff 7",
 		}},
-		{name: "once of two groups", scopes: append([]string{"events.events.k8s.io"}, workloads...), write: func(r *recorder) {
-			web(r)
-			regarding := members{"kind": "Pod", "name": "web-1-a", "namespace": "shop", "uid": "u-web-1-a", "apiVersion": "v1"}
-			at := r.at()
-			newer := func(count int) members {
-				return members{
-					"regarding": regarding, "reason": "BackOff", "note": "it is BackOff", "type": "Warning", "deprecatedCount": count,
-					"deprecatedFirstTimestamp": at, "deprecatedLastTimestamp": at, "reportingController": "kubelet",
+		{
+			name:   "once of two groups",
+			scopes: append([]string{"events.events.k8s.io"}, workloads...),
+			write: func(r *recorder) {
+				web(r)
+				regarding := members{
+					"kind":       "Pod",
+					"name":       "web-1-a",
+					"namespace":  "shop",
+					"uid":        "u-web-1-a",
+					"apiVersion": "v1",
 				}
-			}
-			r.event("c", "Pod web-1-a", "BackOff")
-			r.objectAt(r.version, "c", "events.events.k8s.io", "Event", "BackOff", newer(1))
-			r.pass(1)
-			r.version++
-			r.objectAt(r.version, "u", "events.events.k8s.io", "Event", "BackOff", newer(2))
-			r.version--
-			r.event("u", "Pod web-1-a", "BackOff", members{"count": 2})
-			r.pass(1)
-			r.event("u", "Pod web-1-a", "BackOff", members{"count": 4}) // the other group is behind
-			r.objectAt(r.version-1, "u", "events.events.k8s.io", "Event", "BackOff", newer(3))
-		}, want: []string{"0 pods web-1-a BackOff 1", "1 pods web-1-a BackOff 2", "2 pods web-1-a BackOff 4"}},
+				at := r.at()
+				newer := func(count int) members {
+					return members{
+						"regarding":                regarding,
+						"reason":                   "BackOff",
+						"note":                     "it is BackOff",
+						"type":                     "Warning",
+						"deprecatedCount":          count,
+						"deprecatedFirstTimestamp": at,
+						"deprecatedLastTimestamp":  at,
+						"reportingController":      "kubelet",
+					}
+				}
+				r.event("c", "Pod web-1-a", "BackOff")
+				r.objectAt(r.version, "c", "events.events.k8s.io", "Event", "BackOff", newer(1))
+				r.pass(1)
+				r.version++
+				r.objectAt(r.version, "u", "events.events.k8s.io", "Event", "BackOff", newer(2))
+				r.version--
+				r.event("u", "Pod web-1-a", "BackOff", members{"count": 2})
+				r.pass(1)
+				r.event("u", "Pod web-1-a", "BackOff", members{"count": 4}) // the other group is behind
+				r.objectAt(r.version-1, "u", "events.events.k8s.io", "Event", "BackOff", newer(3))
+			},
+			want: []string{"0 pods web-1-a BackOff 1", "1 pods web-1-a BackOff 2", "2 pods web-1-a BackOff 4"},
+		},
 		{name: "of an object that the record does not have", write: func(r *recorder) {
 			web(r)
 			r.event("c", "Pod web-1-b", "Unknown")
@@ -372,23 +413,31 @@ func TestEventsBesideVersions(t *testing.T) {
 			r.event("c", "Pod web-1-a", "NoVersion", members{"of": members{"uid": "", "apiVersion": ""}})
 			r.event("c", "Pod web-1-a", "Former", members{"of": members{"uid": "u-former"}})
 		}, want: []string{"0 pods web-1-a NoUID 1", "0 pods web-1-a NoVersion 1"}, causes: []string{"unplaced"}},
-		{name: "of a Node, in namespace default", scopes: []string{"nodes", "events"}, args: []string{"nodes"}, namespace: "*", write: func(r *recorder) {
+		{name: "of a Node, in namespace default", scopes: []string{"nodes", "events"}, args: []string{
+			"nodes",
+		}, namespace: "*", write: func(r *recorder) {
 			r.object("c", "nodes", "Node", "/n1", nil)
 			in := func(uid string) members { return members{"of": members{"namespace": "", "uid": uid}} }
 			r.event("c", "Node n1", "NotReady", in("n1"), members{"name": "default/NotReady"})
 			r.event("c", "Node n1", "Ready", in("u-n1"), members{"name": "default/Ready"})
 			r.event("c", "Node n1", "Elsewhere", in("u-n1"), members{"name": "shop/Elsewhere"})
 		}, want: []string{"0 nodes n1 NotReady 1", "0 nodes n1 Ready 1"}},
-		{name: "of a custom resource", scopes: append([]string{"widgets.demo.example.com"}, workloads...), args: []string{"widgets.demo.example.com"}, write: func(r *recorder) {
-			r.object("c", "widgets.demo.example.com", "Widget", "gear", nil)
-			r.object("c", "deployments.apps", "Deployment", "gear-web", nil, "Widget gear")
-			r.object("c", "replicasets.apps", "ReplicaSet", "gear-web-1", nil, "Deployment gear-web")
-			r.object("c", "pods", "Pod", "gear-web-1-a", nil, "ReplicaSet gear-web-1")
-			web(r)
-			r.event("c", "Pod gear-web-1-a", "Failed")
-			r.event("c", "Widget gear", "Synced")
-			r.event("c", "Pod web-1-a", "Foreign")
-		}, want: []string{"0 pods gear-web-1-a Failed 1", "0 widgets.demo.example.com gear Synced 1"}},
+		{
+			name:   "of a custom resource",
+			scopes: append([]string{"widgets.demo.example.com"}, workloads...),
+			args:   []string{"widgets.demo.example.com"},
+			write: func(r *recorder) {
+				r.object("c", "widgets.demo.example.com", "Widget", "gear", nil)
+				r.object("c", "deployments.apps", "Deployment", "gear-web", nil, "Widget gear")
+				r.object("c", "replicasets.apps", "ReplicaSet", "gear-web-1", nil, "Deployment gear-web")
+				r.object("c", "pods", "Pod", "gear-web-1-a", nil, "ReplicaSet gear-web-1")
+				web(r)
+				r.event("c", "Pod gear-web-1-a", "Failed")
+				r.event("c", "Widget gear", "Synced")
+				r.event("c", "Pod web-1-a", "Foreign")
+			},
+			want: []string{"0 pods gear-web-1-a Failed 1", "0 widgets.demo.example.com gear Synced 1"},
+		},
 		{name: "of objects with a label", selector: "app=web", args: []string{"deploy"}, write: func(r *recorder) {
 			web(r)
 			r.event("c", "Pod web-1-a", "Failed")
@@ -406,14 +455,22 @@ func TestEventsBesideVersions(t *testing.T) {
 		}, want: []string{"0 pods web-1-b Unknown 1", "0 pods api-1-a Failed 1"}},
 		{name: "of another namespace", namespace: "*", write: func(r *recorder) {
 			web(r)
-			r.event("c", "Pod web-1-a", "Foreign", members{"name": "other/Foreign", "of": members{"namespace": "other"}})
+			r.event("c", "Pod web-1-a", "Foreign", members{"name": "other/Foreign", "of": members{
+				"namespace": "other",
+			}})
 			r.event("c", "Pod web-1-a", "Failed")
 		}, want: []string{"0 pods web-1-a Failed 1"}},
 		{name: "not captured", scopes: workloads[:4], write: web, causes: []string{"no-snapshot"}},
-		{name: "of a selection", scopes: append([]string{"events?fieldSelector=type=Warning"}, workloads[:4]...), write: func(r *recorder) {
-			web(r)
-			r.event("c", "Pod web-1-a", "Failed")
-		}, want: []string{"0 pods web-1-a Failed 1"}, causes: []string{"selected"}},
+		{
+			name:   "of a selection",
+			scopes: append([]string{"events?fieldSelector=type=Warning"}, workloads[:4]...),
+			write: func(r *recorder) {
+				web(r)
+				r.event("c", "Pod web-1-a", "Failed")
+			},
+			want:   []string{"0 pods web-1-a Failed 1"},
+			causes: []string{"selected"},
+		},
 		{name: "left a selection", write: func(r *recorder) {
 			web(r)
 			r.event("c", "Pod web-1-a", "Failed")
@@ -429,16 +486,33 @@ func TestEventsBesideVersions(t *testing.T) {
 			web(r)
 			r.event("c", "Pod web-1-a", "Failed")
 			r.pass(3)
-			run := members{"writer": "w", "run": "0-1795183199000", "resourceVersion": fmt.Sprint(r.version), "end": "deselected"}
+			run := members{
+				"writer":          "w",
+				"run":             "0-1795183199000",
+				"resourceVersion": fmt.Sprint(r.version),
+				"end":             "deselected",
+			}
 			r.stream("scope.ended", "events", run)
 			r.scopes = r.scopes[:4]
 		}, want: []string{"0 pods web-1-a Failed 1"}, causes: []string{"captured-until"}},
 		{name: "a gap in the span", write: func(r *recorder) {
 			web(r)
 			r.pass(2)
-			r.stream("gap", "events", members{"fromResourceVersion": "110", "toResourceVersion": "115", "since": "2026-11-20T14:01:00Z", "reason": "expired", "recovered": true})
+			r.stream("gap", "events", members{
+				"fromResourceVersion": "110",
+				"toResourceVersion":   "115",
+				"since":               "2026-11-20T14:01:00Z",
+				"reason":              "expired",
+				"recovered":           true,
+			})
 			for _, kind := range []string{"snapshot.started", "snapshot.completed"} {
-				r.stream(kind, "events", members{"snapshot": "s2", "objects": 0, "resourceVersion": "115", "writer": "w", "run": "0-1795183199000"})
+				r.stream(kind, "events", members{
+					"snapshot":        "s2",
+					"objects":         0,
+					"resourceVersion": "115",
+					"writer":          "w",
+					"run":             "0-1795183199000",
+				})
 			}
 			r.version = 115
 			r.pass(3)
@@ -458,7 +532,8 @@ func TestEventsBesideVersions(t *testing.T) {
 			r := newRecorder(c.scopes...)
 			c.write(r)
 			r.pass(12 - r.minute)
-			stdout, stderr, err := askEvents(t, r.path(t), printer.JSON, strings.Trim(c.namespace, "*"), c.selector, nil, c.args...)
+			stdout, stderr, err := askEvents(t, r.path(t), printer.JSON, strings.Trim(c.namespace, "*"), c.selector,
+				nil, c.args...)
 			var got happened
 			if wrong := json.Unmarshal([]byte(stdout), &got); wrong != nil {
 				t.Fatalf("%v\n%s%s", wrong, stdout, stderr)
@@ -511,11 +586,23 @@ func TestEventsFormats(t *testing.T) {
 	for _, c := range []struct {
 		format, want string
 	}{
-		{printer.Diff, "Event    pods           shop/web-1-a                 Warning BackOff (2 times since 13:00:00, last at 14:01:00)  by kubelet\n" +
-			"    first line\n    second line\n"},
-		{printer.Table, "Warning BackOff: first line\\nsecond line (2 times since 13:00:00, last at 14:01:00)  by kubelet\n"},
-		{printer.Wide, "rv=107       cluster=x uid=u-web-1-a                            Warning BackOff (2 times since 13:00:00, last at 14:01:00, event BackOff)"},
-		{printer.YAML, "---\n# 2026-11-20T14:01:30Z Event Warning BackOff about pods shop/web-1-a, 2 times by kubelet\ncount: 2\n"},
+		{
+			printer.Diff,
+			"Event    pods           shop/web-1-a                 Warning BackOff (2 times since 13:00:00, last at 14:01:00)  by kubelet\n" +
+				"    first line\n    second line\n",
+		},
+		{
+			printer.Table,
+			"Warning BackOff: first line\\nsecond line (2 times since 13:00:00, last at 14:01:00)  by kubelet\n",
+		},
+		{
+			printer.Wide,
+			"rv=107       cluster=x uid=u-web-1-a                            Warning BackOff (2 times since 13:00:00, last at 14:01:00, event BackOff)",
+		},
+		{
+			printer.YAML,
+			"---\n# 2026-11-20T14:01:30Z Event Warning BackOff about pods shop/web-1-a, 2 times by kubelet\ncount: 2\n",
+		},
 	} {
 		stdout, stderr, err := askEvents(t, path, c.format, "shop", "", nil, "deploy/web")
 		if err != nil || !strings.Contains(stdout, c.want) {
@@ -534,8 +621,8 @@ func TestEventsFormats(t *testing.T) {
 	}
 }
 
-// Events are shown of the objects that a root owns, directly or not, at the time of the Event. The model
-// follows the owners of that time.
+// Events are shown of the objects that a root owns, directly or not, at the time of the Event. The
+// model follows the owners of that time.
 func TestOwnersOfATime(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newRecorder(workloads...)
@@ -544,7 +631,11 @@ func TestOwnersOfATime(t *testing.T) {
 		for _, name := range []string{"web", "api"} {
 			r.object("c", "deployments.apps", "Deployment", name, nil)
 		}
-		resources := map[string]string{"ReplicaSet": "replicasets.apps", "Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"}
+		resources := map[string]string{
+			"ReplicaSet":            "replicasets.apps",
+			"Pod":                   "pods",
+			"PersistentVolumeClaim": "persistentvolumeclaims",
+		}
 		for _, kind := range []string{"ReplicaSet", "Pod", "PersistentVolumeClaim"} {
 			for n := range 3 {
 				objects = append(objects, fmt.Sprint(kind, " o", n))
@@ -611,7 +702,13 @@ func TestEventsCapturedLater(t *testing.T) {
 	web(r)
 	r.pass(5)
 	for _, kind := range []string{"snapshot.started", "snapshot.completed"} {
-		r.stream(kind, "events", members{"snapshot": "s-events", "objects": 0, "resourceVersion": "107", "writer": "w", "run": "0-1795183199000"})
+		r.stream(kind, "events", members{
+			"snapshot":        "s-events",
+			"objects":         0,
+			"resourceVersion": "107",
+			"writer":          "w",
+			"run":             "0-1795183199000",
+		})
 	}
 	r.version = 107
 	r.scopes = workloads

@@ -41,8 +41,8 @@ type hidden struct {
 
 func (h *hidden) total() int { return h.Op + h.By + h.Changed + h.Status + h.Field }
 
-// hides reports whether a filter, except Field, hides a version, and counts it. before is the object
-// before it, nil if that is not known.
+// hides reports whether a filter, except Field, hides a version, and counts it. before is the
+// object before it, nil if that is not known.
 func (h *historian) hides(v *timeline.Version, before json.RawMessage) bool {
 	switch {
 	case h.Ops != nil && !h.takesOp(v, before):
@@ -62,8 +62,8 @@ func (h *historian) hides(v *timeline.Version, before json.RawMessage) bool {
 	return true
 }
 
-// takesOp reports whether the operation of a version is selected. A change that a snapshot shows is a
-// read and an update.
+// takesOp reports whether the operation of a version is selected. A change that a snapshot shows is
+// a read and an update.
 func (h *historian) takesOp(v *timeline.Version, before json.RawMessage) bool {
 	return slices.Contains(h.Ops, v.Op) || isInferredUpdate(v, before) && slices.Contains(h.Ops, consume.Updated)
 }
@@ -73,8 +73,8 @@ func isInferredUpdate(v *timeline.Version, before json.RawMessage) bool {
 	return v.Op == consume.Read && before != nil
 }
 
-// takesManagers reports whether one of the managers of a version is selected. If all patterns exclude,
-// so is a version without any manager.
+// takesManagers reports whether one of the managers of a version is selected. If all patterns
+// exclude, so is a version without any manager.
 func (h *historian) takesManagers(v *timeline.Version) bool {
 	var wanted, excluded []string
 	for _, pattern := range h.By {
@@ -104,9 +104,9 @@ func (h *historian) takesChange(before, after json.RawMessage) bool {
 	return slices.ContainsFunc(h.Changed, func(p Path) bool { return p.compare(before, after).isChange })
 }
 
-// isOnlyStatus reports whether the status of an object differs, and nothing else but what each update
-// changes. A version without a visible difference is not one: a value that the record does not have
-// may have changed.
+// isOnlyStatus reports whether the status of an object differs, and nothing else but what each
+// update changes. A version without a visible difference is not one: a value that the record does
+// not have may have changed.
 func isOnlyStatus(before, after json.RawMessage) bool {
 	var was, is map[string]json.RawMessage
 	if before == nil || after == nil || json.Unmarshal(before, &was) != nil || json.Unmarshal(after, &is) != nil {
@@ -166,7 +166,9 @@ func (h *historian) sayHidden() {
 		flag string
 		n    int
 	}{
-		{"--op", h.hidden.Op}, {"--by", h.hidden.By}, {"--changed", h.hidden.Changed}, {"--no-status", h.hidden.Status}, {"--field", h.hidden.Field},
+		{"--op", h.hidden.Op}, {"--by", h.hidden.By}, {"--changed", h.hidden.Changed}, {
+			"--no-status", h.hidden.Status,
+		}, {"--field", h.hidden.Field},
 	} {
 		if f.n > 0 {
 			by = append(by, fmt.Sprintf("%s: %d", f.flag, f.n))

@@ -21,16 +21,21 @@ func (q *Question) Get(ctx context.Context, at timeline.Moment) error {
 	return q.get(ctx, at, q.printObjects)
 }
 
-// GetForApply prints the objects that existed at a moment as YAML, without what the server fills in. agent is the configuration of the agent
-// that wrote the record, nil if it is not known. The error names the objects that it omits: their values are redacted, or agent may have
-// removed some. toNamespace is the namespace of the manifests, "": that of each object.
-func (q *Question) GetForApply(ctx context.Context, at timeline.Moment, agent *config.Config, toNamespace string) error {
+// GetForApply prints the objects that existed at a moment as YAML, without what the server fills
+// in. agent is the configuration of the agent that wrote the record, nil if it is not known. The
+// error names the objects that it omits: their values are redacted, or agent may have removed some.
+// toNamespace is the namespace of the manifests, "": that of each object.
+func (q *Question) GetForApply(
+	ctx context.Context, at timeline.Moment, agent *config.Config, toNamespace string,
+) error {
 	return q.get(ctx, at, func(objects []*timeline.Version, _ *assessment) error {
 		return q.printForApply(objects, agent, toNamespace)
 	})
 }
 
-func (q *Question) get(ctx context.Context, at timeline.Moment, show func([]*timeline.Version, *assessment) error) error {
+func (q *Question) get(
+	ctx context.Context, at timeline.Moment, show func([]*timeline.Version, *assessment) error,
+) error {
 	states, err := q.states(ctx, at)
 	if err != nil {
 		return err
@@ -55,7 +60,8 @@ type state struct {
 	sure    assessment
 }
 
-// states reads the states at moments. It returns an error if the record has no answer for one of them, or several clusters.
+// states reads the states at moments. It returns an error if the record has no answer for one of
+// them, or several clusters.
 func (q *Question) states(ctx context.Context, moments ...timeline.Moment) ([]state, error) {
 	var read timeline.States
 	var reading *history.Reading
@@ -78,8 +84,8 @@ func (q *Question) states(ctx context.Context, moments ...timeline.Moment) ([]st
 	return states, clusters.One("objects", "cluster")
 }
 
-// objects returns the objects of a state that match the label selector. It records in c the objects whose content is missing, and omits
-// resources without an answer at the moment.
+// objects returns the objects of a state that match the label selector. It records in c the objects
+// whose content is missing, and omits resources without an answer at the moment.
 func (q *Question) objects(s *timeline.State, c *assessment) []*timeline.Version {
 	var out []*timeline.Version
 	for _, v := range s.Objects() {
@@ -127,11 +133,13 @@ func kindName(v *timeline.Version) string {
 	return printer.ObjectName(v.Kind, group, v.Name)
 }
 
-// printList prints a List as JSON, one object at a time: the text is several times as large as the state. Field kubecdc has the certainty.
+// printList prints a List as JSON, one object at a time: the text is several times as large as the
+// state. Field kubecdc has the certainty.
 func (q *Question) printList(objects []*timeline.Version, c *assessment) error {
 	const enough = 64 << 10
 	var b bytes.Buffer
-	b.WriteString("{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    },\n    \"items\": [")
+	b.WriteString(
+		"{\n    \"apiVersion\": \"v1\",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    },\n    \"items\": [")
 	for k, v := range objects {
 		if k > 0 {
 			b.WriteByte(',')

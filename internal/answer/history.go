@@ -33,10 +33,16 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 		q.Record.Since = s.Since.Time()
 	}
 	if q.Record.HasSeveralLogs() && q.Record.Since.IsZero() {
-		fmt.Fprintln(q.Stderr, "This record has no index of objects, so all of it is read; --since with a time reads less.")
+		fmt.Fprintln(q.Stderr,
+			"This record has no index of objects, so all of it is read; --since with a time reads less.")
 	}
 	h := &historian{
-		q: q, Span: s, last: map[objectKey]json.RawMessage{}, named: map[string]bool{}, clusters: Clusters{}, paths: newSought(&s.Filters),
+		q:        q,
+		Span:     s,
+		last:     map[objectKey]json.RawMessage{},
+		named:    map[string]bool{},
+		clusters: Clusters{},
+		paths:    newSought(&s.Filters),
 	}
 	o := console.Options{Wide: q.Format.Wide(), Reads: true, Late: true, Cluster: h.clusterOf}
 	if q.Format.Name != printer.Table {
@@ -46,7 +52,8 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	asked := q.Wanted
 	if s.Events {
 		var err error
-		if h.events, asked, err = q.planEvents(ctx, s); err != nil {
+		h.events, asked, err = q.planEvents(ctx, s)
+		if err != nil {
 			return err
 		}
 	}
@@ -72,7 +79,11 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	}
 	var begin assessment
 	if s.Since != nil {
-		begin = assess(*s.Since, reading.Begin, &history.Reading{Began: reading.Began, Only: reading.Only, Unreadable: reading.Unreadable})
+		begin = assess(*s.Since, reading.Begin, &history.Reading{
+			Began:      reading.Began,
+			Only:       reading.Only,
+			Unreadable: reading.Unreadable,
+		})
 		sure.Since = &begin.Answer
 	}
 	if err := h.close(&sure); err != nil {
@@ -88,7 +99,8 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 	h.sayHidden()
 	h.sayEvents(&sure)
 	if len(h.clusters) > 1 {
-		fmt.Fprintf(q.Stderr, "These are versions of several clusters (lines without a cluster: %s); %s selects one of: %s\n",
+		fmt.Fprintf(q.Stderr,
+			"These are versions of several clusters (lines without a cluster: %s); %s selects one of: %s\n",
 			h.clusters.label(h.first), h.clusters.flags("cluster"), strings.Join(h.clusters.labels(), ", "))
 	}
 	if h.shown == 0 {
@@ -99,7 +111,8 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 			return q.judge(&sure)
 		}
 		if h.hidden.total() == 0 {
-			fmt.Fprintf(q.Stderr, "No versions found in this span; the record has %d others of these objects.\n", h.versions)
+			fmt.Fprintf(q.Stderr, "No versions found in this span; the record has %d others of these objects.\n",
+				h.versions)
 		}
 	}
 	if err := h.paths.missing(); err != nil {
@@ -110,7 +123,9 @@ func (q *Question) History(ctx context.Context, s *Span) error {
 
 // assess returns how certain the answer is. It returns an error if the record has none of the
 // requested resources.
-func (h *historian) assess(ctx context.Context, scopes []certainty.Scope, reading *history.Reading) (assessment, error) {
+func (h *historian) assess(
+	ctx context.Context, scopes []certainty.Scope, reading *history.Reading,
+) (assessment, error) {
 	sure := assess(h.Until, scopes, reading)
 	if h.events == nil {
 		err := h.q.known(ctx, &sure, h.versions)
@@ -194,12 +209,13 @@ type versionOfObject struct {
 func (h *historian) countEarlier(ctx context.Context) error {
 	h.q.Record.Since = time.Time{}
 	return h.q.During(ctx, func(ctx context.Context) error {
-		_, _, err := h.q.Record.Versions(ctx, h.q.Wanted, nil, h.Until, func(v *timeline.Version, _ *consume.Event) error {
-			if v != nil {
-				h.versions++
-			}
-			return nil
-		})
+		_, _, err := h.q.Record.Versions(ctx, h.q.Wanted, nil, h.Until,
+			func(v *timeline.Version, _ *consume.Event) error {
+				if v != nil {
+					h.versions++
+				}
+				return nil
+			})
 		return err
 	})
 }
@@ -299,7 +315,8 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 	switch h.q.Format.Name {
 	case printer.JSON, printer.JSONPath:
 		shown := versionOfObject{
-			v.Time, v.Op, v.Cluster, v.ClusterUID, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History, v.ID, v.ChangedBy, v.Inferred,
+			v.Time, v.Op, v.Cluster, v.ClusterUID, v.Resource, v.Namespace, v.Name, v.UID, v.ResourceVersion, v.History,
+			v.ID, v.ChangedBy, v.Inferred,
 			v.Skipped, v.Truncated, v.Redacted(), before, after,
 		}
 		if h.q.Format.Name == printer.JSONPath {
@@ -332,14 +349,19 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 		return err
 	}
 	shown := eventOf(v, v.Op)
-	shown.Data.ChangedBy, shown.Data.Inferred, shown.Data.Skipped, shown.Data.Truncated = v.ChangedBy, v.Inferred, v.Skipped, v.Truncated
+	shown.Data.ChangedBy = v.ChangedBy
+	shown.Data.Inferred = v.Inferred
+	shown.Data.Skipped = v.Skipped
+	shown.Data.Truncated = v.Truncated
 	shown.DataRef, shown.Data.Redacted = v.DataRef, redactedOf(v)
 	shown.Data.Before, shown.Data.After = before, after
 	if h.Field == nil && before == nil {
 		shown.Data.Patch = v.Patch
 	}
 	if v.Op == consume.Read && before != nil { // the change is inferred from a snapshot
-		shown.Op, shown.Data.Op, shown.Data.Inferred = consume.Updated, consume.Updated, true
+		shown.Op = consume.Updated
+		shown.Data.Op = consume.Updated
+		shown.Data.Inferred = true
 	}
 	shown.Time = e.Time
 	return h.printer.Print(shown)
@@ -347,7 +369,8 @@ func (h *historian) show(v *timeline.Version, e *consume.Event, before, after js
 
 // document prints a version as a YAML document, after a comment that identifies it.
 func (h *historian) document(v *timeline.Version, e *consume.Event, after json.RawMessage) error {
-	head := fmt.Sprintf("%s %s %s rv:%s by %s", opWord(v.Op), v.Resource, console.Printable(objectName(v)), v.ResourceVersion, managers(v))
+	head := fmt.Sprintf("%s %s %s rv:%s by %s", opWord(v.Op), v.Resource, console.Printable(objectName(v)),
+		v.ResourceVersion, managers(v))
 	if v.Redacted() {
 		head += " (redacted)"
 	}

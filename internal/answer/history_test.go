@@ -31,8 +31,11 @@ func deploymentRecord(t *testing.T, changes ...change) string {
 	t.Helper()
 	var lines strings.Builder
 	line := func(minute int, typ, members, data string) {
-		fmt.Fprintf(&lines, `{"specversion":"1.0","id":"%d/%s","source":"/kubernetes/x","type":"dev.kubecdc.%s","time":"2026-11-20T14:%02d:00Z","cluster":"x",`+
-			`"apiversion":"apps/v1","resource":"deployments",%s,"data":{%s}}`+"\n", minute, typ, typ, minute, members, data)
+		fmt.Fprintf(&lines,
+			`{"specversion":"1.0","id":"%d/%s","source":"/kubernetes/x","type":"dev.kubecdc.%s","time":"2026-11-20T14:%02d:00Z","cluster":"x",`+
+				`"apiversion":"apps/v1","resource":"deployments",%s,"data":{%s}}`+"\n", minute, typ, typ, minute,
+			members,
+			data)
 	}
 	line(0, "snapshot.started", `"scope":"deployments.apps"`, `"snapshot":"s1","objects":1,"resourceVersion":"100"`)
 	before := "null"
@@ -41,7 +44,8 @@ func deploymentRecord(t *testing.T, changes ...change) string {
 		kind := map[string]string{"r": "read", "c": "created", "u": "updated", "d": "deleted"}[c.op]
 		after := "null"
 		if c.object != "" {
-			after = fmt.Sprintf(`{"metadata":{"name":"web","namespace":"shop","uid":"u1","resourceVersion":"%d"},%s}`, rv, c.object)
+			after = fmt.Sprintf(`{"metadata":{"name":"web","namespace":"shop","uid":"u1","resourceVersion":"%d"},%s}`,
+				rv, c.object)
 		}
 		data := fmt.Sprintf(`"op":%q,"resourceVersion":"%d","after":%s`, c.op, rv, after)
 		switch c.op {
@@ -51,11 +55,16 @@ func deploymentRecord(t *testing.T, changes ...change) string {
 			data += `,"before":` + before
 		}
 		if c.manager != "" {
-			data += fmt.Sprintf(`,"changedBy":[{"manager":%q,"operation":"Update","time":"2026-11-20T14:%02d:00Z"}]`, c.manager, k)
+			data += fmt.Sprintf(`,"changedBy":[{"manager":%q,"operation":"Update","time":"2026-11-20T14:%02d:00Z"}]`,
+				c.manager, k)
 		}
-		line(k, "object."+kind, fmt.Sprintf(`"kind":"Deployment","namespace":"shop","name":"web","uid":"u1","op":%q,"resourceversion":"%d","sequence":"%020[2]d"`, c.op, rv), data)
+		line(k, "object."+kind,
+			fmt.Sprintf(
+				`"kind":"Deployment","namespace":"shop","name":"web","uid":"u1","op":%q,"resourceversion":"%d","sequence":"%020[2]d"`,
+				c.op, rv), data)
 		if k == 0 {
-			line(0, "snapshot.completed", `"scope":"deployments.apps"`, `"snapshot":"s1","objects":1,"resourceVersion":"100"`)
+			line(0, "snapshot.completed", `"scope":"deployments.apps"`,
+				`"snapshot":"s1","objects":1,"resourceVersion":"100"`)
 		}
 		before = after
 	}
@@ -75,13 +84,18 @@ func historyOf(t *testing.T, path, format string, f answer.Filters) (stdout, std
 	}
 	var out, errors strings.Builder
 	q := &answer.Question{
-		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: format},
+		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
+			Name: format,
+		},
 		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &errors},
 	}
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err = q.History(t.Context(), &answer.Span{Until: timeline.Now(time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)), Filters: f})
+	err = q.History(t.Context(), &answer.Span{
+		Until:   timeline.Now(time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)),
+		Filters: f,
+	})
 	return out.String(), errors.String(), err
 }
 
@@ -113,7 +127,11 @@ func TestHistoryFilters(t *testing.T) {
 		change{"r", "", spec(image("a:1"))},
 		change{"u", "kubectl-edit", spec(image("a:1") + `,"paused":true`)},
 		change{"u", "controller", spec(image("a:1")+`,"paused":true`) + `,"status":{"replicas":1}`},
-		change{"u", "helm", spec(`"containers":[{"name":"log","image":"l:1"},`+fmt.Sprintf(container, "a:1")+`]`) + `,"status":{"replicas":1}`},
+		change{
+			"u", "helm",
+			spec(`"containers":[{"name":"log","image":"l:1"},`+fmt.Sprintf(container, "a:1")+`]`) +
+				`,"status":{"replicas":1}`,
+		},
 		change{"u", "helm", spec(image("a:2")) + `,"status":{"replicas":2}`},
 		change{"u", "", spec(image("a:2")) + `,"status":{"replicas":2}`}, // of a value that the record does not have
 		change{"d", "", ""},
@@ -124,9 +142,14 @@ func TestHistoryFilters(t *testing.T) {
 		shown   string
 		hidden  string
 	}{
-		{"none", answer.Filters{}, "00; 01 +spec.paused true  by kubectl-edit; 02 +status  by controller; " +
-			"03 +spec.containers[log], -spec.paused  by helm; " +
-			"04 spec.containers[app].image a:1→a:2, -spec.containers[log], status.replicas 1→2  by helm; 05 only metadata.resourceVersion; 06", ""},
+		{
+			"none",
+			answer.Filters{},
+			"00; 01 +spec.paused true  by kubectl-edit; 02 +status  by controller; " +
+				"03 +spec.containers[log], -spec.paused  by helm; " +
+				"04 spec.containers[app].image a:1→a:2, -spec.containers[log], status.replicas 1→2  by helm; 05 only metadata.resourceVersion; 06",
+			"",
+		},
 		{
 			"a field that comes and goes",
 			answer.Filters{Field: mustPath(t, "spec.paused")},
@@ -139,8 +162,15 @@ func TestHistoryFilters(t *testing.T) {
 			"00; 04 spec.containers[app].image a:1→a:2  by helm; 06",
 			"hidden: 4 of 7 versions (--field: 4)",
 		},
-		{"the field of all elements", answer.Filters{Field: mustPath(t, "spec.containers[*].image")}, "00; 03 +spec.containers[log]  by helm; " +
-			"04 spec.containers[app].image a:1→a:2, -spec.containers[log]  by helm; 06", "hidden: 3 of 7 versions (--field: 3)"},
+		{
+			"the field of all elements",
+			answer.Filters{
+				Field: mustPath(t, "spec.containers[*].image"),
+			},
+			"00; 03 +spec.containers[log]  by helm; " +
+				"04 spec.containers[app].image a:1→a:2, -spec.containers[log]  by helm; 06",
+			"hidden: 3 of 7 versions (--field: 3)",
+		},
 		{
 			"managers",
 			answer.Filters{By: []string{"he?m", "kubectl*"}},
@@ -161,9 +191,16 @@ func TestHistoryFilters(t *testing.T) {
 			"02 +status  by controller",
 			"hidden: 6 of 7 versions (--by: 6); of those of --by, without any manager (such as deletions): 3",
 		},
-		{"operations", answer.Filters{Ops: []consume.Op{consume.Read, consume.Deleted}}, "00; 06", "hidden: 5 of 7 versions (--op: 5)"},
-		{"a part", answer.Filters{Changed: []answer.Path{mustPath(t, "status")}}, "02 +status  by controller; " +
-			"04 spec.containers[app].image a:1→a:2, -spec.containers[log], status.replicas 1→2  by helm; 06", "hidden: 4 of 7 versions (--changed: 4)"},
+		{"operations", answer.Filters{Ops: []consume.Op{
+			consume.Read, consume.Deleted,
+		}}, "00; 06", "hidden: 5 of 7 versions (--op: 5)"},
+		{
+			"a part",
+			answer.Filters{Changed: []answer.Path{mustPath(t, "status")}},
+			"02 +status  by controller; " +
+				"04 spec.containers[app].image a:1→a:2, -spec.containers[log], status.replicas 1→2  by helm; 06",
+			"hidden: 4 of 7 versions (--changed: 4)",
+		},
 		{
 			"not only status",
 			answer.Filters{NoStatus: true},
@@ -174,8 +211,13 @@ func TestHistoryFilters(t *testing.T) {
 		},
 		{
 			"several",
-			answer.Filters{By: []string{"helm"}, Field: mustPath(t, "spec.containers[app].image"), Changed: []answer.Path{mustPath(t, "status.replicas"), mustPath(t, "spec.paused")}},
-			"04 spec.containers[app].image a:1→a:2  by helm", "hidden: 6 of 7 versions (--by: 5, --field: 1); of those of --by, without any manager (such as deletions): 3",
+			answer.Filters{By: []string{
+				"helm",
+			}, Field: mustPath(t, "spec.containers[app].image"), Changed: []answer.Path{
+				mustPath(t, "status.replicas"), mustPath(t, "spec.paused"),
+			}},
+			"04 spec.containers[app].image a:1→a:2  by helm",
+			"hidden: 6 of 7 versions (--by: 5, --field: 1); of those of --by, without any manager (such as deletions): 3",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -210,12 +252,16 @@ func TestHistoryOfAPathThatNoVersionHas(t *testing.T) {
 		if err == nil || err.Error() != "--field "+want {
 			t.Errorf("%v, want --field %s", err, want)
 		}
-		_, _, err = historyOf(t, path, printer.JSON, answer.Filters{By: []string{"nobody"}, Changed: []answer.Path{mustPath(t, "spec"), mustPath(t, text)}})
+		_, _, err = historyOf(t, path, printer.JSON, answer.Filters{By: []string{"nobody"}, Changed: []answer.Path{
+			mustPath(t, "spec"), mustPath(t, text),
+		}})
 		if err == nil || err.Error() != "--changed "+want {
 			t.Errorf("%v, want --changed %s", err, want)
 		}
 	}
-	if _, _, err := historyOf(t, path, printer.Table, answer.Filters{By: []string{"nobody"}, Field: mustPath(t, "spec.replicas")}); err != nil {
+	if _, _, err := historyOf(t, path, printer.Table, answer.Filters{By: []string{
+		"nobody",
+	}, Field: mustPath(t, "spec.replicas")}); err != nil {
 		t.Errorf("a path of versions that are hidden: %v", err)
 	}
 }

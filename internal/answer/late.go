@@ -113,8 +113,8 @@ func (b *breaks) drop(before time.Time) {
 	b.lates = slices.DeleteFunc(b.lates, func(g lateGroup) bool { return isBefore(g.Cause.To.Time) })
 }
 
-// withTime returns an origin. If an agent found its version late, the origin says that the value was
-// set by then.
+// withTime returns an origin. If an agent found its version late, the origin says that the value
+// was set by then.
 func (b *breaks) withTime(o *timeline.Origin) *timeline.Origin {
 	if o == nil || !o.Exact {
 		return o
@@ -135,7 +135,9 @@ func (h *historian) takeLate(all []timeline.Late) error {
 			continue
 		}
 		names, word := g.names()
-		line := &console.Late{Time: g.Cause.To.Time, Scopes: names, Parts: []string{g.Cause.AbsenceWords(word), foundLate}}
+		line := &console.Late{Time: g.Cause.To.Time, Scopes: names, Parts: []string{
+			g.Cause.AbsenceWords(word), foundLate,
+		}}
 		if len(h.clusters) > 1 {
 			line.Cluster = h.clusters.label(g.ClusterKey)
 		}
@@ -166,8 +168,8 @@ func (b *breaks) sayCounts(out *terminal.Output, lateUnknown bool) {
 	}
 }
 
-// sayEach prints the gaps and the late spans on standard error. name returns the name of the scope of a
-// gap.
+// sayEach prints the gaps and the late spans on standard error. name returns the name of the scope
+// of a gap.
 func (b *breaks) sayEach(out *terminal.Output, name func(*gap) string) {
 	for i := range b.gaps {
 		g := &b.gaps[i]

@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
-// outageRecord writes the record of an agent that was not there from 14:03 to 14:20. ConfigMap app was
-// changed in between, and found at 14:20:10. It returns the path of the file.
+// outageRecord writes the record of an agent that was not there from 14:03 to 14:20. ConfigMap app
+// was changed in between, and found at 14:20:10. It returns the path of the file.
 func outageRecord(t *testing.T, ends bool) string {
 	t.Helper()
 	clock := func(minute, second int) time.Time { return time.Date(2026, 11, 20, 14, minute, second, 0, time.UTC) }
@@ -26,17 +26,25 @@ func outageRecord(t *testing.T, ends bool) string {
 	began, again := clock(0, 0), clock(20, 0)
 	var lines strings.Builder
 	line := func(at time.Time, typ, id, members, data string) {
-		fmt.Fprintf(&lines, `{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x",%s"data":{%s}}`+"\n",
+		fmt.Fprintf(&lines,
+			`{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x",%s"data":{%s}}`+
+				"\n",
 			id, typ, at.Format(time.RFC3339), members, data)
 	}
 	about := func(at time.Time, typ, run, data string) {
-		line(at, typ, typ+at.Format("0405"), `"apiversion":"v1","resource":"configmaps","scope":"configmaps",`, data+`,"writer":"w","run":"`+run+`"`)
+		line(at, typ, typ+at.Format("0405"), `"apiversion":"v1","resource":"configmaps","scope":"configmaps",`,
+			data+`,"writer":"w","run":"`+run+`"`)
 	}
 	object := func(at time.Time, op, kind string, rv int, color, before string) string {
-		after := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"app","namespace":"shop","uid":"u","resourceVersion":"%d"},"data":{"color":%q,"size":"s"}}`, rv, color)
+		after := fmt.Sprintf(
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"app","namespace":"shop","uid":"u","resourceVersion":"%d"},"data":{"color":%q,"size":"s"}}`,
+			rv, color)
 		line(at, "object."+kind, fmt.Sprintf("configmaps/u/%d", rv),
-			fmt.Sprintf(`"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":"shop","name":"app","uid":"u","op":%q,"resourceversion":"%d","sequence":"%020[2]d",`, op, rv),
-			fmt.Sprintf(`"op":%q,"resourceVersion":"%d","previousResourceVersion":"%d","snapshot":"s1","before":%s,"after":%s,"changedBy":[{"manager":"helm","operation":"Update","time":%q}]`,
+			fmt.Sprintf(
+				`"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":"shop","name":"app","uid":"u","op":%q,"resourceversion":"%d","sequence":"%020[2]d",`,
+				op, rv),
+			fmt.Sprintf(
+				`"op":%q,"resourceVersion":"%d","previousResourceVersion":"%d","snapshot":"s1","before":%s,"after":%s,"changedBy":[{"manager":"helm","operation":"Update","time":%q}]`,
 				op, rv, rv-10, before, after, at.Format(time.RFC3339)))
 		return after
 	}
@@ -60,8 +68,10 @@ func outageRecord(t *testing.T, ends bool) string {
 	after = strings.Replace(after, `"size":"s"`, `"size":"m"`, 1)
 	line(clock(20, 10), "object.updated", "configmaps/u/120",
 		`"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":"shop","name":"app","uid":"u","op":"u","resourceversion":"130","sequence":"00000000000000000130",`,
-		`"op":"u","resourceVersion":"130","previousResourceVersion":"110","before":`+strings.Replace(after, `"size":"m"`, `"size":"s"`, 1)+
-			`,"after":`+strings.Replace(after, `"110"`, `"130"`, 1)+`,"changedBy":[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T14:10:00Z"}]`)
+		`"op":"u","resourceVersion":"130","previousResourceVersion":"110","before":`+
+			strings.Replace(after, `"size":"m"`, `"size":"s"`, 1)+
+			`,"after":`+strings.Replace(after, `"110"`, `"130"`, 1)+
+			`,"changedBy":[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T14:10:00Z"}]`)
 	away := `,"interruptions":[{"why":"start","from":"2026-11-20T14:03:00Z","until":"2026-11-20T14:20:12Z"}]`
 	progress(clock(21, 0), again, 1, 140, "", away)
 	progress(clock(22, 0), again, 2, 150, "", away)
@@ -82,7 +92,9 @@ func ask(t *testing.T, path, format string, f func(q *answer.Question) error) (s
 	}
 	var out, errors strings.Builder
 	q := &answer.Question{
-		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{Name: format}, Exact: true,
+		Record: &history.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
+			Name: format,
+		}, Exact: true,
 		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &errors},
 	}
 	if err := q.Resolve(t.Context()); err != nil {
@@ -92,8 +104,8 @@ func ask(t *testing.T, path, format string, f func(q *answer.Question) error) (s
 	return out.String(), errors.String(), err
 }
 
-// A history lists the spans in which no agent observed its objects, between the versions and in JSON.
-// As gaps inside, they do not make the answer less exact: that is the certainty of its ends.
+// A history lists the spans in which no agent observed its objects, between the versions and in
+// JSON. As gaps inside, they do not make the answer less exact: that is the certainty of its ends.
 func TestHistoryListsLateSpans(t *testing.T) {
 	ofSpan := func(since, until string) func(q *answer.Question) error {
 		return func(q *answer.Question) error {
@@ -109,7 +121,8 @@ func TestHistoryListsLateSpans(t *testing.T) {
 	inUTC(t)
 	const span = "the agent did not observe it from 2026-11-20T14:03:00Z to 2026-11-20T14:20:12Z (the agent was stopped at 2026-11-20T14:03:00Z)"
 	out, said, err := ask(t, path, printer.Table, ofSpan("", "2026-11-20T14:22:00Z"))
-	want := "2026-11-20T14:20:12Z LATE     configmaps     " + span + "; changes in between have the time at which they were found\n"
+	want := "2026-11-20T14:20:12Z LATE     configmaps     " + span +
+		"; changes in between have the time at which they were found\n"
 	if err != nil || !strings.HasSuffix(out, want) || strings.Count(out, "LATE") != 1 {
 		t.Errorf("%v: got\n%s\nwant the end\n%s", err, out, want)
 	}
@@ -127,7 +140,8 @@ func TestHistoryListsLateSpans(t *testing.T) {
 			From, Until, Stopped time.Time
 		}
 	}
-	if json.Unmarshal([]byte(out), &got) != nil || err != nil || len(got.Late) != 1 || got.Late[0].Why != "start" || got.Late[0].Cluster != "x" ||
+	if json.Unmarshal([]byte(out), &got) != nil || err != nil || len(got.Late) != 1 || got.Late[0].Why != "start" ||
+		got.Late[0].Cluster != "x" ||
 		got.Late[0].Stopped.Minute() != 3 || got.Late[0].Until.Minute() != 20 {
 		t.Errorf("%v: %+v in %s", err, got, out)
 	}
@@ -136,7 +150,8 @@ func TestHistoryListsLateSpans(t *testing.T) {
 		t.Errorf("%v: a span after it has it: %s", err, out)
 	}
 	out, _, _ = ask(t, outageRecord(t, false), printer.Table, ofSpan("", "2026-11-20T14:22:00Z"))
-	if !strings.Contains(out, "nothing proves that the agent observed it from 2026-11-20T14:03:00Z to 2026-11-20T14:20:12Z (the agent was started again") {
+	if !strings.Contains(out,
+		"nothing proves that the agent observed it from 2026-11-20T14:03:00Z to 2026-11-20T14:20:12Z (the agent was started again") {
 		t.Errorf("of an agent that was killed: %s", out)
 	}
 }
@@ -147,12 +162,15 @@ func TestBlameOfLateVersions(t *testing.T) {
 	inUTC(t)
 	blame := func(q *answer.Question) error { return q.Blame(t.Context(), moment(t, "2026-11-20T14:22:00Z")) }
 	out, said, err := ask(t, path, printer.Table, blame)
-	for _, want := range []string{"2026-11-20T14:01:30Z   helm         |   color: green", "<=2026-11-20T14:20:10Z kubectl-edit |   size: m"} {
+	for _, want := range []string{
+		"2026-11-20T14:01:30Z   helm         |   color: green", "<=2026-11-20T14:20:10Z kubectl-edit |   size: m",
+	} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%v: %q is not in\n%s", err, want, out)
 		}
 	}
-	if !strings.Contains(said, "in between, late spans: 1") || !strings.Contains(said, "configmaps: late: nothing proves") {
+	if !strings.Contains(said, "in between, late spans: 1") ||
+		!strings.Contains(said, "configmaps: late: nothing proves") {
 		t.Errorf("standard error has\n%s", said)
 	}
 	out, _, _ = ask(t, path, printer.JSON, blame)

@@ -31,7 +31,11 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 		return nil, err
 	}
 	if only := q.Record.Lacks(q.Wanted); only != "" {
-		return nil, UsageError{fmt.Errorf("objects that the record lacks for this reader would be shown as new; name the namespace (--namespace) or the resources: %s", only)}
+		return nil, UsageError{
+			fmt.Errorf(
+				"objects that the record lacks for this reader would be shown as new; name the namespace (--namespace) or the resources: %s",
+				only),
+		}
 	}
 	fmt.Fprintf(q.Stderr, "live is the cluster at %s (%s)\n", to.Client.Host, to.From)
 	cluster := live.Cluster{Client: to.Client}
@@ -40,9 +44,16 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 		return fmt.Sprintf("reading the cluster: %s objects", terminal.Count(int(cluster.Objects()))), false
 	}, func(ctx context.Context) (err error) {
 		answer, err = cluster.Compare(ctx, &live.Question{
-			State: from.State, Time: from.sure.time, Takes: q.Wanted.TakesObject, Namespace: q.Wanted.LiteralNamespace(), Labelled: q.labelled,
-			Withheld: func(resource string) []string { return withheld(to.Agent, resource) }, Known: to.Known,
-			Own: func(resource, namespace, name string) bool { return isOwn(to.Agent, resource, namespace, name) },
+			State:     from.State,
+			Time:      from.sure.time,
+			Takes:     q.Wanted.TakesObject,
+			Namespace: q.Wanted.LiteralNamespace(),
+			Labelled:  q.labelled,
+			Withheld:  func(resource string) []string { return withheld(to.Agent, resource) },
+			Known:     to.Known,
+			Own: func(resource, namespace, name string) bool {
+				return isOwn(to.Agent, resource, namespace, name)
+			},
 		})
 		return err
 	})
@@ -53,13 +64,16 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 		return nil, err
 	}
 	if len(answer.Own) > 0 {
-		fmt.Fprintf(q.Stderr, "not compared, because the agent never captures its own checkpoint and Lease: %s\n", strings.Join(answer.Own, ", "))
+		fmt.Fprintf(q.Stderr, "not compared, because the agent never captures its own checkpoint and Lease: %s\n",
+			strings.Join(answer.Own, ", "))
 	}
 	for _, resource := range slices.Sorted(maps.Keys(answer.Withheld)) {
-		fmt.Fprintf(q.Stderr, "not compared in %s, because the record does not have it: %s\n", resource, strings.Join(answer.Withheld[resource], ", "))
+		fmt.Fprintf(q.Stderr, "not compared in %s, because the record does not have it: %s\n", resource,
+			strings.Join(answer.Withheld[resource], ", "))
 	}
 	for _, resource := range slices.Sorted(maps.Keys(answer.Unproven)) {
-		fmt.Fprintf(q.Stderr, "not shown in %s, because the agent may redact it; --config names its configuration: %s\n",
+		fmt.Fprintf(q.Stderr,
+			"not shown in %s, because the agent may redact it; --config names its configuration: %s\n",
 			resource, strings.Join(answer.Unproven[resource], ", "))
 	}
 	return answer.Differences, nil
@@ -77,13 +91,15 @@ func isOwn(cfg *config.Config, resource, namespace, name string) bool {
 	return false
 }
 
-// withheld returns the paths that an agent with a configuration strips or redacts in objects of a resource.
+// withheld returns the paths that an agent with a configuration strips or redacts in objects of a
+// resource.
 func withheld(cfg *config.Config, resource string) []string {
 	plural, group, _ := strings.Cut(resource, ".")
 	paths := slices.Clone(cfg.Strip)
 	for i := range cfg.Watch {
 		r := &cfg.Watch[i]
-		if slices.ContainsFunc(r.Resources, func(p config.ResourcePattern) bool { return p.Match(group, p.Version, plural) }) {
+		if slices.ContainsFunc(r.Resources,
+			func(p config.ResourcePattern) bool { return p.Match(group, p.Version, plural) }) {
 			paths = append(paths, r.Redact...)
 		}
 	}

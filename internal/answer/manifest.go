@@ -17,13 +17,15 @@ const (
 // before them, and what may reject them after them.
 func applyOrder(resource string) int {
 	first := []string{
-		"namespaces", definitions, "priorityclasses.scheduling.k8s.io", "storageclasses.storage.k8s.io", "serviceaccounts", "secrets", "configmaps",
+		"namespaces", definitions, "priorityclasses.scheduling.k8s.io", "storageclasses.storage.k8s.io",
+		"serviceaccounts", "secrets", "configmaps",
 		"persistentvolumes", "persistentvolumeclaims",
 	}
 	if k := slices.Index(first, resource); k >= 0 {
 		return k
 	}
-	if strings.HasSuffix(resource, ".admissionregistration.k8s.io") || resource == "apiservices.apiregistration.k8s.io" {
+	if strings.HasSuffix(resource, ".admissionregistration.k8s.io") ||
+		resource == "apiservices.apiregistration.k8s.io" {
 		return len(first) + 1
 	}
 	return len(first)
@@ -53,8 +55,8 @@ func (m *manifest) controller() string {
 	return ""
 }
 
-// isMadeByServer reports whether the control plane or a kubelet makes the object from others, or from
-// files. It would change or delete what an apply makes.
+// isMadeByServer reports whether the control plane or a kubelet makes the object from others, or
+// from files. It would change or delete what an apply makes.
 func (m *manifest) isMadeByServer(v *timeline.Version) bool {
 	metadata := mapIn(m.object, "metadata")
 	labels, annotations := mapIn(metadata, "labels"), mapIn(metadata, "annotations")
@@ -65,11 +67,13 @@ func (m *manifest) isMadeByServer(v *timeline.Version) bool {
 		return strings.HasPrefix(signer, "kubernetes.io/")
 	case "configmaps":
 		isOfSystem := v.Namespace == "kube-system" &&
-			(v.Name == "extension-apiserver-authentication" || v.Name == "kube-apiserver-legacy-service-account-token-tracking")
+			(v.Name == "extension-apiserver-authentication" ||
+				v.Name == "kube-apiserver-legacy-service-account-token-tracking")
 		return isOfSystem || v.Name == "kube-root-ca.crt"
 	case "endpoints":
 		// Older clusters do not label them. They are made again from the selector of the Service.
-		return isOfServer || labels["endpoints.kubernetes.io/managed-by"] != nil || annotations["endpoints.kubernetes.io/last-change-trigger-time"] != nil
+		return isOfServer || labels["endpoints.kubernetes.io/managed-by"] != nil ||
+			annotations["endpoints.kubernetes.io/last-change-trigger-time"] != nil
 	case "endpointslices.discovery.k8s.io":
 		by, _ := labels["endpointslice.kubernetes.io/managed-by"].(string)
 		return isOfServer || strings.HasSuffix(by, ".k8s.io")
@@ -112,8 +116,12 @@ func (m *manifest) reduce() {
 		}
 	case "secrets":
 		if m.object["type"] == "kubernetes.io/service-account-token" { // a token is of the account's uid
-			dropKeys(mapIn(m.object, "metadata"), "annotations", func(key string) bool { return key == "kubernetes.io/service-account.uid" })
-			dropKeys(m.object, "data", func(key string) bool { return slices.Contains([]string{"ca.crt", "namespace", "token"}, key) })
+			dropKeys(mapIn(m.object, "metadata"), "annotations", func(key string) bool {
+				return key == "kubernetes.io/service-account.uid"
+			})
+			dropKeys(m.object, "data", func(key string) bool {
+				return slices.Contains([]string{"ca.crt", "namespace", "token"}, key)
+			})
 		}
 	}
 	if spec != nil && len(spec) == 0 {
@@ -131,7 +139,8 @@ func (m *manifest) reduceMetadata() {
 		m.notes = append(m.notes, wasDeleted)
 	}
 	for _, field := range []string{
-		"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "ownerReferences",
+		"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+		"ownerReferences",
 		"resourceVersion", "selfLink", "uid",
 	} {
 		delete(metadata, field)
@@ -140,7 +149,8 @@ func (m *manifest) reduceMetadata() {
 	finalizers, _ := metadata["finalizers"].([]any)
 	kept := slices.DeleteFunc(slices.Clone(finalizers), func(f any) bool {
 		// Of the garbage collector, for a deletion of the past, and of the Job of a pod.
-		return f == "foregroundDeletion" || f == "orphan" || m.resource == "pods" && f == "batch.kubernetes.io/job-tracking"
+		return f == "foregroundDeletion" || f == "orphan" ||
+			m.resource == "pods" && f == "batch.kubernetes.io/job-tracking"
 	})
 	switch {
 	case len(kept) == len(finalizers):
@@ -159,10 +169,12 @@ func (m *manifest) isOfController(key string) bool {
 		// pv.kubernetes.io/provisioned-by stays: without it, nothing deletes the disk of a volume.
 		prefixes = append(prefixes, "pv.kubernetes.io/bound-by-controller", "pv.kubernetes.io/migrated-to")
 	case "persistentvolumeclaims":
-		prefixes = append(prefixes, "pv.kubernetes.io/", "volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner",
+		prefixes = append(prefixes, "pv.kubernetes.io/", "volume.kubernetes.io/selected-node",
+			"volume.kubernetes.io/storage-provisioner",
 			"volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-resizer")
 	case "horizontalpodautoscalers.autoscaling": // autoscaling/v1 has parts of the status there
-		prefixes = append(prefixes, "autoscaling.alpha.kubernetes.io/conditions", "autoscaling.alpha.kubernetes.io/current-metrics")
+		prefixes = append(prefixes, "autoscaling.alpha.kubernetes.io/conditions",
+			"autoscaling.alpha.kubernetes.io/current-metrics")
 	}
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
@@ -220,7 +232,8 @@ func (m *manifest) setsClusterIP() (sets, known bool) {
 	return sets, known
 }
 
-// forgetJob removes the generated selector and labels that connect a Job with its pods, unless the Job has a manual selector.
+// forgetJob removes the generated selector and labels that connect a Job with its pods, unless the
+// Job has a manual selector.
 func forgetJob(spec, metadata map[string]any) {
 	if spec["manualSelector"] == true {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// canMove returns an error unless objects can be restored into one other namespace, "": they stay in
-// theirs.
+// canMove returns an error unless objects can be restored into one other namespace, "": they stay
+// in theirs.
 func canMove(objects []*timeline.Version, to string) error {
 	if to == "" {
 		return nil
@@ -26,16 +26,22 @@ func canMove(objects []*timeline.Version, to string) error {
 		}
 	}
 	if len(without) > 0 {
-		return UsageError{fmt.Errorf("--to-namespace: these objects have no namespace, ask without them: %s", strings.Join(without, ", "))}
+		return UsageError{
+			fmt.Errorf("--to-namespace: these objects have no namespace, ask without them: %s",
+				strings.Join(without, ", ")),
+		}
 	}
 	if len(namespaces) > 1 {
-		return UsageError{fmt.Errorf("--to-namespace: the objects are of several namespaces, add --namespace for one of: %s", strings.Join(namespaces, ", "))}
+		return UsageError{
+			fmt.Errorf("--to-namespace: the objects are of several namespaces, add --namespace for one of: %s",
+				strings.Join(namespaces, ", ")),
+		}
 	}
 	return nil
 }
 
-// move moves the object into another namespace. It removes what the object of the old one keeps, and
-// notes where it still refers to that.
+// move moves the object into another namespace. It removes what the object of the old one keeps,
+// and notes where it still refers to that.
 func (m *manifest) move(to string) {
 	metadata, spec := mapIn(m.object, "metadata"), mapIn(m.object, "spec")
 	old, _ := metadata["namespace"].(string)
@@ -58,7 +64,8 @@ func (m *manifest) move(to string) {
 	}
 }
 
-// dropPorts removes the addresses of a Service that only one can have. It reports whether it had some.
+// dropPorts removes the addresses of a Service that only one can have. It reports whether it had
+// some.
 func (m *manifest) dropPorts(spec map[string]any) (had bool) {
 	drop := func(in map[string]any, field string) {
 		if in[field] != nil && in[field] != "None" {
@@ -80,8 +87,8 @@ func (m *manifest) dropPorts(spec map[string]any) (had bool) {
 	return had
 }
 
-// findReferences notes the paths of values that name a namespace: members called namespace, and names
-// of Services such as web.shop.svc.
+// findReferences notes the paths of values that name a namespace: members called namespace, and
+// names of Services such as web.shop.svc.
 func (m *manifest) findReferences(value any, path, old string) {
 	switch value := value.(type) {
 	case map[string]any:

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// --to-namespace restores into another namespace, without what the objects of the old one keep. It says
-// what still refers to that.
+// --to-namespace restores into another namespace, without what the objects of the old one keep. It
+// says what still refers to that.
 func TestForApplyIntoAnotherNamespace(t *testing.T) {
 	const metadata = `"metadata":{"name":"it","namespace":"shop","uid":"u1","resourceVersion":"5"}`
 	for name, c := range map[string]struct {
@@ -15,7 +15,8 @@ func TestForApplyIntoAnotherNamespace(t *testing.T) {
 	}{
 		"a config map": {
 			"configmaps", "v1", "ConfigMap", `"data":{"url":"http://db.shop.svc:80","shop":"shop"}`,
-			"  namespace: copy\n", "namespace: shop", "still refer to the old namespace: configmap/it -n shop (data.url)\n",
+			"  namespace: copy\n", "namespace: shop",
+			"still refer to the old namespace: configmap/it -n shop (data.url)\n",
 		},
 		"a role binding": {
 			"rolebindings.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "RoleBinding",
@@ -23,18 +24,21 @@ func TestForApplyIntoAnotherNamespace(t *testing.T) {
 			"  namespace: copy\n", "uid", "rolebinding.rbac.authorization.k8s.io/it -n shop (subjects[0].namespace)\n",
 		},
 		"a claim": {
-			"persistentvolumeclaims", "v1", "PersistentVolumeClaim", `"spec":{"volumeName":"pv-1","storageClassName":"fast"}`,
+			"persistentvolumeclaims", "v1", "PersistentVolumeClaim",
+			`"spec":{"volumeName":"pv-1","storageClassName":"fast"}`,
 			"storageClassName: fast", "pv-1", "they get a new, empty one: persistentvolumeclaim/it -n shop\n",
 		},
 		"a service": {
 			"services", "v1", "Service", `"spec":{"ports":[{"port":80,"nodePort":30080}]}`,
-			"port: 80", "30080", "without cluster IPs and node ports, which belong to the Services in the old namespace: service/it -n shop\n",
+			"port: 80", "30080",
+			"without cluster IPs and node ports, which belong to the Services in the old namespace: service/it -n shop\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := `{"apiVersion":"` + c.apiVersion + `","kind":"` + c.kind + `",` + metadata + `,` + c.object + `}`
 			out, said, err := appliedTo(t, "copy", nil, c.resource, c.apiVersion, c.kind, object)
-			if err != nil || !strings.Contains(out, c.has) || strings.Contains(out, c.lacks) || !strings.Contains(said, c.says) {
+			if err != nil || !strings.Contains(out, c.has) || strings.Contains(out, c.lacks) ||
+				!strings.Contains(said, c.says) {
 				t.Errorf("%v: got\n%s\n%s", err, out, said)
 			}
 			if !strings.Contains(said, "for namespace copy, which has to exist\n") {

@@ -12,8 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// seenObjects are the names of a question, as they are written, that belong to an object that was read.
-// "" is any object.
+// seenObjects are the names of a question, as they are written, that belong to an object that was
+// read. "" is any object.
 type seenObjects map[string]bool
 
 // note notes the objects of versions.
@@ -31,8 +31,8 @@ func (s seenObjects) note(wanted *history.Selection, versions []*timeline.Versio
 	}
 }
 
-// neverExisted returns remarks about names and namespaces of the question that the record never had:
-// they are probably misspelt.
+// neverExisted returns remarks about names and namespaces of the question that the record never
+// had: they are probably misspelt.
 func (q *Question) neverExisted(ctx context.Context, seen seenObjects) ([]audit.Remark, error) {
 	if q.Record.Lacks(q.Wanted) != "" {
 		return nil, nil // others may have it
@@ -49,7 +49,10 @@ func (q *Question) neverExisted(ctx context.Context, seen seenObjects) ([]audit.
 		}
 		if !has {
 			what := fmt.Sprintf("no object %q is in the record at any moment: check the spelling", name)
-			out = append(out, audit.Remark{Kind: audit.NeverExisted, What: what + q.similar(ctx, name, named.WithoutNames(), namesOf)})
+			out = append(out, audit.Remark{
+				Kind: audit.NeverExisted,
+				What: what + q.similar(ctx, name, named.WithoutNames(), namesOf),
+			})
 		}
 	}
 	if seen[""] || len(out) > 0 {
@@ -60,19 +63,25 @@ func (q *Question) neverExisted(ctx context.Context, seen seenObjects) ([]audit.
 		return nil, err
 	}
 	if q.Wanted.Namespace == "" {
-		return append(out, audit.Remark{Kind: audit.NeverExisted, What: "no such object is in the record at any moment"}), nil
+		return append(out,
+			audit.Remark{Kind: audit.NeverExisted, What: "no such object is in the record at any moment"}), nil
 	}
 	all := q.Wanted.Everything()
-	if has, err = q.has(ctx, all); err != nil {
+	has, err = q.has(ctx, all)
+	if err != nil {
 		return nil, err
 	}
 	if has {
-		what := fmt.Sprintf("no such object of namespace %q is in the record at any moment; it has others of this namespace", q.Wanted.Namespace)
+		what := fmt.Sprintf(
+			"no such object of namespace %q is in the record at any moment; it has others of this namespace",
+			q.Wanted.Namespace)
 		return append(out, audit.Remark{Kind: audit.NeverExisted, What: what}), nil
 	}
-	what := fmt.Sprintf("no object of namespace %q is in the record at any moment: check the spelling", q.Wanted.Namespace)
+	what := fmt.Sprintf("no object of namespace %q is in the record at any moment: check the spelling",
+		q.Wanted.Namespace)
 	all.Namespace = ""
-	return append(out, audit.Remark{Kind: audit.NeverExisted, What: what + q.similar(ctx, q.Wanted.Namespace, all, namespacesOf)}), nil
+	return append(out,
+		audit.Remark{Kind: audit.NeverExisted, What: what + q.similar(ctx, q.Wanted.Namespace, all, namespacesOf)}), nil
 }
 
 // names returns the names that the question asks for, each once.
@@ -107,7 +116,9 @@ func namespacesOf(ctx context.Context, r *history.Record, s *history.Selection) 
 // similar returns what is to be added to the message that the record has no object of a name: those
 // among the names of a selection that are similar. A topic is not read again for that.
 func (q *Question) similar(
-	ctx context.Context, name string, s *history.Selection, list func(context.Context, *history.Record, *history.Selection) []string,
+	ctx context.Context, name string, s *history.Selection, list func(
+		context.Context, *history.Record, *history.Selection,
+	) []string,
 ) string {
 	if q.Record.HasSeveralLogs() {
 		return ""

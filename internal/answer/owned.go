@@ -22,12 +22,14 @@ const (
 )
 
 // errManyObjects is the error of a question about the owners of too many objects.
-var errManyObjects = errors.New("--with-events: there are too many objects whose owners have to be known: name a namespace (-n), " +
-	"or ask for a shorter span (--since)")
+var errManyObjects = errors.New(
+	"--with-events: there are too many objects whose owners have to be known: name a namespace (-n), " +
+		"or ask for a shorter span (--since)")
 
 // A Deployment owns ReplicaSets, and they own Pods: that is what ownerReferences in the Pods and
-// ReplicaSets say. So the objects that one owns are found from below. An ownership has the owners of
-// all objects that may be owned by the objects of a question, the roots, at each time of the record.
+// ReplicaSets say. So the objects that one owns are found from below. An ownership has the owners
+// of all objects that may be owned by the objects of a question, the roots, at each time of the
+// record.
 //
 // It also knows what it does not know: an object that is not in the record may be owned by a root.
 type ownership struct {
@@ -58,8 +60,8 @@ type nameKey struct {
 
 type kindKey struct{ group, kind string }
 
-// reference is one object's reference to another one: of an ownerReference, or of an Event to what it
-// is about.
+// reference is one object's reference to another one: of an ownerReference, or of an Event to what
+// it is about.
 type reference struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -156,8 +158,8 @@ const (
 	unplaced
 )
 
-// place returns the object that a reference of an Event names, nil if the record does not have it, and
-// whether it was owned by a root at a time.
+// place returns the object that a reference of an Event names, nil if the record does not have it,
+// and whether it was owned by a root at a time.
 func (o *ownership) place(cluster consume.ClusterKey, r *reference, at time.Time) (*ownedObject, placement) {
 	object := o.find(cluster, r, at)
 	switch {
@@ -196,8 +198,8 @@ func (o *ownership) place(cluster consume.ClusterKey, r *reference, at time.Time
 	return object, where
 }
 
-// find returns the object that a reference of an Event names. A kubelet writes the name of its Node as
-// the uid, and some programs write none.
+// find returns the object that a reference of an Event names. A kubelet writes the name of its Node
+// as the uid, and some programs write none.
 func (o *ownership) find(cluster consume.ClusterKey, r *reference, at time.Time) *ownedObject {
 	if object := o.objects[objectOfKind{uidKey{cluster, r.UID}, r.Kind}]; object != nil {
 		return object
@@ -231,8 +233,8 @@ func (o *ownership) isAsked(r *reference, namespace string) bool {
 	return o.asked.Resources == nil
 }
 
-// ownersAt returns the owners at a time. An Event may be observed a little before the object that it
-// is about.
+// ownersAt returns the owners at a time. An Event may be observed a little before the object that
+// it is about.
 func (o *ownedObject) ownersAt(at time.Time) []reference {
 	var found []reference
 	for i, since := range o.owners {
@@ -243,8 +245,9 @@ func (o *ownedObject) ownersAt(at time.Time) []reference {
 	return found
 }
 
-// dependents returns the resources whose objects may be owned by objects of a resource of Kubernetes,
-// directly or not, and have Events. ok is false for other resources, which may own any object.
+// dependents returns the resources whose objects may be owned by objects of a resource of
+// Kubernetes, directly or not, and have Events. ok is false for other resources, which may own any
+// object.
 func dependents(r *history.Resource) (resources []history.Resource, ok bool) {
 	isKind := slices.ContainsFunc(kinds.Of(r.Plural), func(k kinds.Kind) bool { return k.Group == r.Group })
 	if r.IsCustom() || !isKind {
@@ -285,12 +288,13 @@ func (q *Question) owners(ctx context.Context, s *Span) (*ownership, []string, e
 		if err := q.ownersAt(ctx, s, o); err != nil {
 			return err
 		}
-		_, _, err := q.Record.Versions(ctx, o.asked, s.Since, s.Until, func(v *timeline.Version, e *consume.Event) error {
-			if v == nil {
-				return nil
-			}
-			return o.note(v, e.Time)
-		})
+		_, _, err := q.Record.Versions(ctx, o.asked, s.Since, s.Until,
+			func(v *timeline.Version, e *consume.Event) error {
+				if v == nil {
+					return nil
+				}
+				return o.note(v, e.Time)
+			})
 		return err
 	})
 	if err != nil || q.Wanted.LiteralNamespace() != "" || q.Wanted.Resources == nil {
@@ -305,7 +309,8 @@ func (q *Question) owners(ctx context.Context, s *Span) (*ownership, []string, e
 	return o, few(found), nil
 }
 
-// ownersAt notes who owns what at the beginning of a span, if Versions reads only the changes in it.
+// ownersAt notes who owns what at the beginning of a span, if Versions reads only the changes in
+// it.
 func (q *Question) ownersAt(ctx context.Context, s *Span, o *ownership) error {
 	if !q.Record.HasSeveralLogs() || q.Record.Since.IsZero() {
 		return nil
@@ -356,20 +361,21 @@ func (q *Question) ownable(namespaces []string) *history.Selection {
 // maxNamespaces is for how many namespaces the events are read one by one, and not for all.
 const maxNamespaces = 16
 
-// namespaces returns the namespaces of the objects of a question that does not name one, if the record
-// can be asked for namespaces; else nil.
+// namespaces returns the namespaces of the objects of a question that does not name one, if the
+// record can be asked for namespaces; else nil.
 func (q *Question) namespaces(ctx context.Context, s *Span) ([]string, error) {
 	if q.Wanted.LiteralNamespace() != "" || q.Wanted.Resources == nil || !q.Record.Seeks() {
 		return nil, nil
 	}
 	found := map[string]bool{}
 	err := q.During(ctx, func(ctx context.Context) error {
-		_, _, err := q.Record.Versions(ctx, q.Wanted, s.Since, s.Until, func(v *timeline.Version, _ *consume.Event) error {
-			if v != nil && len(found) <= maxNamespaces {
-				found[strings.Clone(v.Namespace)] = true
-			}
-			return nil
-		})
+		_, _, err := q.Record.Versions(ctx, q.Wanted, s.Since, s.Until,
+			func(v *timeline.Version, _ *consume.Event) error {
+				if v != nil && len(found) <= maxNamespaces {
+					found[strings.Clone(v.Namespace)] = true
+				}
+				return nil
+			})
 		return err
 	})
 	return few(found), err

@@ -9,7 +9,10 @@ import (
 )
 
 func TestParsePathErrors(t *testing.T) {
-	for _, text := range []string{"", ".", "spec..replicas", "spec.", "spec[", "spec[]", `data["app.conf]`, `data["\q"]`, `"spec"`, "{.spec", "{.a} {.b}", "spec[?(@.x)]", "spec[=x]", "spec[x=]"} {
+	for _, text := range []string{
+		"", ".", "spec..replicas", "spec.", "spec[", "spec[]", `data["app.conf]`, `data["\q"]`, `"spec"`, "{.spec",
+		"{.a} {.b}", "spec[?(@.x)]", "spec[=x]", "spec[x=]",
+	} {
 		if p, err := answer.ParsePath(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, p)
 		}
@@ -101,24 +104,55 @@ func TestPathOf(t *testing.T) {
 // A value that comes or goes is not there in the other object, whose parents are. The value of an
 // element is compared with that of the same element.
 func TestPathCompare(t *testing.T) {
-	const app, web, sidecar = `{"name":"app","image":"a:1"}`, `{"name":"web","image":"a:1"}`, `{"name":"sidecar","image":"s:1"}`
+	const app, web, sidecar = `{"name":"app","image":"a:1"}`, `{"name":"web","image":"a:1"}`,
+		`{"name":"sidecar","image":"s:1"}`
 	list := func(elements string) string { return `{"spec":{"containers":[` + elements + `],"replicas":1}}` }
 	for _, c := range []struct{ name, path, before, after, was, is string }{
 		{"added", "spec.paused", list(""), `{"spec":{"paused":true}}`, `{"spec":{}}`, `{"spec":{"paused":true}}`},
 		{"removed", "spec.paused", `{"spec":{"paused":true}}`, list(""), `{"spec":{"paused":true}}`, `{"spec":{}}`},
-		{"added with its parent", "spec.paused", `{"data":{}}`, `{"spec":{"paused":true}}`, `{}`, `{"spec":{"paused":true}}`},
-		{"null is a value", "spec.paused", `{"spec":{}}`, `{"spec":{"paused":null}}`, `{"spec":{}}`, `{"spec":{"paused":null}}`},
+		{
+			"added with its parent", "spec.paused", `{"data":{}}`, `{"spec":{"paused":true}}`, `{}`,
+			`{"spec":{"paused":true}}`,
+		},
+		{
+			"null is a value", "spec.paused", `{"spec":{}}`, `{"spec":{"paused":null}}`, `{"spec":{}}`,
+			`{"spec":{"paused":null}}`,
+		},
 		{"the order of keys", "spec", `{"spec":{"a":1,"b":2}}`, `{"spec":{"b":2,"a":1}}`, "", ""},
 		{"another element is inserted", "spec.containers[app].image", list(app), list(sidecar + "," + app), "", ""},
-		{"of all, another element is inserted", "spec.containers[*].image", list(app), list(sidecar + "," + app), `{"spec":{"containers":[]}}`, `{"spec":{"containers":[` + `{"image":"s:1","name":"sidecar"}` + `]}}`},
-		{"another element is renamed", "spec.containers[app].image", list(app + "," + web), list(app + "," + sidecar), "", ""},
+		{
+			"of all, another element is inserted", "spec.containers[*].image", list(app), list(sidecar + "," + app),
+			`{"spec":{"containers":[]}}`, `{"spec":{"containers":[` + `{"image":"s:1","name":"sidecar"}` + `]}}`,
+		},
+		{
+			"another element is renamed", "spec.containers[app].image", list(app + "," + web),
+			list(app + "," + sidecar), "", "",
+		},
 		{"the element at an index is renamed", "spec.containers[0].image", list(app), list(web), "", ""},
-		{"the order of elements", "spec.containers[*].image", list(app + "," + sidecar), list(sidecar + "," + app), "", ""},
-		{"an element is renamed", "spec.containers[app].image", list(app), list(web), `{"spec":{"containers":[{"image":"a:1","name":"app"}]}}`, `{"spec":{"containers":[]}}`},
-		{"another element at an index", "spec.containers[0].image", list(app), list(sidecar), `{"spec":{"containers":[{"image":"a:1"}]}}`, `{"spec":{"containers":[{"image":"s:1"}]}}`},
-		{"at an index, another list", "spec.containers[1].image", list(app + "," + web), list(sidecar), `{"spec":{"containers":[{"image":"a:1","name":"web"}]}}`, `{"spec":{"containers":[]}}`},
-		{"at an index without label", "spec.args[1]", `{"spec":{"args":["a","b"]}}`, `{"spec":{"args":["x","c"]}}`, `{"spec":{"args":[null,"b"]}}`, `{"spec":{"args":[null,"c"]}}`},
-		{"a field of an element comes", "spec.containers[*].tty", list(app), list(`{"name":"app","tty":true}`), `{"spec":{"containers":[{"name":"app"}]}}`, `{"spec":{"containers":[{"name":"app","tty":true}]}}`},
+		{
+			"the order of elements", "spec.containers[*].image", list(app + "," + sidecar), list(sidecar + "," + app),
+			"", "",
+		},
+		{
+			"an element is renamed", "spec.containers[app].image", list(app), list(web),
+			`{"spec":{"containers":[{"image":"a:1","name":"app"}]}}`, `{"spec":{"containers":[]}}`,
+		},
+		{
+			"another element at an index", "spec.containers[0].image", list(app), list(sidecar),
+			`{"spec":{"containers":[{"image":"a:1"}]}}`, `{"spec":{"containers":[{"image":"s:1"}]}}`,
+		},
+		{
+			"at an index, another list", "spec.containers[1].image", list(app + "," + web), list(sidecar),
+			`{"spec":{"containers":[{"image":"a:1","name":"web"}]}}`, `{"spec":{"containers":[]}}`,
+		},
+		{
+			"at an index without label", "spec.args[1]", `{"spec":{"args":["a","b"]}}`, `{"spec":{"args":["x","c"]}}`,
+			`{"spec":{"args":[null,"b"]}}`, `{"spec":{"args":[null,"c"]}}`,
+		},
+		{
+			"a field of an element comes", "spec.containers[*].tty", list(app), list(`{"name":"app","tty":true}`),
+			`{"spec":{"containers":[{"name":"app"}]}}`, `{"spec":{"containers":[{"name":"app","tty":true}]}}`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := answer.ParsePath(c.path)
@@ -150,7 +184,8 @@ func TestPathNear(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(p.Near(json.RawMessage(object)), " "); !strings.HasPrefix(got, want) || want == "" && got != "" {
+		if got := strings.Join(p.Near(json.RawMessage(object)), " "); !strings.HasPrefix(got, want) ||
+			want == "" && got != "" {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}

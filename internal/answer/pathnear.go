@@ -78,7 +78,8 @@ func (p Path) within(objects []json.RawMessage) (parent string, keys []string) {
 	return "", nil
 }
 
-// lister lists the paths of values. Those in an element of a list have two: by its label, and by [*].
+// lister lists the paths of values. Those in an element of a list have two: by its label, and by
+// [*].
 type lister struct {
 	paths []Path
 	seen  map[string]bool

@@ -12,8 +12,8 @@ import (
 
 // fieldChange is what the values of a path are before and after a version.
 type fieldChange struct {
-	// before and after are the objects without anything but the values that differ and what these are
-	// in; nil if the object is nil.
+	// before and after are the objects without anything but the values that differ and what these
+	// are in; nil if the object is nil.
 	before, after json.RawMessage
 	isThere       bool // one of the objects has a value at the path
 	isChange      bool // the values differ
@@ -50,8 +50,8 @@ func (p Path) compare(before, after json.RawMessage) fieldChange {
 type found struct {
 	object any               // nil: there is none
 	values map[string]string // as JSON, by the place at which they are
-	// labels has the label of each element that an index has selected, by its place. It says whether
-	// the element at an index is another one than before.
+	// labels has the label of each element that an index has selected, by its place. It says
+	// whether the element at an index is another one than before.
 	labels map[string]string
 	lists  map[string]string // the member that is the label of the elements, by the place of the list
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 
-// ErrNotExact is the error of an answer that has been printed and is not exact, if Question.Exact is set.
+// ErrNotExact is the error of an answer that has been printed and is not exact, if Question.Exact
+// is set.
 var ErrNotExact = errors.New("the answer is not exact")
 
 // UsageError is the error of a question that names too many objects or clusters.
@@ -37,7 +38,8 @@ type Question struct {
 	Stderr *terminal.Output
 	Pager  *terminal.Pager // of Stdout; nil without a pager
 
-	// streams reports whether the answer is printed to a terminal during the reading, so that no progress is needed after the first event.
+	// streams reports whether the answer is printed to a terminal during the reading, so that no
+	// progress is needed after the first event.
 	streams bool
 
 	saying  sync.Mutex  // the lines about a moment are written together
@@ -85,8 +87,11 @@ func (q *Question) During(ctx context.Context, f func(context.Context) error) er
 	}, f)
 }
 
-// counting calls f. If f takes longer than a second, it shows text at a terminal until that is done.
-func (q *Question) counting(ctx context.Context, text func() (line string, done bool), f func(context.Context) error) error {
+// counting calls f. If f takes longer than a second, it shows text at a terminal until that is
+// done.
+func (q *Question) counting(
+	ctx context.Context, text func() (line string, done bool), f func(context.Context) error,
+) error {
 	showing, stop := context.WithCancel(ctx)
 	var counter sync.WaitGroup
 	counter.Go(func() {

@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// printTable prints a line for each object. Objects of one resource of Kubernetes have the columns that kubectl shows. Ages are relative to
-// now, the moment.
+// printTable prints a line for each object. Objects of one resource of Kubernetes have the columns
+// that kubectl shows. Ages are relative to now, the moment.
 func (q *Question) printTable(objects []*timeline.Version, now time.Time) error {
 	if len(objects) == 0 {
 		return nil
@@ -61,19 +61,24 @@ func (q *Question) printTable(objects []*timeline.Version, now time.Time) error 
 	return w.Flush()
 }
 
-// columnsOf returns the columns between the name and the last change: those of kubectl if the objects are of one resource of Kubernetes, else the
-// age.
-func columnsOf(objects []*timeline.Version, wide bool) (titles []string, cells func(object []byte, now time.Time) ([]string, error)) {
+// columnsOf returns the columns between the name and the last change: those of kubectl if the
+// objects are of one resource of Kubernetes, else the age.
+func columnsOf(
+	objects []*timeline.Version, wide bool,
+) (titles []string, cells func(object []byte, now time.Time) ([]string, error)) {
 	first := objects[0]
 	if !slices.ContainsFunc(objects, func(v *timeline.Version) bool {
 		return v.Resource != first.Resource || v.APIVersion != first.APIVersion
 	}) {
 		plural, _, _ := strings.Cut(first.Resource, ".")
-		if titles, cells = apiview.Columns(first.APIVersion, plural, wide); titles != nil {
+		titles, cells = apiview.Columns(first.APIVersion, plural, wide)
+		if titles != nil {
 			return titles, cells
 		}
 	}
-	return []string{"AGE"}, func(object []byte, now time.Time) ([]string, error) { return []string{ago(now, created(object))}, nil }
+	return []string{"AGE"}, func(object []byte, now time.Time) ([]string, error) {
+		return []string{ago(now, created(object))}, nil
+	}
 }
 
 // ago formats the time between at and now, as kubectl prints it.

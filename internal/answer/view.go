@@ -15,7 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// View returns the View of a moment and, unless to is nil, the versions up to it. It prints the certainty.
+// View returns the View of a moment and, unless to is nil, the versions up to it. It prints the
+// certainty.
 func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
 	var view *apiview.View
 	err := q.During(ctx, func(ctx context.Context) error {
@@ -40,19 +41,25 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 		}
 		version := s.APIServerVersion()
 		if version == "" {
-			if version, err = q.Record.APIServerVersion(ctx, q.Wanted, at); err != nil {
+			version, err = q.Record.APIServerVersion(ctx, q.Wanted, at)
+			if err != nil {
 				return err
 			}
 		}
-		view = apiview.NewView(s, apiview.Options{Now: sure.time, Again: again, Version: version, Warn: func(s *certainty.Scope) []string {
-			lowered := *s
-			lower(&lowered, at, reading)
-			out := warnings(at, &lowered)
-			if sure.Only != "" {
-				out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))
-			}
-			return out
-		}})
+		view = apiview.NewView(s, apiview.Options{
+			Now:     sure.time,
+			Again:   again,
+			Version: version,
+			Warn: func(s *certainty.Scope) []string {
+				lowered := *s
+				lower(&lowered, at, reading)
+				out := warnings(at, &lowered)
+				if sure.Only != "" {
+					out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))
+				}
+				return out
+			},
+		})
 		if to == nil {
 			return q.judge(&sure)
 		}
@@ -63,17 +70,18 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 	return view, err
 }
 
-// ViewForClient returns the View of a moment that a client of the API asks for. Its errors have a Status of the Kubernetes API, except those
-// after which the client may try again.
+// ViewForClient returns the View of a moment that a client of the API asks for. Its errors have a
+// Status of the Kubernetes API, except those after which the client may try again.
 func (q *Question) ViewForClient(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
 	v, err := q.View(ctx, at, nil)
 	return v, statusOf(err)
 }
 
-// statusOf returns the error for a client that asks for a moment which cannot be read. Without a Status of its own, an error is 503: the
-// client tries again.
+// statusOf returns the error for a client that asks for a moment which cannot be read. Without a
+// Status of its own, an error is 503: the client tries again.
 func statusOf(err error) error {
-	if unknown := (*history.UnknownResourceError)(nil); errors.As(err, &notInRecordError{}) || errors.As(err, &unknown) {
+	if unknown := (*history.UnknownResourceError)(nil); errors.As(err, &notInRecordError{}) ||
+		errors.As(err, &unknown) {
 		return apierrors.NewResourceExpired(err.Error())
 	}
 	if errors.Is(err, ErrNotExact) {
@@ -89,7 +97,9 @@ func statusOf(err error) error {
 
 // readView returns the state of a moment and, unless to is nil, the versions up to it with the
 // certainty of the end. It adds the clusters of these versions.
-func (q *Question) readView(ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters) (*timeline.State, *apiview.Log, []certainty.Scope, *history.Reading, error) {
+func (q *Question) readView(
+	ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters,
+) (*timeline.State, *apiview.Log, []certainty.Scope, *history.Reading, error) {
 	if to == nil {
 		states, reading, err := q.Record.States(ctx, q.Wanted, at)
 		if err != nil {

@@ -12,13 +12,16 @@ import (
 
 // form is the form of an answer that a client asked for.
 type form struct {
-	as      string // "": objects as they are; Table, PartialObjectMetadata, PartialObjectMetadataList, APIGroupDiscoveryList
+	// "": objects as they are; Table, PartialObjectMetadata, PartialObjectMetadataList,
+	// APIGroupDiscoveryList
+	as      string
 	group   string
 	version string
 	yaml    bool // not JSON
 }
 
-// accepted returns the first form that the client accepts: JSON as it is, or a form that allow accepts.
+// accepted returns the first form that the client accepts: JSON as it is, or a form that allow
+// accepts.
 func accepted(r *http.Request, allow func(form) bool) (form, error) {
 	type clause struct {
 		form
@@ -31,7 +34,8 @@ func accepted(r *http.Request, allow func(form) bool) (form, error) {
 	}
 	for part := range strings.SplitSeq(header, ",") {
 		kind, params, err := mime.ParseMediaType(part)
-		if err != nil || !slices.Contains([]string{"application/json", "application/yaml", "application/*", "*/*"}, kind) {
+		if err != nil ||
+			!slices.Contains([]string{"application/json", "application/yaml", "application/*", "*/*"}, kind) {
 			continue
 		}
 		f := form{params["as"], params["g"], params["v"], kind == "application/yaml"}
@@ -61,7 +65,9 @@ func accepted(r *http.Request, allow func(form) bool) (form, error) {
 		if allow(form{yaml: true}) {
 			types += ", application/yaml"
 		}
-		return form{}, failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: %s", types)
+		return form{},
+			failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+				"only the following media types are accepted: %s", types)
 	}
 	return clauses[0].form, nil
 }

@@ -41,7 +41,8 @@ func (f form) write(w http.ResponseWriter, body []byte) error {
 	if f.yaml {
 		kind = "application/yaml"
 		var err error
-		if body, err = yamltext.FromJSON(body); err != nil {
+		body, err = yamltext.FromJSON(body)
+		if err != nil {
 			return err
 		}
 	}
@@ -56,7 +57,8 @@ func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Obj
 	switch {
 	case a.table != nil:
 		var err error
-		if objects, err = a.table.arrange(objects); err != nil {
+		objects, err = a.table.arrange(objects)
+		if err != nil {
 			return err
 		}
 		a.table.begin(&b, meta)
@@ -81,7 +83,8 @@ func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Obj
 			b.WriteByte(',')
 		}
 		var err error
-		if body, err = o.AppendJSON(body[:0]); err != nil {
+		body, err = o.AppendJSON(body[:0])
+		if err != nil {
 			return err
 		}
 		if err := a.append(&b, body); err != nil {

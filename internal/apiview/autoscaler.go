@@ -143,7 +143,8 @@ func autoscalerStatus(in *autoscalingv2.HorizontalPodAutoscalerStatus) *autoscal
 	}
 	for i := range in.CurrentMetrics {
 		m := &in.CurrentMetrics[i]
-		if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil || m.Resource.Name != corev1.ResourceCPU {
+		if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil ||
+			m.Resource.Name != corev1.ResourceCPU {
 			continue
 		}
 		if m.Resource.Current.AverageUtilization != nil {

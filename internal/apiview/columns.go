@@ -8,22 +8,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The columns of the kinds below are those of kube-apiserver 1.37 (k8s.io/kubernetes/pkg/printers/internalversion). Values are computed as
-// there. Only the ages differ, which are as of the moment.
+// The columns of the kinds below are those of kube-apiserver 1.37
+// (k8s.io/kubernetes/pkg/printers/internalversion). Values are computed as there. Only the ages
+// differ, which are as of the moment.
 
-// builtinColumns returns the columns of a kind of Kubernetes, nil if kube-apiserver shows its name and creation only.
+// builtinColumns returns the columns of a kind of Kubernetes, nil if kube-apiserver shows its name
+// and creation only.
 func builtinColumns(k *kind) *columns {
 	switch k.groupVersion() + " " + k.plural {
 	case "v1 pods":
 		return aging("Ready Status Restarts Age +IP +Node +Nominated_Node +Readiness_Gates", podCells)
 	case "v1 replicationcontrollers":
-		return typed("Desired:integer Current:integer Ready:integer Age +Containers +Images +Selector", replicationControllerCells)
+		return typed("Desired:integer Current:integer Ready:integer Age +Containers +Images +Selector",
+			replicationControllerCells)
 	case "v1 services":
 		return typed("Type Cluster-IP External-IP Port(s) Age +Selector", serviceCells)
 	case "v1 endpoints":
 		return typed("Endpoints Age", endpointsCells)
 	case "v1 nodes":
-		return typed("Status Roles Age Version +Internal-IP +External-IP +OS-Image +Kernel-Version +Container-Runtime", nodeCells)
+		return typed("Status Roles Age Version +Internal-IP +External-IP +OS-Image +Kernel-Version +Container-Runtime",
+			nodeCells)
 	case "v1 namespaces":
 		return typed("Status Age", namespaceCells)
 	case "v1 configmaps":
@@ -35,9 +39,12 @@ func builtinColumns(k *kind) *columns {
 	case "v1 podtemplates":
 		return typed("Containers Images Pod_Labels", podTemplateCells)
 	case "v1 persistentvolumes":
-		return typed("Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age +VolumeMode", volumeCells)
+		return typed(
+			"Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age +VolumeMode",
+			volumeCells)
 	case "v1 persistentvolumeclaims":
-		return typed("Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age +VolumeMode", claimCells)
+		return typed("Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age +VolumeMode",
+			claimCells)
 	case "v1 resourcequotas":
 		return typed("Request Limit Age", quotaCells)
 	case "v1 events":
@@ -55,14 +62,16 @@ func builtinGroupColumns(k *kind) *columns {
 	case "apps/v1 statefulsets":
 		return typed("Ready Age +Containers +Images", statefulSetCells)
 	case "apps/v1 daemonsets":
-		return typed("Desired:integer Current:integer Ready:integer Up-to-date:integer Available:integer Node_Selector Age +Containers +Images +Selector",
+		return typed(
+			"Desired:integer Current:integer Ready:integer Up-to-date:integer Available:integer Node_Selector Age +Containers +Images +Selector",
 			daemonSetCells)
 	case "apps/v1 controllerrevisions":
 		return typed("Controller Revision Age", revisionCells)
 	case "batch/v1 jobs":
 		return aging("Status Completions Duration Age +Containers +Images +Selector", jobCells)
 	case "batch/v1 cronjobs":
-		return aging("Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age +Containers +Images +Selector", cronJobCells)
+		return aging("Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age +Containers +Images +Selector",
+			cronJobCells)
 	case "networking.k8s.io/v1 ingresses":
 		return typed("Class Hosts Address Ports Age", ingressCells)
 	case "networking.k8s.io/v1 ingressclasses":
@@ -89,7 +98,8 @@ func builtinGroupColumns(k *kind) *columns {
 		return typed("Scope Versions Created_At:date +Group +Kind +ShortNames +Established:boolean", definitionCells)
 	case "apiregistration.k8s.io/v1 apiservices":
 		return typed("Service Available Age", apiServiceCells)
-	case "admissionregistration.k8s.io/v1 mutatingwebhookconfigurations", "admissionregistration.k8s.io/v1 validatingwebhookconfigurations":
+	case "admissionregistration.k8s.io/v1 mutatingwebhookconfigurations",
+		"admissionregistration.k8s.io/v1 validatingwebhookconfigurations":
 		return typed("Webhooks:integer Age", webhookCells)
 	case "certificates.k8s.io/v1 certificatesigningrequests":
 		return typed("Age SignerName Requestor RequestedDuration Condition", signingRequestCells)
@@ -109,7 +119,8 @@ func builtinClusterColumns(k *kind) *columns {
 	case "certificates.k8s.io/v1 clustertrustbundles":
 		return typed("SignerName", trustBundleCells)
 	case "certificates.k8s.io/v1 podcertificaterequests":
-		return typed("PodName ServiceAccountName NodeName SignerName State UnverifiedUserAnnotations", podCertificateCells)
+		return typed("PodName ServiceAccountName NodeName SignerName State UnverifiedUserAnnotations",
+			podCertificateCells)
 	case "events.k8s.io/v1 events":
 		c := aging("Last_Seen Type Reason Object +Subobject +Source Message +First_Seen +Count +Name", eventCells)
 		c.from(&otherVersion{"events.k8s.io/v1", "v1", "events", eventToCore})
@@ -133,7 +144,8 @@ func builtinClusterColumns(k *kind) *columns {
 	case "resource.k8s.io/v1 resourceslices":
 		return typed("Node Driver Pool Age", resourceSliceCells)
 	case "storage.k8s.io/v1 csidrivers":
-		return typed("AttachRequired:boolean PodInfoOnMount:boolean StorageCapacity:boolean TokenRequests RequiresRepublish:boolean Modes Age",
+		return typed(
+			"AttachRequired:boolean PodInfoOnMount:boolean StorageCapacity:boolean TokenRequests RequiresRepublish:boolean Modes Age",
 			csiDriverCells)
 	case "storage.k8s.io/v1 csinodes":
 		return typed("Drivers:integer Age", csiNodeCells)

@@ -63,7 +63,8 @@ func podCertificateCells(o *certificatesv1.PodCertificateRequest) []any {
 	state := "Pending"
 	for _, c := range o.Status.Conditions {
 		switch c.Type {
-		case certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+		case certificatesv1.PodCertificateRequestConditionTypeIssued,
+			certificatesv1.PodCertificateRequestConditionTypeDenied,
 			certificatesv1.PodCertificateRequestConditionTypeFailed:
 			state = c.Type
 		}
@@ -94,7 +95,9 @@ func priorityLevelCells(o *flowcontrolv1.PriorityLevelConfiguration) []any {
 	if l := o.Spec.Limited; l != nil {
 		cells[1] = deref(l.NominalConcurrencyShares, 0)
 		if q := l.LimitResponse.Queuing; q != nil {
-			cells[2], cells[3], cells[4] = q.Queues, q.HandSize, q.QueueLengthLimit
+			cells[2] = q.Queues
+			cells[3] = q.HandSize
+			cells[4] = q.QueueLengthLimit
 		}
 	}
 	return cells
@@ -160,7 +163,8 @@ func csiDriverCells(o *storagev1.CSIDriver) []any {
 		modes = append(modes, string(m))
 	}
 	return []any{
-		deref(o.Spec.AttachRequired, true), deref(o.Spec.PodInfoOnMount, false), deref(o.Spec.StorageCapacity, false), tokens,
+		deref(o.Spec.AttachRequired, true), deref(o.Spec.PodInfoOnMount, false), deref(o.Spec.StorageCapacity, false),
+		tokens,
 		deref(o.Spec.RequiresRepublish, false), cmp.Or(strings.Join(modes, ","), "<none>"),
 	}
 }
@@ -180,7 +184,8 @@ func migrationCells(o *migrationv1.StorageVersionMigration) []any {
 			continue
 		}
 		switch c.Type {
-		case string(migrationv1.MigrationRunning), string(migrationv1.MigrationFailed), string(migrationv1.MigrationSucceeded):
+		case string(migrationv1.MigrationRunning), string(migrationv1.MigrationFailed),
+			string(migrationv1.MigrationSucceeded):
 			status = c.Type
 		}
 	}

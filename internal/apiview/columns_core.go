@@ -20,7 +20,11 @@ func conditionsOf(o any) []metav1.TableRowCondition {
 	if !ok {
 		return nil
 	}
-	c := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(pod.Status.Phase)}
+	c := metav1.TableRowCondition{
+		Type:   metav1.RowCompleted,
+		Status: metav1.ConditionTrue,
+		Reason: string(pod.Status.Phase),
+	}
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
 		c.Message = "The pod has completed successfully."
@@ -350,7 +354,9 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 		mode  corev1.PersistentVolumeAccessMode
 		short string
 	}{
-		{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"}, {corev1.ReadWriteOncePod, "RWOP"},
+		{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"}, {
+			corev1.ReadWriteOncePod, "RWOP",
+		},
 	} {
 		if slices.Contains(modes, m.mode) {
 			out = append(out, m.short)
@@ -371,14 +377,17 @@ func volumeCells(o *corev1.PersistentVolume) []any {
 	size := o.Spec.Capacity[corev1.ResourceStorage]
 	class := cmp.Or(o.Annotations[corev1.BetaStorageClassAnnotation], o.Spec.StorageClassName)
 	return []any{
-		size.String(), accessModes(o.Spec.AccessModes), string(o.Spec.PersistentVolumeReclaimPolicy), phase, claim, class,
+		size.String(), accessModes(o.Spec.AccessModes), string(o.Spec.PersistentVolumeReclaimPolicy), phase, claim,
+		class,
 		deref(o.Spec.VolumeAttributesClassName, "<unset>"), o.Status.Reason,
 		string(deref(o.Spec.VolumeMode, "<unset>")),
 	}
 }
 
 func claimCells(o *corev1.PersistentVolumeClaim) []any {
-	phase, capacity, modes := string(o.Status.Phase), "", ""
+	phase := string(o.Status.Phase)
+	capacity := ""
+	modes := ""
 	if o.DeletionTimestamp != nil {
 		phase = "Terminating"
 	}

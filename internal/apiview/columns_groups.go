@@ -56,7 +56,8 @@ func statefulSetCells(o *appsv1.StatefulSet) []any {
 func daemonSetCells(o *appsv1.DaemonSet) []any {
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
 	return []any{
-		o.Status.DesiredNumberScheduled, o.Status.CurrentNumberScheduled, o.Status.NumberReady, o.Status.UpdatedNumberScheduled,
+		o.Status.DesiredNumberScheduled, o.Status.CurrentNumberScheduled, o.Status.NumberReady,
+		o.Status.UpdatedNumberScheduled,
 		o.Status.NumberAvailable, labels.FormatLabels(o.Spec.Template.Spec.NodeSelector), names, images,
 		metav1.FormatLabelSelector(o.Spec.Selector),
 	}
@@ -108,7 +109,9 @@ func jobStatus(o *batchv1.Job) string {
 	case o.DeletionTimestamp != nil:
 		return "Terminating"
 	}
-	for _, kind := range []batchv1.JobConditionType{batchv1.JobSuspended, batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
+	for _, kind := range []batchv1.JobConditionType{
+		batchv1.JobSuspended, batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet,
+	} {
 		if has(kind) {
 			return string(kind)
 		}
@@ -217,7 +220,8 @@ func autoscalerCells(o *autoscalingv2.HorizontalPodAutoscaler) []any {
 		least = strconv.Itoa(int(*o.Spec.MinReplicas))
 	}
 	return []any{
-		o.Spec.ScaleTargetRef.Kind + "/" + o.Spec.ScaleTargetRef.Name, shown, least, o.Spec.MaxReplicas, o.Status.CurrentReplicas,
+		o.Spec.ScaleTargetRef.Kind + "/" + o.Spec.ScaleTargetRef.Name, shown, least, o.Spec.MaxReplicas,
+		o.Status.CurrentReplicas,
 	}
 }
 
@@ -245,12 +249,14 @@ func metricTarget(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricSt
 		if status.Resource != nil {
 			current = status.Resource.Current
 		}
-		return string(spec.Resource.Name) + ": " + resourceTarget(&spec.Resource.Target, &current, status.Resource != nil)
+		return string(spec.Resource.Name) + ": " +
+			resourceTarget(&spec.Resource.Target, &current, status.Resource != nil)
 	case spec.Type == autoscalingv2.ContainerResourceMetricSourceType && spec.ContainerResource != nil:
 		if status.ContainerResource != nil {
 			current = status.ContainerResource.Current
 		}
-		return string(spec.ContainerResource.Name) + ": " + resourceTarget(&spec.ContainerResource.Target, &current, status.ContainerResource != nil)
+		return string(spec.ContainerResource.Name) + ": " +
+			resourceTarget(&spec.ContainerResource.Target, &current, status.ContainerResource != nil)
 	}
 	return "<unknown type>"
 }
@@ -367,7 +373,8 @@ func apiServiceCells(o *apiService) []any {
 		if c.Type != "Available" {
 			continue
 		}
-		if available = c.Status; c.Status != "True" && c.Reason != "" {
+		available = c.Status
+		if c.Status != "True" && c.Reason != "" {
 			available += " (" + c.Reason + ")"
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// unknownVersion is what /version says if the record does not have the version of the API server: the
-// version whose kinds and columns the answers have.
+// unknownVersion is what /version says if the record does not have the version of the API server:
+// the version whose kinds and columns the answers have.
 const unknownVersion = "v1.37.0+kubecdc"
 
 // serverVersion answers /version: the version of the API server at the moment. The record does not
@@ -24,7 +24,8 @@ func (v *View) serverVersion() version.Info {
 	if err != nil { // such as a text of another distribution
 		parsed = utilversion.MustParseGeneric(unknownVersion)
 	}
-	out.Major, out.Minor = strconv.FormatUint(uint64(parsed.Major()), 10), strconv.FormatUint(uint64(parsed.Minor()), 10)
+	out.Major = strconv.FormatUint(uint64(parsed.Major()), 10)
+	out.Minor = strconv.FormatUint(uint64(parsed.Minor()), 10)
 	return out
 }
 
@@ -50,7 +51,8 @@ type served struct {
 	verbs []string
 }
 
-// groups returns the names of the API groups, sorted, and the kinds of each. The core group is always there.
+// groups returns the names of the API groups, sorted, and the kinds of each. The core group is
+// always there.
 func (v *View) groups() (names []string, kinds map[string][]served) {
 	kinds = map[string][]served{"": nil}
 	for _, r := range v.resources {
@@ -95,12 +97,17 @@ func (v *View) discover(w http.ResponseWriter, r *http.Request, path []string) e
 	}
 	if core && len(path) == 1 {
 		writeJSON(w, http.StatusOK, metav1.APIVersions{
-			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: versions(kinds[""]), ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
+			TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
+			Versions:                   versions(kinds[""]),
+			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
 		})
 		return nil
 	}
 	if len(path) == 1 {
-		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{
+			Kind:       "APIGroupList",
+			APIVersion: "v1",
+		}, Groups: []metav1.APIGroup{}}
 		for _, name := range names[1:] {
 			list.Groups = append(list.Groups, group(name, kinds[name]))
 		}
@@ -123,7 +130,10 @@ func (v *View) discover(w http.ResponseWriter, r *http.Request, path []string) e
 	if !slices.Contains(versions(kinds[name]), version) {
 		return errNoResource()
 	}
-	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, APIResources: []metav1.APIResource{}}
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{
+		Kind:       "APIResourceList",
+		APIVersion: "v1",
+	}, APIResources: []metav1.APIResource{}}
 	list.GroupVersion = (&kind{group: name, apiVersion: version}).groupVersion()
 	for i := range kinds[name] {
 		if k := &kinds[name][i]; k.apiVersion == version {
@@ -140,7 +150,10 @@ func (v *View) discover(w http.ResponseWriter, r *http.Request, path []string) e
 func group(name string, kinds []served) metav1.APIGroup {
 	g := metav1.APIGroup{Name: name}
 	for _, version := range versions(kinds) {
-		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + version, Version: version})
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{
+			GroupVersion: name + "/" + version,
+			Version:      version,
+		})
 	}
 	g.PreferredVersion = g.Versions[0]
 	return g
@@ -176,7 +189,11 @@ func (k *served) discovery() discovery.APIResourceDiscovery {
 		scope = discovery.ScopeNamespace
 	}
 	return discovery.APIResourceDiscovery{
-		Resource: k.plural, ResponseKind: &metav1.GroupVersionKind{Group: k.group, Version: k.apiVersion, Kind: k.name}, Scope: scope,
+		Resource: k.plural, ResponseKind: &metav1.GroupVersionKind{
+			Group:   k.group,
+			Version: k.apiVersion,
+			Kind:    k.name,
+		}, Scope: scope,
 		SingularResource: k.singular, Verbs: k.verbs, ShortNames: k.shortNames, Categories: k.categories,
 	}
 }

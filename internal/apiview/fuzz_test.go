@@ -37,31 +37,44 @@ func (r requests) one(words ...string) string { return words[r.IntN(len(words))]
 func (r requests) path() string {
 	var out []string
 	for range 1 + r.IntN(7) {
-		out = append(out, r.one("api", "apis", "v1", "apps", "pods", "namespaces", "shop", "web-0", "deployments", "status", "log", "widgets",
-			"demo.example.com", "customresourcedefinitions", "at", "rv:107", "h1", "2026-11-20T14:30:00Z", "", ".", "%00", "é", "watch", "version",
-			"authorization.k8s.io", "selfsubjectaccessreviews", strings.Repeat("x", 300)))
+		out = append(out,
+			r.one("api", "apis", "v1", "apps", "pods", "namespaces", "shop", "web-0", "deployments", "status", "log",
+				"widgets",
+				"demo.example.com", "customresourcedefinitions", "at", "rv:107", "h1", "2026-11-20T14:30:00Z", "", ".",
+				"%00", "é", "watch", "version",
+				"authorization.k8s.io", "selfsubjectaccessreviews", strings.Repeat("x", 300)))
 	}
 	return "/" + strings.Join(out, "/")
 }
 
 func (r requests) known() string {
-	return r.one("/api/v1/pods", "/api/v1/namespaces/shop/pods", "/api/v1/secrets", "/apis/apps/v1/deployments", "/apis/demo.example.com/v1/widgets",
-		"/at/rv:107/api/v1/pods", "/api", "/apis", "/apis/apps", "/api/v1/namespaces/shop/pods/web-0", "/apis/demo.example.com/v1/gadgets",
-		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+	return r.one("/api/v1/pods", "/api/v1/namespaces/shop/pods", "/api/v1/secrets", "/apis/apps/v1/deployments",
+		"/apis/demo.example.com/v1/widgets",
+		"/at/rv:107/api/v1/pods", "/api", "/apis", "/apis/apps", "/api/v1/namespaces/shop/pods/web-0",
+		"/apis/demo.example.com/v1/gadgets",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
 }
 
 func (r requests) query() string {
 	q := url.Values{}
 	for range r.IntN(5) {
-		key := r.one("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "watch", "allowWatchBookmarks",
+		key := r.one("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch",
+			"watch", "allowWatchBookmarks",
 			"sendInitialEvents", "timeoutSeconds", "includeObject", "pretty")
 		if key == "continue" && r.IntN(2) == 0 {
 			q.Add(key, r.token())
 			continue
 		}
-		q.Add(key, r.one("", "0", "1", "-1", "true", "false", "a=b", "app=web", "app in (web", "app in (web,db)", "!app", "spec.nodeName=n1", "metadata.name!=x",
-			"spec.containers=1", "status.podIPs=", "spec.color=red", "Exact", "NotOlderThan", "Object", "None", "Table", "9223372036854775807", "18446744073709551616", "abc",
-			"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTA5LCJzdGFydCI6InBvZHMvc2hvcC93ZWItMFx1MDAwMCJ9", "eyJ2IjoxfQ", "e30", "=", ",", "=,!=", "\x00", "\xff"))
+		q.Add(key,
+			r.one("", "0", "1", "-1", "true", "false", "a=b", "app=web", "app in (web", "app in (web,db)", "!app",
+				"spec.nodeName=n1", "metadata.name!=x",
+				"spec.containers=1", "status.podIPs=", "spec.color=red", "Exact", "NotOlderThan", "Object", "None",
+				"Table",
+				"9223372036854775807", "18446744073709551616", "abc",
+				"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTA5LCJzdGFydCI6InBvZHMvc2hvcC93ZWItMFx1MDAwMCJ9", "eyJ2IjoxfQ",
+				"e30",
+				"=", ",", "=,!=", "\x00", "\xff"))
 	}
 	return q.Encode()
 }
@@ -82,9 +95,15 @@ func (r requests) token() string {
 	case 2:
 		raw = slices.Insert(raw, at, raw[r.IntN(len(raw)):]...)
 	case 3:
-		raw = regexp.MustCompile(`"rv":[0-9]+`).ReplaceAll(raw, []byte(`"rv":`+r.one("0", "1", "-1", "105", "109", "150", "18446744073709551615", "18446744073709551616", "1.5", "null")))
+		raw = regexp.MustCompile(`"rv":[0-9]+`).
+			ReplaceAll(raw,
+				[]byte(
+					`"rv":`+
+						r.one("0", "1", "-1", "105", "109", "150", "18446744073709551615", "18446744073709551616",
+							"1.5", "null")))
 	case 4:
-		raw = regexp.MustCompile(`"start":"[a-z.]+/`).ReplaceAll(raw, []byte(`"start":"`+r.one("", "/", "pods/", "pods/shop/web-1/", "podsx/", "secrets/\u0000")))
+		raw = regexp.MustCompile(`"start":"[a-z.]+/`).
+			ReplaceAll(raw, []byte(`"start":"`+r.one("", "/", "pods/", "pods/shop/web-1/", "podsx/", "secrets/\u0000")))
 	}
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
@@ -92,20 +111,30 @@ func (r requests) token() string {
 func (r requests) accept() string {
 	var out []string
 	for range r.IntN(3) {
-		out = append(out, r.one("*/*", "application/json", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
-			"application/vnd.kubernetes.protobuf", "application/json;q=0", "application/json;q=x", "text/html;level=1", ";;;", "application/json;as=APIGroupDiscoveryList;g=apidiscovery.k8s.io;v=v2",
-			"application/json;as=", "application/yaml", "application/*;q=0.5"))
+		out = append(out,
+			r.one("*/*", "application/json", "application/json;as=Table;g=meta.k8s.io;v=v1",
+				"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
+				"application/vnd.kubernetes.protobuf", "application/json;q=0", "application/json;q=x",
+				"text/html;level=1",
+				";;;", "application/json;as=APIGroupDiscoveryList;g=apidiscovery.k8s.io;v=v2",
+				"application/json;as=", "application/yaml", "application/*;q=0.5"))
 	}
 	return strings.Join(out, ",")
 }
 
-// No request causes a panic or a 5xx code, except 504 for a resourceVersion in the future. The server's memory does not grow.
+// No request causes a panic or a 5xx code, except 504 for a resourceVersion in the future. The
+// server's memory does not grow.
 func TestRequestsOfAllKinds(t *testing.T) {
 	t.Parallel()
 	r := cluster()
-	s := &apiview.Server{Root: r.view(), Token: token, MaxMoments: 3, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
-		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
-	}}
+	s := &apiview.Server{
+		Root:       r.view(),
+		Token:      token,
+		MaxMoments: 3,
+		Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
+			return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
+		},
+	}
 	codes := askAnything(t, s, requestsSeed(t), 10_000)
 	for _, code := range []int{200, 201, 400, 404, 405, 406, 410, 422} {
 		if codes[code] == 0 {
@@ -124,7 +153,8 @@ func TestRequestsDuringAReplay(t *testing.T) {
 		for i := range 40 {
 			text := objectJSON("Pod", "shop", fmt.Sprint("web-", i%5), fmt.Sprintf(`"spec":{"nodeName":"n%d"}`, i))
 			r.object([]consume.Op{consume.Created, consume.Updated, consume.Deleted}[i/5%3], "v1", "pods", text)
-			r.object(consume.Updated, "demo.example.com/v1", "widgets", objectJSON("Widget", "shop", "gear", `"spec":{"color":"red"}`))
+			r.object(consume.Updated, "demo.example.com/v1", "widgets",
+				objectJSON("Widget", "shop", "gear", `"spec":{"color":"red"}`))
 		}
 		r.resource("example.com/v1", "things", objectJSON("Thing", "shop", "new", ""))
 		v := following(t, r, from)
@@ -137,7 +167,8 @@ func TestRequestsDuringAReplay(t *testing.T) {
 			n, _ := v.Play(ctx, 1, func() {})
 			played <- n
 		}()
-		<-time.After(2*time.Second + time.Duration(from+40)*time.Second + time.Millisecond) // the changes are one second apart
+		// the changes are one second apart
+		<-time.After(2*time.Second + time.Duration(from+40)*time.Second + time.Millisecond)
 		askAnything(t, s, seed, 2_000)
 		cancel()
 		if n := <-played; n != 40 {
@@ -155,13 +186,15 @@ func TestRequestsDuringAReplay(t *testing.T) {
 	askAnything(t, s, seed, 2_000)
 }
 
-// requestsSeed returns the seed for the requests. REQUESTS_SEED=n repeats the requests of the run that printed n.
+// requestsSeed returns the seed for the requests. REQUESTS_SEED=n repeats the requests of the run
+// that printed n.
 func requestsSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
 	if text := os.Getenv("REQUESTS_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		if err != nil {
 			t.Fatalf("REQUESTS_SEED=%q: %v", text, err)
 		}
 	}
@@ -173,7 +206,10 @@ func requestsSeed(t *testing.T) uint64 {
 func pageTokens(t *testing.T, s *apiview.Server) []string {
 	t.Helper()
 	var out []string
-	for _, path := range []string{"/api/v1/pods", "/api/v1/pods", "/api/v1/namespaces", "/api/v1/secrets", "/api/v1/configmaps", "/apis/demo.example.com/v1/widgets"} {
+	for _, path := range []string{
+		"/api/v1/pods", "/api/v1/pods", "/api/v1/namespaces", "/api/v1/secrets", "/api/v1/configmaps",
+		"/apis/demo.example.com/v1/widgets",
+	} {
 		var list metav1.PartialObjectMetadataList
 		if err := json.Unmarshal(ask(t.Context(), s, "GET", path+"?limit=1", "", "").Body.Bytes(), &list); err != nil {
 			t.Fatal(err)
@@ -209,13 +245,17 @@ func askAnything(t *testing.T, s *apiview.Server, seed uint64, n int) map[int]in
 		if query := rng.query(); query != "" {
 			path += "?" + query
 		}
-		accept, method, body := rng.accept(), rng.one("GET", "GET", "GET", "GET", "POST", "HEAD", "PATCH", "OPTIONS"), rng.one("", "{}", "[]", `{"spec":{"resourceAttributes":null}}`)
+		accept := rng.accept()
+		method := rng.one("GET", "GET", "GET", "GET", "POST", "HEAD", "PATCH", "OPTIONS")
+		body := rng.one("", "{}", "[]", `{"spec":{"resourceAttributes":null}}`)
 		if rng.IntN(20) == 0 { // the next page of a list
 			method, accept = "GET", "application/json"
-			path = "/api/v1/" + rng.one("pods", "namespaces", "secrets", "configmaps") + "?limit=" + rng.one("", "1") + "&continue=" + rng.token()
+			path = "/api/v1/" + rng.one("pods", "namespaces", "secrets", "configmaps") + "?limit=" + rng.one("", "1") +
+				"&continue=" + rng.token()
 		}
 		if _, err := url.Parse("http://127.0.0.1" + path); err != nil {
-			if skipped++; skipped > n {
+			skipped++
+			if skipped > n {
 				t.Fatalf("%d of the URLs do not parse, such as %s: %v", skipped, path, err)
 			}
 			continue
@@ -230,7 +270,8 @@ func askAnything(t *testing.T, s *apiview.Server, seed uint64, n int) map[int]in
 			continued++
 		}
 	}
-	if t.Logf("%d requests, and %d URLs that do not parse: %v", n, skipped, codes); continued == 0 {
+	t.Logf("%d requests, and %d URLs that do not parse: %v", n, skipped, codes)
+	if continued == 0 {
 		t.Error("no list was continued")
 	}
 	var after runtime.MemStats
@@ -250,7 +291,9 @@ func FuzzRequest(f *testing.F) {
 	cancel()
 	f.Fuzz(func(t *testing.T, method, path, query, accept string) {
 		r := httptest.NewRequestWithContext(ended, "GET", "http://127.0.0.1/", nil)
-		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
+		r.Method = method
+		r.URL.Path = path
+		r.URL.RawQuery = query
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("Accept", accept)
 		w := httptest.NewRecorder()

@@ -81,7 +81,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// piped serves within a bubble of synctest, and returns a function that sends the head of a request and returns the connection.
+// piped serves within a bubble of synctest, and returns a function that sends the head of a request
+// and returns the connection.
 func piped(t *testing.T, s *apiview.Server) func(method, path, header string) net.Conn {
 	t.Helper()
 	listener := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
@@ -99,7 +100,8 @@ func piped(t *testing.T, s *apiview.Server) func(method, path, header string) ne
 		client, accepted := net.Pipe()
 		t.Cleanup(func() { _ = client.Close() })
 		listener.accepted <- accepted
-		if _, err := fmt.Fprintf(client, "%s %s HTTP/1.1\r\nHost: past\r\nAuthorization: Bearer %s\r\n%s\r\n", method, path, token, header); err != nil {
+		if _, err := fmt.Fprintf(client, "%s %s HTTP/1.1\r\nHost: past\r\nAuthorization: Bearer %s\r\n%s\r\n", method,
+			path, token, header); err != nil {
 			t.Fatal(err)
 		}
 		return client
@@ -122,14 +124,16 @@ func large() *record {
 	r := &record{next: 100}
 	var objects []string
 	for i := range 200 {
-		objects = append(objects, objectJSON("ConfigMap", "shop", fmt.Sprintf("cm-%03d", i), fmt.Sprintf(`"data":{"k":%q}`, strings.Repeat(fmt.Sprint(i), 500))))
+		objects = append(objects,
+			objectJSON("ConfigMap", "shop", fmt.Sprintf("cm-%03d", i),
+				fmt.Sprintf(`"data":{"k":%q}`, strings.Repeat(fmt.Sprint(i), 500))))
 	}
 	r.resource("v1", "configmaps", objects...)
 	return r
 }
 
-// Clients that do not read their lists do not keep more moments in memory than the limit and one more. Requests for others are answered 429
-// until the server has ended the stuck ones.
+// Clients that do not read their lists do not keep more moments in memory than the limit and one
+// more. Requests for others are answered 429 until the server has ended the stuck ones.
 func TestStuckListsKeepFewMoments(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string][2]string{
@@ -153,7 +157,8 @@ func TestStuckListsKeepFewMoments(t *testing.T) {
 				}
 				synctest.Wait()
 				if opened, kept := m.moments(); kept > 3 {
-					t.Errorf("20 clients that read nothing keep %d moments in memory, of %d that were opened", kept, opened)
+					t.Errorf("20 clients that read nothing keep %d moments in memory, of %d that were opened", kept,
+						opened)
 				}
 				began := time.Now()
 				response, body, err := answered(connect("GET", "/at/rv:102/api/v1/configmaps", ""))
@@ -162,7 +167,8 @@ func TestStuckListsKeepFewMoments(t *testing.T) {
 				}
 				var status metav1.Status
 				_ = json.Unmarshal(body, &status)
-				if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" || status.Reason != metav1.StatusReasonTooManyRequests ||
+				if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" ||
+					status.Reason != metav1.StatusReasonTooManyRequests ||
 					!strings.Contains(status.Message, "--max-moments") {
 					t.Errorf("%s %v %s", response.Status, response.Header, body[:min(len(body), 300)])
 				}
@@ -183,7 +189,8 @@ func TestStuckListsKeepFewMoments(t *testing.T) {
 	}
 }
 
-// A client that does not send the body of its request uses no moment. Nor does one that reads slowly lose its list.
+// A client that does not send the body of its request uses no moment. Nor does one that reads
+// slowly lose its list.
 func TestSlowClientsOfMoments(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +200,8 @@ func TestSlowClientsOfMoments(t *testing.T) {
 		for i := range 5 {
 			at := int(r.next) - 1 - i
 			connect("GET", fmt.Sprintf("/at/rv:%d/api/v1/configmaps", at), "Content-Length: 100\r\n")
-			connect("POST", fmt.Sprintf("/at/rv:%d/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", at), "Content-Length: 100\r\n")
+			connect("POST", fmt.Sprintf("/at/rv:%d/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", at),
+				"Content-Length: 100\r\n")
 		}
 		synctest.Wait()
 		if opened, kept := m.moments(); opened > 0 {
@@ -212,7 +220,9 @@ func TestSlowClientsOfMoments(t *testing.T) {
 		}
 		for _, accept := range []string{"application/json", "application/yaml"} {
 			began := time.Now()
-			response, body, err := answered(paced{connect("GET", "/at/rv:300/api/v1/configmaps", "Accept: "+accept+"\r\n")})
+			response, body, err := answered(paced{
+				connect("GET", "/at/rv:300/api/v1/configmaps", "Accept: "+accept+"\r\n"),
+			})
 			if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), "cm-190") {
 				t.Errorf("%s: %v, %d bytes", accept, err, len(body))
 			}

@@ -83,7 +83,8 @@ func definitions(versions []*timeline.Version) map[string]*definition {
 	return out
 }
 
-// kindOf returns the kind of a resource, by its objects, its CRD, and what Kubernetes itself has; false if none of them says it.
+// kindOf returns the kind of a resource, by its objects, its CRD, and what Kubernetes itself has;
+// false if none of them says it.
 func kindOf(resource string, versions []*timeline.Version, crd *definition) (kind, bool) {
 	plural, group, _ := strings.Cut(resource, ".")
 	k := kind{group: group, plural: plural}
@@ -117,7 +118,10 @@ func kindOf(resource string, versions []*timeline.Version, crd *definition) (kin
 func (k *kind) fromKubernetes() bool {
 	for _, known := range kinds.Of(k.plural) {
 		if known.Group == k.group {
-			k.apiVersion, k.name, k.namespaced, k.builtin = known.Version, known.Name, known.Namespaced, true
+			k.apiVersion = known.Version
+			k.name = known.Name
+			k.namespaced = known.Namespaced
+			k.builtin = true
 			k.shortNames, k.categories = known.ShortNames, known.Categories
 			return true
 		}
@@ -127,7 +131,10 @@ func (k *kind) fromKubernetes() bool {
 
 func (k *kind) fromCRD(d *definition) {
 	n := &d.Spec.Names
-	k.name, k.singular, k.shortNames, k.categories = n.Kind, n.Singular, n.ShortNames, n.Categories
+	k.name = n.Kind
+	k.singular = n.Singular
+	k.shortNames = n.ShortNames
+	k.categories = n.Categories
 	k.namespaced = d.Spec.Scope == "Namespaced"
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]

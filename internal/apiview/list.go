@@ -100,7 +100,8 @@ func (v *View) serveList(w http.ResponseWriter, r *http.Request, res *resource, 
 	b := bufio.NewWriterSize(sent, 64<<10)
 	if err := a.write(b, &p.meta, found); err != nil {
 		if sent.n > 0 {
-			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends the connection: the client must not take the part for the list
+			// The client must not take the part for the list: net/http ends the connection.
+			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http asks for it
 		}
 		return err
 	}
@@ -133,8 +134,8 @@ type position struct {
 	Version         string `json:"v"`
 	ResourceVersion uint64 `json:"rv"`
 	Start           string `json:"start"`
-	// Again is View.again in ms since 1970. A view that was read again may have other objects at the
-	// same resourceVersion, so no list begins in one and ends in the other.
+	// Again is View.again in ms since 1970. A view that was read again may have other objects at
+	// the same resourceVersion, so no list begins in one and ends in the other.
 	Again int64 `json:"again,omitempty"`
 }
 
@@ -171,8 +172,10 @@ func (v *View) newPage(res *resource, query url.Values) (*page, error) {
 	if at.Version != positionVersion || !strings.HasPrefix(at.Start, res.content.name+"/") {
 		return nil, badRequest("invalid continue token: continue key is not valid: of another API")
 	}
-	if p.list = res.listAt(at.ResourceVersion, l.shown); p.list == nil || at.Again != p.again {
-		return nil, errOtherVersion("The provided continue parameter is of another moment: start a new list without it.")
+	p.list = res.listAt(at.ResourceVersion, l.shown)
+	if p.list == nil || at.Again != p.again {
+		return nil,
+			errOtherVersion("The provided continue parameter is of another moment: start a new list without it.")
 	}
 	p.after, p.meta.ResourceVersion = at.Start, object.FormatVersion(at.ResourceVersion)
 	return p, nil
@@ -193,7 +196,8 @@ func (p *page) fill(s *selector) ([]*object.Object, error) {
 		}
 		if !s.all() {
 			var err error
-			if body, err = o.AppendJSON(body[:0]); err != nil {
+			body, err = o.AppendJSON(body[:0])
+			if err != nil {
 				return nil, err
 			}
 			if !s.takes(o, body) {
@@ -245,17 +249,21 @@ func (l *list) check(r *resource, query url.Values) error {
 	case match == "Exact" && rv == 0:
 		return invalidMatch("Forbidden", `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`)
 	case match == "Exact" && rv < l.version:
-		return errOtherVersion("the view of this moment has resourceVersion %d of %s and no other: ask for the moment rv:%d", l.version, r, rv)
+		return errOtherVersion(
+			"the view of this moment has resourceVersion %d of %s and no other: ask for the moment rv:%d", l.version, r,
+			rv)
 	}
 	return nil
 }
 
 func invalidMatch(kind, text string) error {
-	return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: %s: %s`,
+	return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+		`ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: %s: %s`,
 		kind, text)
 }
 
-// isTrue returns the value of a parameter as kube-apiserver reads it: true, unless it is absent, 0 or a form of false.
+// isTrue returns the value of a parameter as kube-apiserver reads it: true, unless it is absent, 0
+// or a form of false.
 func isTrue(query url.Values, name string) bool {
 	text := query.Get(name)
 	return query.Has(name) && text != "0" && !strings.EqualFold(text, "false")

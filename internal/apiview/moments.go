@@ -163,7 +163,9 @@ func (m *moments) finish(in *moment, view *View, err error, l limits) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	in.cancel(nil)
-	in.view, in.err, in.left = view, err, false
+	in.view = view
+	in.err = err
+	in.left = false
 	if err != nil {
 		m.recent = slices.DeleteFunc(m.recent, func(other *moment) bool { return other == in })
 	}
@@ -226,19 +228,22 @@ func (m *moments) wake() {
 	}
 }
 
-// steady is the answer to a client that uses a moment. It ends the connection, or the stream of HTTP/2, if the client is stuck.
+// steady is the answer to a client that uses a moment. It ends the connection, or the stream of
+// HTTP/2, if the client is stuck.
 type steady struct{ http.ResponseWriter }
 
 // Write implements io.Writer.
 func (w steady) Write(p []byte) (int, error) {
 	c := http.NewResponseController(w.ResponseWriter)
-	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // of HTTP/2, it would end the stream even if nothing is to be written
+	// of HTTP/2, it would end the stream even if nothing is to be written
+	defer func() { _ = c.SetWriteDeadline(time.Time{}) }()
 	n := 0
 	for {
 		_ = c.SetWriteDeadline(time.Now().Add(stuckAfter)) // a writer that has none is that of a test
 		part := p[n:min(n+stuckBytes, len(p))]
 		written, err := w.ResponseWriter.Write(part)
-		if n += written; err != nil || n == len(p) {
+		n += written
+		if err != nil || n == len(p) {
 			return n, err
 		}
 	}

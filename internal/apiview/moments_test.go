@@ -161,7 +161,9 @@ func TestOpeningEndsWithItsLastClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOpenings(cluster())
 		s := &apiview.Server{Token: token, MaxMoments: 1, Open: o.open}
-		first, second, third := begin(t, s, podsAt("rv:107")), begin(t, s, podsAt("rv:107")), begin(t, s, podsAt("rv:107"))
+		first := begin(t, s, podsAt("rv:107"))
+		second := begin(t, s, podsAt("rv:107"))
+		third := begin(t, s, podsAt("rv:107"))
 		synctest.Wait()
 		first.cancel()
 		second.cancel()
@@ -194,8 +196,8 @@ func TestOpeningEndsWithItsLastClient(t *testing.T) {
 	})
 }
 
-// An error of an opening is that of each request that waits. It keeps no place, and the next request
-// opens the moment again. So does a panic.
+// An error of an opening is that of each request that waits. It keeps no place, and the next
+// request opens the moment again. So does a panic.
 func TestErrorOfAnOpening(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func() error{
@@ -211,7 +213,8 @@ func TestErrorOfAnOpening(t *testing.T) {
 					aborted := make(chan any, 1)
 					go func() {
 						defer func() { aborted <- recover() }()
-						if got := ask(t.Context(), s, "GET", podsAt("rv:107"), "", "").Code; got != http.StatusServiceUnavailable {
+						if got := ask(t.Context(), s, "GET", podsAt("rv:107"), "", "").Code; got !=
+							http.StatusServiceUnavailable {
 							t.Errorf("round %d: the first request: %d", round, got)
 						}
 					}()
@@ -250,7 +253,10 @@ func TestMomentThatWasNotFinalIsReadAgain(t *testing.T) {
 		r := large()
 		o := newOpenings(r)
 		o.again = time.Minute
-		root := apiview.NewView(r.state(timeline.At(start)), apiview.Options{Now: start, Again: time.Now().Add(time.Minute)})
+		root := apiview.NewView(r.state(timeline.At(start)), apiview.Options{
+			Now:   start,
+			Again: time.Now().Add(time.Minute),
+		})
 		s := &apiview.Server{Token: token, Root: root, MaxMoments: 2, Open: o.open}
 		connect := piped(t, s)
 		list := func(path string) (int, string) {
@@ -320,31 +326,38 @@ func TestMomentsModel(t *testing.T) {
 		number := func(n int) int { mu.Lock(); defer mu.Unlock(); return random.IntN(n) }
 		var m memory
 		views := m.open(cluster())
-		s := &apiview.Server{Token: token, MaxMoments: limit, Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
-			mu.Lock()
-			if slices.ContainsFunc(reading[at.String()], func(other context.Context) bool { return other.Err() == nil }) {
-				t.Errorf("seed %d: %s is read twice at once", seed, at)
-			}
-			reading[at.String()] = append(reading[at.String()], ctx)
-			all++
-			most = max(most, all)
-			mu.Unlock()
-			defer func() {
+		s := &apiview.Server{
+			Token:      token,
+			MaxMoments: limit,
+			Open: func(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
 				mu.Lock()
-				defer mu.Unlock()
-				reading[at.String()] = slices.DeleteFunc(reading[at.String()], func(other context.Context) bool { return other == ctx })
-				all--
-			}()
-			select {
-			case <-time.After(time.Duration(number(3000)) * time.Millisecond):
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-			if number(5) == 0 {
-				return nil, errors.New("the bus is away")
-			}
-			return views(ctx, at)
-		}}
+				if slices.ContainsFunc(reading[at.String()],
+					func(other context.Context) bool { return other.Err() == nil }) {
+					t.Errorf("seed %d: %s is read twice at once", seed, at)
+				}
+				reading[at.String()] = append(reading[at.String()], ctx)
+				all++
+				most = max(most, all)
+				mu.Unlock()
+				defer func() {
+					mu.Lock()
+					defer mu.Unlock()
+					reading[at.String()] = slices.DeleteFunc(reading[at.String()], func(other context.Context) bool {
+						return other == ctx
+					})
+					all--
+				}()
+				select {
+				case <-time.After(time.Duration(number(3000)) * time.Millisecond):
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+				if number(5) == 0 {
+					return nil, errors.New("the bus is away")
+				}
+				return views(ctx, at)
+			},
+		}
 		var clients sync.WaitGroup
 		codes := map[int]int{}
 		for range 30 {

@@ -13,13 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// kubectl reads in OpenAPI v3 what it may send, before `apply` and `diff` ask whether that is allowed. They
-// look for the PATCH of a kind and its parameters; without them, their error hides that the past is
-// read-only. `kubectl explain` reads the schemas.
+// kubectl reads in OpenAPI v3 what it may send, before `apply` and `diff` ask whether that is
+// allowed. They look for the PATCH of a kind and its parameters; without them, their error hides
+// that the past is read-only. `kubectl explain` reads the schemas.
 //
-// The schemas of custom resources are those of the CRDs of the moment. Those of Kubernetes' own kinds
-// have the names of the outermost fields only, and say so. With one that named some inner fields,
-// clients would take the others for unknown.
+// The schemas of custom resources are those of the CRDs of the moment. Those of Kubernetes' own
+// kinds have the names of the outermost fields only, and say so. With one that named some inner
+// fields, clients would take the others for unknown.
 
 // jsonObject is a JSON object of an OpenAPI document.
 type jsonObject = map[string]any
@@ -43,7 +43,8 @@ func (v *View) serveSchemas(w http.ResponseWriter, r *http.Request, path []strin
 	}
 	names, kinds := v.groups()
 	if len(path) == 1 {
-		// The path of the request has the moment, if it names one: clients use the addresses as they are.
+		// The path of the request has the moment, if it names one: clients use the addresses as
+		// they are.
 		below := strings.TrimSuffix(r.URL.Path, "/") + "/"
 		paths := map[string]jsonObject{}
 		for _, name := range names {
@@ -83,7 +84,8 @@ func apiPath(group, version string) string {
 func (v *View) openAPI(group, version string, kinds []served) (jsonObject, error) {
 	kinds = slices.DeleteFunc(slices.Clone(kinds), func(k served) bool { return k.apiVersion != version })
 	namespace := kind{apiVersion: "v1", plural: "namespaces", name: "Namespace", builtin: true}
-	if group == "" && version == "v1" && !slices.ContainsFunc(kinds, func(k served) bool { return k.plural == namespace.plural }) {
+	if group == "" && version == "v1" &&
+		!slices.ContainsFunc(kinds, func(k served) bool { return k.plural == namespace.plural }) {
 		// kubectl asks it for kinds that it does not find.
 		kinds = append(kinds, served{namespace, readVerbs()})
 	}
@@ -119,7 +121,8 @@ func (v *View) openAPI(group, version string, kinds []served) (jsonObject, error
 	}, nil
 }
 
-// operation returns an operation on objects of the kind; patches are the forms that its body may have.
+// operation returns an operation on objects of the kind; patches are the forms that its body may
+// have.
 func (k *kind) operation(patches []types.PatchType) jsonObject {
 	out := jsonObject{gvkKey: k.gvk(), "responses": jsonObject{"200": jsonObject{"description": "OK"}}}
 	if patches == nil {
@@ -132,7 +135,10 @@ func (k *kind) operation(patches []types.PatchType) jsonObject {
 	out["requestBody"] = jsonObject{"content": content, "required": true}
 	var parameters []jsonObject
 	for _, name := range []string{"dryRun", "fieldManager", "fieldValidation", "force"} {
-		parameters = append(parameters, jsonObject{"name": name, "in": "query", "schema": jsonObject{"type": "string", "uniqueItems": true}})
+		parameters = append(parameters, jsonObject{"name": name, "in": "query", "schema": jsonObject{
+			"type":        "string",
+			"uniqueItems": true,
+		}})
 	}
 	out["parameters"] = parameters
 	return out
@@ -142,19 +148,22 @@ func (k *kind) gvk() jsonObject {
 	return jsonObject{"group": k.group, "version": k.apiVersion, "kind": k.name}
 }
 
-// schemaName returns the name of the kind's schema, as kube-apiserver names those of custom resources.
+// schemaName returns the name of the kind's schema, as kube-apiserver names those of custom
+// resources.
 func (k *kind) schemaName() string {
 	parts := strings.Split(k.group, ".")
 	slices.Reverse(parts)
 	return strings.TrimPrefix(strings.Join(append(parts, k.apiVersion, k.name), "."), ".")
 }
 
-// schemaOf returns the schema of a kind: that of its CRD at the moment, or one that allows every field.
+// schemaOf returns the schema of a kind: that of its CRD at the moment, or one that allows every
+// field.
 func (v *View) schemaOf(k *kind) (jsonObject, error) {
 	var out jsonObject
 	if !k.builtin {
 		var err error
-		if out, err = v.definedSchema(k); err != nil {
+		out, err = v.definedSchema(k)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -175,7 +184,8 @@ func (v *View) schemaOf(k *kind) (jsonObject, error) {
 	return out, nil
 }
 
-// definedSchema returns the schema that the CRD of a kind has at the moment, nil if the record does not have it.
+// definedSchema returns the schema that the CRD of a kind has at the moment, nil if the record does
+// not have it.
 func (v *View) definedSchema(k *kind) (jsonObject, error) {
 	definitions := v.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 	if definitions == nil {
@@ -208,7 +218,8 @@ func (v *View) definedSchema(k *kind) (jsonObject, error) {
 	return nil, nil
 }
 
-// openSchema returns a schema that allows every field, and says why it names none but the outermost.
+// openSchema returns a schema that allows every field, and says why it names none but the
+// outermost.
 func (k *kind) openSchema() jsonObject {
 	note := noSchemaNote
 	if k.builtin {

@@ -43,13 +43,17 @@ func at(document any, keys ...string) any {
 	return document
 }
 
-// kubectl finds for each kind that a PATCH may have the parameters fieldValidation and dryRun, at the root and below a moment.
+// kubectl finds for each kind that a PATCH may have the parameters fieldValidation and dryRun, at
+// the root and below a moment.
 func TestSchemasAllowThePatchesOfKubectl(t *testing.T) {
 	t.Parallel()
 	r := lamps()
-	config := serve(t, &apiview.Server{Root: r.view(), Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
-		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
-	}})
+	config := serve(t, &apiview.Server{
+		Root: r.view(),
+		Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
+			return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
+		},
+	})
 	host := config.Host
 	for _, place := range []string{"", "/at/rv:203"} {
 		config.Host = host + place
@@ -79,11 +83,16 @@ func TestSchemasAllowThePatchesOfKubectl(t *testing.T) {
 					continue
 				}
 				patched++
-				if diff := cmp.Diff([]string{"dryRun", "fieldManager", "fieldValidation", "force"}, parameters); diff != "" {
+				if diff := cmp.Diff([]string{"dryRun", "fieldManager", "fieldValidation", "force"}, parameters); diff !=
+					"" {
 					t.Errorf("%s: parameters: -want +got\n%s", res.Name, diff)
 				}
-				// kubectl would read the rules of a strategic merge from a schema that does not have them.
-				if diff := cmp.Diff([]string{"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"}, forms); diff != "" {
+				// kubectl would read the rules of a strategic merge from a schema that does not
+				// have them.
+				if diff := cmp.Diff(
+					[]string{
+						"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json",
+					}, forms); diff != "" {
 					t.Errorf("%s: forms: -want +got\n%s", res.Name, diff)
 				}
 			}
@@ -100,7 +109,8 @@ func patchOf(document map[string]any, kind schema.GroupVersionKind) (parameters,
 	for _, path := range paths {
 		patch := at(path, "patch")
 		gvk := at(patch, "x-kubernetes-group-version-kind")
-		if patch == nil || at(gvk, "kind") != kind.Kind || at(gvk, "group") != kind.Group || at(gvk, "version") != kind.Version {
+		if patch == nil || at(gvk, "kind") != kind.Kind || at(gvk, "group") != kind.Group ||
+			at(gvk, "version") != kind.Version {
 			continue
 		}
 		for _, p := range at(patch, "parameters").([]any) {
@@ -116,7 +126,8 @@ func patchOf(document map[string]any, kind schema.GroupVersionKind) (parameters,
 	return parameters, forms
 }
 
-// The schema of a custom resource is that of its CRD at the moment. Other kinds allow every field, and say why.
+// The schema of a custom resource is that of its CRD at the moment. Other kinds allow every field,
+// and say why.
 func TestSchemasAreThoseOfTheMoment(t *testing.T) {
 	t.Parallel()
 	r := lamps()
@@ -132,7 +143,8 @@ func TestSchemasAreThoseOfTheMoment(t *testing.T) {
 	}
 	for version, color := range map[uint64]string{201: "green", 202: "blue", 203: "blue"} {
 		lamp := ask(version, "/openapi/v3/apis/demo.example.com/v1", "com.example.demo.v1.Lamp")
-		if got := at(lamp, "properties", "spec", "properties", "color", "enum"); !cmp.Equal(got, any([]any{"red", color})) {
+		if got := at(lamp, "properties", "spec", "properties", "color", "enum"); !cmp.Equal(got,
+			any([]any{"red", color})) {
 			t.Errorf("rv:%d: %v", version, got)
 		}
 		if at(lamp, "properties", "metadata") == nil || at(lamp, "properties", "apiVersion") == nil {
@@ -171,15 +183,19 @@ func TestSchemaOfMetadata(t *testing.T) {
 	}
 	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1."
 	schemas, _ := at(document, "components", "schemas").(map[string]any)
-	for _, ref := range regexp.MustCompile(`"#/components/schemas/([^"]+)"`).FindAllStringSubmatch(w.Body.String(), -1) {
+	for _, ref := range regexp.MustCompile(`"#/components/schemas/([^"]+)"`).
+		FindAllStringSubmatch(w.Body.String(), -1) {
 		if schemas[ref[1]] == nil {
 			t.Errorf("%s is missing", ref[1])
 		}
 	}
 	for field, want := range map[string]string{
-		"name": `{"type":"string"}`, "generation": `{"format":"int64","type":"integer"}`, "creationTimestamp": `{"format":"date-time","type":"string"}`,
-		"labels":          `{"additionalProperties":{"type":"string"},"type":"object"}`,
-		"ownerReferences": `{"items":{"allOf":[{"$ref":"#/components/schemas/` + meta + `OwnerReference"}]},"type":"array"}`,
+		"name":              `{"type":"string"}`,
+		"generation":        `{"format":"int64","type":"integer"}`,
+		"creationTimestamp": `{"format":"date-time","type":"string"}`,
+		"labels":            `{"additionalProperties":{"type":"string"},"type":"object"}`,
+		"ownerReferences": `{"items":{"allOf":[{"$ref":"#/components/schemas/` + meta +
+			`OwnerReference"}]},"type":"array"}`,
 	} {
 		schema, _ := at(schemas[meta+"ObjectMeta"], "properties", field).(map[string]any)
 		if schema["description"] == "" {
@@ -190,12 +206,14 @@ func TestSchemaOfMetadata(t *testing.T) {
 			t.Errorf("%s: %s, want %s", field, got, want)
 		}
 	}
-	if diff := cmp.Diff(any([]any{"apiVersion", "kind", "name", "uid"}), at(schemas[meta+"OwnerReference"], "required")); diff != "" {
+	if diff := cmp.Diff(any([]any{"apiVersion", "kind", "name", "uid"}),
+		at(schemas[meta+"OwnerReference"], "required")); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// The core group has Namespace, which kubectl asks for kinds that it does not find, also if the record has none.
+// The core group has Namespace, which kubectl asks for kinds that it does not find, also if the
+// record has none.
 func TestSchemasHaveNamespace(t *testing.T) {
 	t.Parallel()
 	r := &record{}
@@ -206,7 +224,10 @@ func TestSchemasHaveNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{"Namespace", "Pod"} {
-		if parameters, _ := patchOf(document, schema.GroupVersionKind{Version: "v1", Kind: kind}); !slices.Contains(parameters, "fieldValidation") {
+		if parameters, _ := patchOf(document, schema.GroupVersionKind{
+			Version: "v1",
+			Kind:    kind,
+		}); !slices.Contains(parameters, "fieldValidation") {
 			t.Errorf("%s: %s", kind, w.Body)
 		}
 	}
@@ -216,19 +237,22 @@ func TestSchemasThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
 	for _, path := range []string{
-		"/openapi", "/openapi/v2", "/openapi/v3/api", "/openapi/v3/api/v2", "/openapi/v3/apis/apps", "/openapi/v3/apis/apps/v2", "/openapi/v3/apis/none.io/v1",
+		"/openapi", "/openapi/v2", "/openapi/v3/api", "/openapi/v3/api/v2", "/openapi/v3/apis/apps",
+		"/openapi/v3/apis/apps/v2", "/openapi/v3/apis/none.io/v1",
 		"/openapi/v3/apis/apps/v1/more", "/openapi/v3/api/apps/v1", "/openapi/v3/version",
 	} {
 		if w := ask(t.Context(), s, "GET", path, "", ""); w.Code != 404 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	if w := ask(t.Context(), s, "GET", "/openapi/v3", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", ""); w.Code != 406 {
+	if w := ask(t.Context(), s, "GET", "/openapi/v3", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+		""); w.Code != 406 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w := ask(t.Context(), s, "PATCH", "/api/v1/namespaces/shop/pods/web-0?fieldValidation=Strict&dryRun=All", "", "{}")
 	var status metav1.Status
-	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != 405 || !strings.HasPrefix(status.Message, "the past cannot be changed") {
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != 405 ||
+		!strings.HasPrefix(status.Message, "the past cannot be changed") {
 		t.Errorf("%v: %d %s", err, w.Code, w.Body)
 	}
 }
@@ -255,7 +279,9 @@ func TestVersionIsThatOfTheMoment(t *testing.T) {
 		17: `"major":"1","minor":"37","gitVersion":"v1.37.1"`,
 		18: `"major":"1","minor":"37","gitVersion":"another 2.0"`,
 	} {
-		for _, moment := range []timeline.Moment{timeline.AtVersion(version, 0), timeline.At(start.Add(time.Duration(version) * time.Second))} {
+		for _, moment := range []timeline.Moment{
+			timeline.AtVersion(version, 0), timeline.At(start.Add(time.Duration(version) * time.Second)),
+		} {
 			if got := versionAt(t, r, moment); !strings.Contains(got, want) {
 				t.Errorf("%s: %s, want %s", moment, got, want)
 			}

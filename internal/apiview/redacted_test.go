@@ -23,10 +23,14 @@ func releases(kept string) *record {
 	secret := func(name, rest string) string {
 		return objectJSON("Secret", "shop", name, `"type":"helm.sh/release.v1"`+rest)
 	}
-	r.resource("v1", "secrets", secret(name, kept), secret("sh.helm.release.v1.web.v2", `,"data":{"release":"hmac-sha256:0a1b2c3d:abc"}`),
+	r.resource("v1", "secrets", secret(name, kept),
+		secret("sh.helm.release.v1.web.v2", `,"data":{"release":"hmac-sha256:0a1b2c3d:abc"}`),
 		objectJSON("Secret", "other", "open", `"type":"Opaque","data":{"a":"YQ=="}`))
-	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", name, `"data":{}`), objectJSON("ConfigMap", "other", "cm", `"data":{"a":"b"}`))
-	r.resource("apps/v1", "deployments", objectJSON("Deployment", "shop", "web", `"spec":{"template":{"spec":{"containers":[{"name":"a","env":[{"name":"P","value":"hmac-sha256:0a1b2c3d:abc"}]}]}}}`))
+	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", name, `"data":{}`),
+		objectJSON("ConfigMap", "other", "cm", `"data":{"a":"b"}`))
+	r.resource("apps/v1", "deployments",
+		objectJSON("Deployment", "shop", "web",
+			`"spec":{"template":{"spec":{"containers":[{"name":"a","env":[{"name":"P","value":"hmac-sha256:0a1b2c3d:abc"}]}]}}}`))
 	return r
 }
 
@@ -67,7 +71,9 @@ func TestRedactedObjectsAreWarnedAbout(t *testing.T) {
 func TestHelmIsToldThatReleasesAreRedacted(t *testing.T) {
 	t.Parallel()
 	whole := &record{}
-	whole.resource("v1", "secrets", objectJSON("Secret", "shop", "sh.helm.release.v1.web.v1", `"type":"helm.sh/release.v1","data":{"release":"SDRz"}`),
+	whole.resource("v1", "secrets",
+		objectJSON("Secret", "shop", "sh.helm.release.v1.web.v1",
+			`"type":"helm.sh/release.v1","data":{"release":"SDRz"}`),
 		objectJSON("Secret", "shop", "hidden", `"type":"Opaque"`))
 	redacted := releases("").view()
 	for _, c := range []struct {
@@ -118,9 +124,12 @@ func TestSecretThatNeverHadAValue(t *testing.T) {
 	t.Parallel()
 	r := &record{}
 	r.resource("v1", "secrets", objectJSON("Secret", "shop", "removed", `"type":"Opaque"`))
-	r.object(consume.Created, "v1", "secrets", objectJSON("Secret", "other", "empty", `"type":"Opaque"`)).Data.Redacted = new(false)
-	r.object(consume.Created, "v1", "secrets", objectJSON("Secret", "other", "full", `"type":"Opaque","data":{"a":"YQ=="}`)).Data.Redacted = new(false)
-	r.object(consume.Created, "v1", "secrets", objectJSON("Secret", "more", "said", `"type":"Opaque"`)).Data.Redacted = new(true)
+	r.object(consume.Created, "v1", "secrets",
+		objectJSON("Secret", "other", "empty", `"type":"Opaque"`)).Data.Redacted = new(false)
+	r.object(consume.Created, "v1", "secrets",
+		objectJSON("Secret", "other", "full", `"type":"Opaque","data":{"a":"YQ=="}`)).Data.Redacted = new(false)
+	r.object(consume.Created, "v1", "secrets",
+		objectJSON("Secret", "more", "said", `"type":"Opaque"`)).Data.Redacted = new(true)
 	s := &apiview.Server{Root: r.view(), Token: token}
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/shop/secrets/removed": "removed | Opaque | <unknown> | 120m",
@@ -146,7 +155,8 @@ func TestSecretThatNeverHadAValue(t *testing.T) {
 func TestObjectWithoutContentIsNotNotFound(t *testing.T) {
 	t.Parallel()
 	r := &record{}
-	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "large", ""), objectJSON("ConfigMap", "shop", "small", ""))
+	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "large", ""),
+		objectJSON("ConfigMap", "shop", "small", ""))
 	state := r.state(timeline.Now(start))
 	for _, v := range state.Objects() {
 		if v.Name == "large" {
@@ -155,7 +165,9 @@ func TestObjectWithoutContentIsNotNotFound(t *testing.T) {
 	}
 	s := &apiview.Server{Root: apiview.NewView(state, apiview.Options{Now: start}), Token: token}
 	for name, want := range map[string]string{
-		"large": `410 Gone configmaps "large" existed, but its content is not in the record`, "small": "200", "none": `404 NotFound configmaps "none" not found`,
+		"large": `410 Gone configmaps "large" existed, but its content is not in the record`,
+		"small": "200",
+		"none":  `404 NotFound configmaps "none" not found`,
 	} {
 		w := ask(t.Context(), s, "GET", "/api/v1/namespaces/shop/configmaps/"+name, "", "")
 		got := fmt.Sprint(w.Code)

@@ -66,7 +66,9 @@ type entry struct {
 // Add adds the next version of the record. It keeps no reference to it.
 func (l *Log) Add(v *timeline.Version) {
 	if l.packers == nil {
-		l.entries, l.highest, l.packers = map[string][]entry{}, map[string]uint64{}, map[string]*packer{}
+		l.entries = map[string][]entry{}
+		l.highest = map[string]uint64{}
+		l.packers = map[string]*packer{}
 	}
 	p := l.packers[v.Resource]
 	if p == nil {
@@ -75,7 +77,9 @@ func (l *Log) Add(v *timeline.Version) {
 		l.packers[v.Resource] = p
 	}
 	if v.Kind != "" {
-		p.sample = timeline.Version{Object: consume.Object{Namespace: v.Namespace}, APIVersion: v.APIVersion, Kind: v.Kind}
+		p.sample = timeline.Version{Object: consume.Object{
+			Namespace: v.Namespace,
+		}, APIVersion: v.APIVersion, Kind: v.Kind}
 	}
 	e := entry{version: number(v.ResourceVersion), time: v.Time, history: v.History, gone: v.Gone()}
 	if v.Again { // its form is later than its version
@@ -91,8 +95,9 @@ func (l *Log) Add(v *timeline.Version) {
 	l.entries[v.Resource] = append(l.entries[v.Resource], e)
 }
 
-// Follow adds what happened after the moment, to be shown by Play. It must be called before the view is served. A resource that begins in the
-// log is served without objects until then. The log is not needed afterwards.
+// Follow adds what happened after the moment, to be shown by Play. It must be called before the
+// view is served. A resource that begins in the log is served without objects until then. The log
+// is not needed afterwards.
 func (v *View) Follow(l *Log) error {
 	if v.replay != nil {
 		return errors.New("a view is replayed once")
@@ -125,7 +130,8 @@ func (v *View) Follow(l *Log) error {
 	return nil
 }
 
-// begin adds the resources that only the log has: those of a CRD that was created after the moment, or that were captured from then on.
+// begin adds the resources that only the log has: those of a CRD that was created after the moment,
+// or that were captured from then on.
 func (v *View) begin(l *Log) {
 	definitions := l.definitions()
 	for name, p := range l.packers {
@@ -162,11 +168,13 @@ func (l *Log) definitions() map[string]*definition {
 	return definitions(versions)
 }
 
-// lag is by how much later than another change of the same etcd a change may be observed, unless a gap delayed it.
+// lag is by how much later than another change of the same etcd a change may be observed, unless a
+// gap delayed it.
 const lag = time.Second
 
-// ordered returns the order of a replay. Resources of one etcd are in the order of resourceVersions; a step that was observed late does not
-// delay those after it. The times of the common resources show which of the others are of another etcd: their order is by time.
+// ordered returns the order of a replay. Resources of one etcd are in the order of
+// resourceVersions; a step that was observed late does not delay those after it. The times of the
+// common resources show which of the others are of another etcd: their order is by time.
 func ordered(common []step, others [][]step) []step {
 	common = punctual(common)
 	var apart []step
@@ -183,7 +191,8 @@ func ordered(common []step, others [][]step) []step {
 	return out
 }
 
-// punctual sorts steps by resourceVersion, and sets the time of each to the earliest one of it and those after it.
+// punctual sorts steps by resourceVersion, and sets the time of each to the earliest one of it and
+// those after it.
 func punctual(steps []step) []step {
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.version, b.version) })
 	for i := len(steps) - 2; i >= 0; i-- {
@@ -194,7 +203,8 @@ func punctual(steps []step) []step {
 	return steps
 }
 
-// elsewhere reports whether most steps were observed at other times than the common steps of similar resourceVersions.
+// elsewhere reports whether most steps were observed at other times than the common steps of
+// similar resourceVersions.
 func elsewhere(common, steps []step) bool {
 	apart := 0
 	for _, s := range steps {
@@ -221,9 +231,15 @@ func (r *content) follow(entries []entry) error {
 	}
 	for _, e := range entries {
 		if e.history != *r.history {
-			return fmt.Errorf("etcd was restored at %s: replay the time before it or after it", e.time.Format(time.RFC3339))
+			return fmt.Errorf("etcd was restored at %s: replay the time before it or after it",
+				e.time.Format(time.RFC3339))
 		}
-		c := change{version: max(e.version, r.first.version+1), time: e.time, before: current[e.ref.Key], object: e.object}
+		c := change{
+			version: max(e.version, r.first.version+1),
+			time:    e.time,
+			before:  current[e.ref.Key],
+			object:  e.object,
+		}
 		switch {
 		case e.object != nil:
 			current[e.ref.Key] = e.object
@@ -245,7 +261,8 @@ func withVersion(body []byte, rv uint64) []byte {
 	}
 	meta["resourceVersion"] = json.RawMessage(strconv.Quote(object.FormatVersion(rv)))
 	var err error
-	if members["metadata"], err = json.Marshal(meta); err != nil {
+	members["metadata"], err = json.Marshal(meta)
+	if err != nil {
 		return body
 	}
 	out, err := json.Marshal(members)
@@ -304,7 +321,8 @@ func (l *list) apply(c *change) {
 	}
 }
 
-// listAt returns the objects at a resourceVersion that a list had, nil if none of the changes that were shown leads to it.
+// listAt returns the objects at a resourceVersion that a list had, nil if none of the changes that
+// were shown leads to it.
 func (r *content) listAt(version uint64, shown int) *list {
 	n, ok := r.after(version, shown)
 	if !ok {
@@ -316,7 +334,8 @@ func (r *content) listAt(version uint64, shown int) *list {
 	return nil
 }
 
-// after returns how many changes have been shown up to a resourceVersion; false: it is before the moment.
+// after returns how many changes have been shown up to a resourceVersion; false: it is before the
+// moment.
 func (r *content) after(version uint64, shown int) (int, bool) {
 	if version < r.first.version {
 		return 0, false
@@ -335,8 +354,8 @@ func (v *View) clock() time.Time {
 	return v.now
 }
 
-// position returns how many changes of a resource have been shown, and a channel that is closed when there are more of any resource; nil if
-// there never are.
+// position returns how many changes of a resource have been shown, and a channel that is closed
+// when there are more of any resource; nil if there never are.
 func (v *View) position(r *resource) (int, <-chan struct{}) {
 	p := v.replay
 	if p == nil {
@@ -361,11 +380,13 @@ func (v *View) noteWatch() {
 	}
 }
 
-// quiet is how long no list and no watch may have begun before a replay begins, so that all informers of a controller list at its start.
+// quiet is how long no list and no watch may have begun before a replay begins, so that all
+// informers of a controller list at its start.
 const quiet = 2 * time.Second
 
-// Play shows the changes, speed times as fast as they were observed; 0: as fast as clients read. It begins when a client watches, and other
-// clients have listed. begun is called then. It returns how many changes it has shown.
+// Play shows the changes, speed times as fast as they were observed; 0: as fast as clients read. It
+// begins when a client watches, and other clients have listed. begun is called then. It returns how
+// many changes it has shown.
 func (v *View) Play(ctx context.Context, speed float64, begun func()) (int, error) {
 	p := v.replay
 	select {

@@ -31,7 +31,9 @@ func rollout(t *testing.T) *apiview.View {
 	t.Helper()
 	r := &record{}
 	labelled := func(name, app, value string) string {
-		return fmt.Sprintf(`{"kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","labels":{"app":%q}},"data":{"v":%q}}`, name, app, value)
+		return fmt.Sprintf(
+			`{"kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","labels":{"app":%q}},"data":{"v":%q}}`, name,
+			app, value)
 	}
 	r.resource("v1", "configmaps", labelled("a", "web", "0"), labelled("b", "db", "0"))
 	r.object(consume.Updated, "v1", "configmaps", labelled("a", "web", "1"))
@@ -43,8 +45,9 @@ func rollout(t *testing.T) *apiview.View {
 	return following(t, r, 4)
 }
 
-// A client that lists and watches sees every version after the moment, in order. A selector that an object begins or ceases to match adds or
-// deletes it. A watch may begin at any resourceVersion in between, and a list continues at its own.
+// A client that lists and watches sees every version after the moment, in order. A selector that an
+// object begins or ceases to match adds or deletes it. A watch may begin at any resourceVersion in
+// between, and a list continues at its own.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	v := rollout(t)
@@ -67,12 +70,21 @@ func TestReplay(t *testing.T) {
 	}
 	seconds := int64(6)
 	watches := map[string]*watched{
-		"all": {options: metav1.ListOptions{ResourceVersion: "4"}, want: []string{"MODIFIED a 5 1", "ADDED c 6 1", "MODIFIED a 7 2", "DELETED b 8 0", "MODIFIED a 9 3"}},
-		"web": {options: metav1.ListOptions{ResourceVersion: "4", LabelSelector: "app=web"}, want: []string{"MODIFIED a 5 1", "ADDED c 6 1", "DELETED a 7 1", "ADDED a 9 3"}},
-		"c":   {options: metav1.ListOptions{ResourceVersion: "4", FieldSelector: "metadata.name=c"}, want: []string{"ADDED c 6 1"}},
+		"all": {options: metav1.ListOptions{ResourceVersion: "4"}, want: []string{
+			"MODIFIED a 5 1", "ADDED c 6 1", "MODIFIED a 7 2", "DELETED b 8 0", "MODIFIED a 9 3",
+		}},
+		"web": {options: metav1.ListOptions{ResourceVersion: "4", LabelSelector: "app=web"}, want: []string{
+			"MODIFIED a 5 1", "ADDED c 6 1", "DELETED a 7 1", "ADDED a 9 3",
+		}},
+		"c": {options: metav1.ListOptions{ResourceVersion: "4", FieldSelector: "metadata.name=c"}, want: []string{
+			"ADDED c 6 1",
+		}},
 		"nothing is known": {
 			options: metav1.ListOptions{},
-			want:    []string{"ADDED a 2 0", "ADDED b 3 0", "MODIFIED a 5 1", "ADDED c 6 1", "MODIFIED a 7 2", "DELETED b 8 0", "MODIFIED a 9 3"},
+			want: []string{
+				"ADDED a 2 0", "ADDED b 3 0", "MODIFIED a 5 1", "ADDED c 6 1", "MODIFIED a 7 2", "DELETED b 8 0",
+				"MODIFIED a 9 3",
+			},
 		},
 	}
 	watch := func(options metav1.ListOptions) ([]string, error) {
@@ -128,13 +140,16 @@ func TestReplay(t *testing.T) {
 	if err != nil || len(rest.Items) != 1 || rest.Items[0].GetName() != "b" || rest.GetResourceVersion() != "4" {
 		t.Errorf("the second page of the first list: %v, %v", rest, err)
 	}
-	now := ask(t.Context(), &apiview.Server{Root: v, Token: token}, "GET", "/api/v1/configmaps?labelSelector="+url.QueryEscape("app=web"), "", "")
-	if got := strings.Join(names(t, now), " "); got != "shop/a shop/c" || !strings.Contains(now.Body.String(), `"metadata":{"resourceVersion":"9"}`) {
+	now := ask(t.Context(), &apiview.Server{Root: v, Token: token}, "GET",
+		"/api/v1/configmaps?labelSelector="+url.QueryEscape("app=web"), "", "")
+	if got := strings.Join(names(t, now), " "); got != "shop/a shop/c" ||
+		!strings.Contains(now.Body.String(), `"metadata":{"resourceVersion":"9"}`) {
 		t.Errorf("at the end: %s", now.Body)
 	}
 }
 
-// A replay begins 2 s after the first watch, and shows each change at its distance from the moment, divided by the speed.
+// A replay begins 2 s after the first watch, and shows each change at its distance from the moment,
+// divided by the speed.
 func TestReplaySpeed(t *testing.T) {
 	t.Parallel()
 	for speed, want := range map[float64][]string{
@@ -149,7 +164,8 @@ func TestReplaySpeed(t *testing.T) {
 				v := rollout(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				w := &timed{ResponseRecorder: httptest.NewRecorder(), begun: time.Now().Add(2 * time.Second)}
-				request := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1/api/v1/configmaps?watch=1&resourceVersion=4", nil)
+				request := httptest.NewRequestWithContext(ctx, "GET",
+					"http://127.0.0.1/api/v1/configmaps?watch=1&resourceVersion=4", nil)
 				request.Header.Set("Authorization", "Bearer "+token)
 				var watch sync.WaitGroup
 				watch.Go(func() { (&apiview.Server{Root: v, Token: token}).ServeHTTP(w, request) })
@@ -188,12 +204,14 @@ func (w *timed) Write(b []byte) (int, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return 0, err
 	}
-	w.at = append(w.at, fmt.Sprint(time.Since(w.begun), " ", e.Type, " ", e.Object.Metadata.Name, " ", e.Object.Metadata.ResourceVersion))
+	w.at = append(w.at,
+		fmt.Sprint(time.Since(w.begun), " ", e.Type, " ", e.Object.Metadata.Name, " ",
+			e.Object.Metadata.ResourceVersion))
 	return len(b), nil
 }
 
-// Changes of several resources are shown in the order of resourceVersions. One that was observed late does not delay those after it, and a
-// resource of another etcd keeps its own time.
+// Changes of several resources are shown in the order of resourceVersions. One that was observed
+// late does not delay those after it, and a resource of another etcd keeps its own time.
 func TestReplayOfLateChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,8 +223,13 @@ func TestReplayOfLateChanges(t *testing.T) {
 		var log apiview.Log
 		add := func(resource, name string, rv, after int) {
 			log.Add(&timeline.Version{
-				Object: consume.Object{Resource: resource, Namespace: "shop", Name: name, UID: name}, APIVersion: "v1", Kind: "Any", Op: consume.Created,
-				ResourceVersion: fmt.Sprint(rv), Time: start.Add(time.Duration(after) * time.Second), After: []byte(fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"}}`, name, rv)),
+				Object:          consume.Object{Resource: resource, Namespace: "shop", Name: name, UID: name},
+				APIVersion:      "v1",
+				Kind:            "Any",
+				Op:              consume.Created,
+				ResourceVersion: fmt.Sprint(rv),
+				Time:            start.Add(time.Duration(after) * time.Second),
+				After:           []byte(fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"}}`, name, rv)),
 			})
 		}
 		for i := range 5 {
@@ -237,11 +260,16 @@ func TestReplayOfLateChanges(t *testing.T) {
 		watches.Wait()
 		for resource, want := range map[string][]string{
 			"configmaps": {
-				"10s ADDED cm-0 2000", "20s ADDED cm-1 2010", "25s ADDED late 2015", "30s ADDED cm-2 2020", "40s ADDED cm-3 2030", "50s ADDED cm-4 2040",
+				"10s ADDED cm-0 2000", "20s ADDED cm-1 2010", "25s ADDED late 2015", "30s ADDED cm-2 2020",
+				"40s ADDED cm-3 2030", "50s ADDED cm-4 2040",
 			},
-			"pods": {"15s ADDED pod-0 2006", "25s ADDED pod-1 2016", "35s ADDED pod-2 2026", "45s ADDED pod-3 2036", "55s ADDED pod-4 2046"},
+			"pods": {
+				"15s ADDED pod-0 2006", "25s ADDED pod-1 2016", "35s ADDED pod-2 2026", "45s ADDED pod-3 2036",
+				"55s ADDED pod-4 2046",
+			},
 			"events": {
-				"15s ADDED event-0 9000000", "25s ADDED event-1 9000001", "35s ADDED event-2 9000002", "45s ADDED event-3 9000003", "55s ADDED event-4 9000004",
+				"15s ADDED event-0 9000000", "25s ADDED event-1 9000001", "35s ADDED event-2 9000002",
+				"45s ADDED event-3 9000003", "55s ADDED event-4 9000004",
 			},
 		} {
 			if diff := cmp.Diff(want, got[resource].at); diff != "" {
@@ -290,7 +318,8 @@ func replayed(t *testing.T, v *apiview.View, path string) []string {
 	return watched(t, s, path+"?resourceVersion="+meta.ResourceVersion, "")
 }
 
-// A resource that the record has from within the span, as that of a new CRD, is served from the beginning, without objects.
+// A resource that the record has from within the span, as that of a new CRD, is served from the
+// beginning, without objects.
 func TestReplayOfANewResource(t *testing.T) {
 	t.Parallel()
 	r := &record{}
@@ -302,22 +331,26 @@ func TestReplayOfANewResource(t *testing.T) {
 		"names":{"plural":"widgets","singular":"widget","kind":"Widget","shortNames":["wd"]},"versions":[{"name":"v1","served":true,"storage":true,
 			"additionalPrinterColumns":[{"name":"Color","type":"string","jsonPath":".spec.color"}]}]}}`)
 	r.resource("demo.example.com/v1", "widgets", objectJSON("Widget", "shop", "gear", `"spec":{"color":"red"}`))
-	r.object(consume.Updated, "demo.example.com/v1", "widgets", objectJSON("Widget", "shop", "gear", `"spec":{"color":"blue"}`))
+	r.object(consume.Updated, "demo.example.com/v1", "widgets",
+		objectJSON("Widget", "shop", "gear", `"spec":{"color":"blue"}`))
 	v := following(t, r, from)
 	s := &apiview.Server{Root: v, Token: token}
-	if body := ask(t.Context(), s, "GET", "/apis/demo.example.com/v1", "", "").Body.String(); !strings.Contains(body, `"shortNames":["wd"]`) {
+	if body := ask(t.Context(), s, "GET", "/apis/demo.example.com/v1", "", "").Body.String(); !strings.Contains(body,
+		`"shortNames":["wd"]`) {
 		t.Error(body)
 	}
 	want := []string{"ADDED Widget gear 8", "MODIFIED Widget gear 10"}
 	if diff := cmp.Diff(want, replayed(t, v, "/apis/demo.example.com/v1/widgets")); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if body := ask(t.Context(), s, "GET", "/apis/demo.example.com/v1/widgets", asTable, "").Body.String(); !strings.Contains(body, `"cells":["gear","blue"]`) {
+	if body := ask(t.Context(), s, "GET", "/apis/demo.example.com/v1/widgets", asTable,
+		"").Body.String(); !strings.Contains(body, `"cells":["gear","blue"]`) {
 		t.Error(body)
 	}
 }
 
-// An object that replaces another one of its name is another object, also if the record does not have the deletion.
+// An object that replaces another one of its name is another object, also if the record does not
+// have the deletion.
 func TestReplayOfAReplacedObject(t *testing.T) {
 	t.Parallel()
 	r := &record{}
@@ -340,9 +373,15 @@ func TestReplayOfARestore(t *testing.T) {
 	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "a", ""))
 	v := apiview.NewView(r.state(timeline.Now(start)), apiview.Options{Now: start})
 	var log apiview.Log
-	log.Add(&timeline.Version{Object: consume.Object{Resource: "configmaps", Namespace: "shop", Name: "a"}, History: 1, ResourceVersion: "2", Time: start})
+	log.Add(&timeline.Version{Object: consume.Object{
+		Resource:  "configmaps",
+		Namespace: "shop",
+		Name:      "a",
+	}, History: 1, ResourceVersion: "2", Time: start})
 	err := v.Follow(&log)
-	if err == nil || !strings.Contains(err.Error(), "etcd was restored at 2026-11-20T14:00:00Z: replay the time before it or after it") {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			"etcd was restored at 2026-11-20T14:00:00Z: replay the time before it or after it") {
 		t.Errorf("%v", err)
 	}
 }
@@ -359,14 +398,20 @@ func BenchmarkLog(b *testing.B) {
 		fmt.Fprintf(&env, `{"name":"VARIABLE_%d","value":"%x"},`, i, i*i*7919)
 	}
 	for i := range b.N {
-		body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-%d","namespace":"shop","uid":"%x","resourceVersion":"%d","annotations":{"text":%q}},`+
-			`"spec":{"nodeName":"node-%d","containers":[{"name":"app","image":"web:1","env":[%s{"name":"LAST"}]}]},"status":{"phase":"Running","podIP":"10.0.%d.%d"}}`,
+		body := fmt.Appendf(nil,
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-%d","namespace":"shop","uid":"%x","resourceVersion":"%d","annotations":{"text":%q}},`+
+				`"spec":{"nodeName":"node-%d","containers":[{"name":"app","image":"web:1","env":[%s{"name":"LAST"}]}]},"status":{"phase":"Running","podIP":"10.0.%d.%d"}}`,
 			i%1000, sha256.Sum256(fmt.Append(nil, i%1000)), i, strings.Repeat("text of all Pods ", 40), i%7,
 			env.String(), i%250, i%1000/4)
 		size += len(body)
 		log.Add(&timeline.Version{
-			Object: consume.Object{Resource: "pods", Namespace: "shop", Name: fmt.Sprint("web-", i%1000), UID: fmt.Sprint(i % 1000)},
-			Op:     consume.Updated, ResourceVersion: fmt.Sprint(i), Time: start, After: body,
+			Object: consume.Object{
+				Resource:  "pods",
+				Namespace: "shop",
+				Name:      fmt.Sprint("web-", i%1000),
+				UID:       fmt.Sprint(i % 1000),
+			},
+			Op: consume.Updated, ResourceVersion: fmt.Sprint(i), Time: start, After: body,
 		})
 	}
 	b.StopTimer()

@@ -16,7 +16,8 @@ import (
 // maxReview bounds the body of an access review, in bytes.
 const maxReview = 64 << 10
 
-// review answers what a client may do: it may read everything, and write nothing. It returns false if the path is that of no review.
+// review answers what a client may do: it may read everything, and write nothing. It returns false
+// if the path is that of no review.
 func (v *View) review(w http.ResponseWriter, r *http.Request, path []string) (bool, error) {
 	kinds := reviews()
 	i := slices.IndexFunc(kinds, func(k kind) bool {
@@ -41,7 +42,9 @@ func (v *View) review(w http.ResponseWriter, r *http.Request, path []string) (bo
 		review.Status = allowed(&review.Spec)
 	case *authorization.SelfSubjectRulesReview:
 		review.Status = authorization.SubjectRulesReviewStatus{
-			ResourceRules:    []authorization.ResourceRule{{Verbs: readVerbs(), APIGroups: []string{"*"}, Resources: []string{"*"}}},
+			ResourceRules: []authorization.ResourceRule{{Verbs: readVerbs(), APIGroups: []string{
+				"*",
+			}, Resources: []string{"*"}}},
 			NonResourceRules: []authorization.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"*"}}},
 		}
 	case *authentication.SelfSubjectReview:
@@ -72,7 +75,9 @@ func allowed(s *authorization.SelfSubjectAccessReviewSpec) authorization.Subject
 	verb := ""
 	if a := s.ResourceAttributes; a != nil {
 		if a.Subresource != "" && a.Subresource != "status" {
-			return authorization.SubjectAccessReviewStatus{Reason: "the record has no " + a.Subresource + " of " + a.Resource}
+			return authorization.SubjectAccessReviewStatus{
+				Reason: "the record has no " + a.Subresource + " of " + a.Resource,
+			}
 		}
 		verb = a.Verb
 	} else if a := s.NonResourceAttributes; a != nil {

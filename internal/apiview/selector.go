@@ -28,10 +28,12 @@ type selector struct {
 func newSelector(res *resource, namespace, name string, query url.Values) (*selector, error) {
 	s := &selector{resource: res, namespace: namespace, name: name}
 	var err error
-	if s.labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
+	s.labels, err = labels.Parse(query.Get("labelSelector"))
+	if err != nil {
 		return nil, badRequest("%v", err)
 	}
-	if s.fields, err = fields.ParseSelector(query.Get("fieldSelector")); err != nil {
+	s.fields, err = fields.ParseSelector(query.Get("fieldSelector"))
+	if err != nil {
 		return nil, badRequest("%v", err)
 	}
 	for _, r := range s.fields.Requirements() {
@@ -101,8 +103,9 @@ func (s *selector) values(o *object.Object, body []byte) fields.Set {
 	return set
 }
 
-// fieldLabels returns the field labels of a kind of Kubernetes beside metadata.name and metadata.namespace; nil: there are none. Each has the
-// paths of its value, of which the first one that is set counts.
+// fieldLabels returns the field labels of a kind of Kubernetes beside metadata.name and
+// metadata.namespace; nil: there are none. Each has the paths of its value, of which the first one
+// that is set counts.
 func (k *kind) fieldLabels() map[string][]string {
 	same := func(paths ...string) map[string][]string {
 		out := map[string][]string{}
@@ -113,18 +116,22 @@ func (k *kind) fieldLabels() map[string][]string {
 	}
 	switch k.String() {
 	case "pods":
-		out := same("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase",
+		out := same("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+			"spec.hostNetwork", "status.phase",
 			"status.podIP", "status.podIPs", "status.nominatedNodeName")
 		out["spec.host"] = out["spec.nodeName"]
 		return out
 	case "events":
-		out := same("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
+		out := same("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+			"involvedObject.apiVersion",
 			"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "type")
 		out["source"] = []string{"source.component", "reportingComponent"}
 		return out
 	case "events.events.k8s.io":
 		out := same("reason", "type", "reportingController")
-		for _, field := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
+		for _, field := range []string{
+			"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath",
+		} {
 			out["regarding."+field] = []string{"regarding." + field}
 		}
 		return out

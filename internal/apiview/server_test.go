@@ -29,7 +29,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// client-go's discovery finds the captured resources, with the names that the CRDs of the moment say, in both of its forms.
+// client-go's discovery finds the captured resources, with the names that the CRDs of the moment
+// say, in both of its forms.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	config := serve(t, &apiview.Server{Root: cluster().view()})
@@ -61,7 +62,9 @@ func TestDiscovery(t *testing.T) {
 		var got []string
 		for _, l := range lists {
 			for _, r := range l.APIResources {
-				got = append(got, fmt.Sprint(l.GroupVersion, " ", r.Name, " ", r.SingularName, " ", r.Kind, " ", r.Namespaced, " ", r.ShortNames, " ", r.Categories))
+				got = append(got,
+					fmt.Sprint(l.GroupVersion, " ", r.Name, " ", r.SingularName, " ", r.Kind, " ", r.Namespaced, " ",
+						r.ShortNames, " ", r.Categories))
 			}
 		}
 		slices.Sort(got)
@@ -149,8 +152,10 @@ func TestSelectors(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
-	foreign := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"pods/shop/web-0\u0000"}`))
-	other := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"secrets/shop/web-0\u0000"}`))
+	foreign := base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"pods/shop/web-0\u0000"}`))
+	other := base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"secrets/shop/web-0\u0000"}`))
 	table := "application/json;as=Table;g=meta.k8s.io;v=v1"
 	for _, c := range []struct {
 		method, path, accept string
@@ -159,33 +164,90 @@ func TestErrors(t *testing.T) {
 		message              string
 	}{
 		{"GET", "/api/v1/namespaces/shop/pods/none", "", 404, "NotFound", `pods "none" not found`},
-		{"GET", "/apis/apps/v1/namespaces/shop/deployments/none", table, 404, "NotFound", `deployments.apps "none" not found`},
+		{
+			"GET", "/apis/apps/v1/namespaces/shop/deployments/none", table, 404, "NotFound",
+			`deployments.apps "none" not found`,
+		},
 		{"GET", "/api/v1/nodes", "", 404, "NotFound", "the server could not find the requested resource"},
 		{"GET", "/apis/none.io/v1", "", 404, "NotFound", "the server could not find the requested resource"},
 		{"GET", "/apis/apps/v2", "", 404, "NotFound", "the server could not find the requested resource"},
-		{"GET", "/apis/apps/v1beta1/deployments", "", 404, "NotFound", "the server could not find the requested resource"},
+		{
+			"GET", "/apis/apps/v1beta1/deployments", "", 404, "NotFound",
+			"the server could not find the requested resource",
+		},
 		{"GET", "/api/v1/pods/web-0", "", 404, "NotFound", "the server could not find the requested resource"},
 		{"GET", "/api/v1/namespaces/shop/pods/web-0/log", "", 404, "NotFound", "the record has no log of pods"},
 		{"GET", "/nothing", "", 404, "NotFound", "the server could not find the requested resource"},
-		{"POST", "/api/v1/namespaces/shop/pods", "", 405, "MethodNotAllowed", "the past cannot be changed: this API shows the record at now and is read-only"},
-		{"DELETE", "/api/v1/namespaces/shop/pods/web-0", "", 405, "MethodNotAllowed", "the past cannot be changed: this API shows the record at now and is read-only"},
-		{"GET", "/api/v1/pods", "application/vnd.kubernetes.protobuf", 406, "NotAcceptable", "only the following media types are accepted: application/json, application/yaml"},
-		{"GET", "/api/v1/pods", "application/json;as=Foo;g=meta.k8s.io;v=v1", 406, "NotAcceptable", "only the following media types are accepted: application/json, application/yaml"},
-		{"GET", "/apis", "text/html", 406, "NotAcceptable", "only the following media types are accepted: application/json"},
-		{"GET", "/api/v1/pods?fieldSelector=spec.foo%3D1", "", 400, "BadRequest", "field label not supported: spec.foo"},
-		{"GET", "/apis/apps/v1/deployments?fieldSelector=spec.foo%3D1", "", 400, "BadRequest", `"spec.foo" is not a known field selector: only "metadata.name", "metadata.namespace"`},
-		{"GET", "/api/v1/pods?labelSelector=a%20b%20c", "", 400, "BadRequest", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"},
+		{
+			"POST", "/api/v1/namespaces/shop/pods", "", 405, "MethodNotAllowed",
+			"the past cannot be changed: this API shows the record at now and is read-only",
+		},
+		{
+			"DELETE", "/api/v1/namespaces/shop/pods/web-0", "", 405, "MethodNotAllowed",
+			"the past cannot be changed: this API shows the record at now and is read-only",
+		},
+		{
+			"GET", "/api/v1/pods", "application/vnd.kubernetes.protobuf", 406, "NotAcceptable",
+			"only the following media types are accepted: application/json, application/yaml",
+		},
+		{
+			"GET", "/api/v1/pods", "application/json;as=Foo;g=meta.k8s.io;v=v1", 406, "NotAcceptable",
+			"only the following media types are accepted: application/json, application/yaml",
+		},
+		{
+			"GET", "/apis", "text/html", 406, "NotAcceptable",
+			"only the following media types are accepted: application/json",
+		},
+		{
+			"GET", "/api/v1/pods?fieldSelector=spec.foo%3D1", "", 400, "BadRequest",
+			"field label not supported: spec.foo",
+		},
+		{
+			"GET", "/apis/apps/v1/deployments?fieldSelector=spec.foo%3D1", "", 400, "BadRequest",
+			`"spec.foo" is not a known field selector: only "metadata.name", "metadata.namespace"`,
+		},
+		{
+			"GET", "/api/v1/pods?labelSelector=a%20b%20c", "", 400, "BadRequest",
+			"unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+		},
 		{"GET", "/api/v1/pods?limit=x", "", 400, "BadRequest", `strconv.ParseInt: parsing "x": invalid syntax`},
-		{"GET", "/api/v1/pods?limit=1&continue=abc", "", 400, "BadRequest", "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value"},
-		{"GET", "/api/v1/pods?continue=" + other, "", 400, "BadRequest", "invalid continue token: continue key is not valid: of another API"},
-		{"GET", "/api/v1/pods?continue=" + foreign, "", 410, "Expired", "The provided continue parameter is of another moment: start a new list without it."},
-		{"GET", "/api/v1/pods?resourceVersion=abc", "", 400, "BadRequest", `invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax`},
-		{"GET", "/api/v1/pods?resourceVersion=9999", "", 504, "Timeout", "Timeout: Too large resource version: 9999, current: 109"},
-		{"GET", "/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact", "", 410, "Expired", "the view of this moment has resourceVersion 109 of pods and no other: ask for the moment rv:7"},
-		{"GET", "/api/v1/pods?resourceVersionMatch=Exact", "", 422, "Invalid", `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`},
+		{
+			"GET", "/api/v1/pods?limit=1&continue=abc", "", 400, "BadRequest",
+			"invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value",
+		},
+		{
+			"GET", "/api/v1/pods?continue=" + other, "", 400, "BadRequest",
+			"invalid continue token: continue key is not valid: of another API",
+		},
+		{
+			"GET", "/api/v1/pods?continue=" + foreign, "", 410, "Expired",
+			"The provided continue parameter is of another moment: start a new list without it.",
+		},
+		{
+			"GET", "/api/v1/pods?resourceVersion=abc", "", 400, "BadRequest",
+			`invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax`,
+		},
+		{
+			"GET", "/api/v1/pods?resourceVersion=9999", "", 504, "Timeout",
+			"Timeout: Too large resource version: 9999, current: 109",
+		},
+		{
+			"GET", "/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact", "", 410, "Expired",
+			"the view of this moment has resourceVersion 109 of pods and no other: ask for the moment rv:7",
+		},
+		{
+			"GET", "/api/v1/pods?resourceVersionMatch=Exact", "", 422, "Invalid",
+			`ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`,
+		},
 		{"GET", "/api/v1/pods?includeObject=x", table, 400, "BadRequest", `unrecognized includeObject value: "x"`},
-		{"GET", "/api/v1/pods?watch=1&sendInitialEvents=true", "", 422, "Invalid", `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan`},
-		{"GET", "/at/2026-11-20T14:05:00Z/api/v1/pods", "", 404, "NotFound", "the server could not find the requested resource"},
+		{
+			"GET", "/api/v1/pods?watch=1&sendInitialEvents=true", "", 422, "Invalid",
+			`ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan`,
+		},
+		{
+			"GET", "/at/2026-11-20T14:05:00Z/api/v1/pods", "", 404, "NotFound",
+			"the server could not find the requested resource",
+		},
 	} {
 		w := ask(t.Context(), s, c.method, c.path, c.accept, "")
 		var got metav1.Status
@@ -193,7 +255,8 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s %s: %v: %s", c.method, c.path, err, w.Body)
 			continue
 		}
-		if w.Code != int(c.code) || got.Code != c.code || got.Reason != c.reason || got.Message != c.message || got.Kind != "Status" {
+		if w.Code != int(c.code) || got.Code != c.code || got.Reason != c.reason || got.Message != c.message ||
+			got.Kind != "Status" {
 			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
 		}
 	}
@@ -202,16 +265,26 @@ func TestErrors(t *testing.T) {
 // Without the token every request is 401, also one for a moment.
 func TestUnauthorized(t *testing.T) {
 	t.Parallel()
-	s := &apiview.Server{Root: cluster().view(), Token: token, Open: func(context.Context, timeline.Moment) (*apiview.View, error) {
-		return nil, errors.New("opened without the token")
-	}}
-	for _, path := range []string{"/", "/healthz", "/version", "/api", "/apis", "/api/v1/pods", "/nothing", "/at/rv:7/api/v1/pods", "/at/nonsense"} {
-		for _, header := range []string{"", "Bearer", "Bearer ", "Bearer the-token2", "Bearer the-toke", "Basic dGhlLXRva2VuOg==", "the-token"} {
+	s := &apiview.Server{
+		Root:  cluster().view(),
+		Token: token,
+		Open: func(context.Context, timeline.Moment) (*apiview.View, error) {
+			return nil, errors.New("opened without the token")
+		},
+	}
+	for _, path := range []string{
+		"/", "/healthz", "/version", "/api", "/apis", "/api/v1/pods", "/nothing", "/at/rv:7/api/v1/pods",
+		"/at/nonsense",
+	} {
+		for _, header := range []string{
+			"", "Bearer", "Bearer ", "Bearer the-token2", "Bearer the-toke", "Basic dGhlLXRva2VuOg==", "the-token",
+		} {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1"+path, nil)
 			r.Header.Set("Authorization", header)
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, r)
-			if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "Unauthorized") || strings.Contains(w.Body.String(), "opened") {
+			if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "Unauthorized") ||
+				strings.Contains(w.Body.String(), "opened") {
 				t.Errorf("%s with %q: %d %s", path, header, w.Code, w.Body)
 			}
 		}
@@ -224,7 +297,8 @@ func TestPages(t *testing.T) {
 	r := &record{}
 	var objects, want []string
 	for i := range 53 {
-		objects = append(objects, objectJSON("ConfigMap", []string{"a", "a-b", "b"}[i%3], fmt.Sprintf("cm-%02d", i), `"data":{"k":"v"}`))
+		objects = append(objects,
+			objectJSON("ConfigMap", []string{"a", "a-b", "b"}[i%3], fmt.Sprintf("cm-%02d", i), `"data":{"k":"v"}`))
 		want = append(want, fmt.Sprintf("%s/cm-%02d", []string{"a", "a-b", "b"}[i%3], i))
 	}
 	slices.Sort(want)
@@ -245,7 +319,8 @@ func TestPages(t *testing.T) {
 			for _, o := range list.Items {
 				got = append(got, o.GetNamespace()+"/"+o.GetName())
 			}
-			if next = list.GetContinue(); next == "" {
+			next = list.GetContinue()
+			if next == "" {
 				break
 			}
 			if left := list.GetRemainingItemCount(); left == nil || int(*left) != len(want)-len(got) {
@@ -256,7 +331,10 @@ func TestPages(t *testing.T) {
 			t.Errorf("limit %d: -want +got\n%s", limit, diff)
 		}
 	}
-	_, err = maps.List(t.Context(), metav1.ListOptions{Limit: 5, Continue: "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJjb25maWdtYXBzL2EifQ"})
+	_, err = maps.List(t.Context(), metav1.ListOptions{
+		Limit:    5,
+		Continue: "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJjb25maWdtYXBzL2EifQ",
+	})
 	if !apierrors.IsResourceExpired(err) {
 		t.Errorf("a token of another moment: %v", err)
 	}
@@ -267,13 +345,18 @@ func TestMoments(t *testing.T) {
 	t.Parallel()
 	r := cluster()
 	var opened []string
-	s := &apiview.Server{Root: r.view(), Token: token, MaxMoments: 2, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
-		opened = append(opened, at.String())
-		if at.Time().Year() == 2001 {
-			return nil, apierrors.NewResourceExpired("the moment is before the record")
-		}
-		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
-	}}
+	s := &apiview.Server{
+		Root:       r.view(),
+		Token:      token,
+		MaxMoments: 2,
+		Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
+			opened = append(opened, at.String())
+			if at.Time().Year() == 2001 {
+				return nil, apierrors.NewResourceExpired("the moment is before the record")
+			}
+			return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
+		},
+	}
 	for _, c := range []struct {
 		path string
 		code int
@@ -303,26 +386,33 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// While a moment is read, others are served. One that cannot be read takes no place in memory, and its error is the answer.
+// While a moment is read, others are served. One that cannot be read takes no place in memory, and
+// its error is the answer.
 func TestMomentsAreServedWhileOneIsRead(t *testing.T) {
 	t.Parallel()
 	r := cluster()
 	begun, release := make(chan struct{}), make(chan struct{})
 	opened := map[string]int{}
-	s := &apiview.Server{Token: token, MaxMoments: 1, Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
-		opened[at.String()]++
-		switch at.String() {
-		case "rv:105":
-			return nil, errors.New("the bus is away")
-		case "rv:109":
-			close(begun)
-			<-release
-		}
-		return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
-	}}
+	s := &apiview.Server{
+		Token:      token,
+		MaxMoments: 1,
+		Open: func(_ context.Context, at timeline.Moment) (*apiview.View, error) {
+			opened[at.String()]++
+			switch at.String() {
+			case "rv:105":
+				return nil, errors.New("the bus is away")
+			case "rv:109":
+				close(begun)
+				<-release
+			}
+			return apiview.NewView(r.state(at), apiview.Options{Now: start}), nil
+		},
+	}
 	ask(t.Context(), s, "GET", "/at/rv:107/api/v1/pods", "", "")
 	w := ask(t.Context(), s, "GET", "/at/rv:105/api/v1/pods", "", "")
-	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"reason":"ServiceUnavailable"`) || !strings.Contains(w.Body.String(), "the bus is away") {
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" ||
+		!strings.Contains(w.Body.String(), `"reason":"ServiceUnavailable"`) ||
+		!strings.Contains(w.Body.String(), "the bus is away") {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 	var reading sync.WaitGroup
@@ -351,7 +441,8 @@ func TestMomentsAreServedWhileOneIsRead(t *testing.T) {
 	}
 }
 
-// A list that fails after a part of it has been sent ends the connection, so that no client takes the part for the whole.
+// A list that fails after a part of it has been sent ends the connection, so that no client takes
+// the part for the whole.
 func TestListThatFailsIsNoShorterList(t *testing.T) {
 	t.Parallel()
 	r := &record{}
@@ -398,12 +489,14 @@ func TestListHasTheVersionOfTheMoment(t *testing.T) {
 // Redacted values of Secrets are base64, so that typed clients can read them.
 func TestRedactedSecretCanBeDecoded(t *testing.T) {
 	t.Parallel()
-	w := ask(t.Context(), &apiview.Server{Root: cluster().view(), Token: token}, "GET", "/api/v1/namespaces/shop/secrets/hashed", "", "")
+	w := ask(t.Context(), &apiview.Server{Root: cluster().view(), Token: token}, "GET",
+		"/api/v1/namespaces/shop/secrets/hashed", "", "")
 	var secret struct{ Data map[string][]byte }
 	if err := json.Unmarshal(w.Body.Bytes(), &secret); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string][]byte{"password": []byte("hmac-sha256:0a1b2c3d:abc"), "user": []byte("a")}, secret.Data); diff != "" {
+	if diff := cmp.Diff(map[string][]byte{"password": []byte("hmac-sha256:0a1b2c3d:abc"), "user": []byte("a")},
+		secret.Data); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
@@ -423,21 +516,31 @@ func TestNoToken(t *testing.T) {
 func TestReviews(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
-	for verb, want := range map[string]string{"list": `"status":{"allowed":true}`, "delete": `"status":{"allowed":false,"reason":"the past is read-only"}`} {
-		w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", `{"spec":{"resourceAttributes":{"verb":"`+verb+`","resource":"pods"}}}`)
+	for verb, want := range map[string]string{
+		"list":   `"status":{"allowed":true}`,
+		"delete": `"status":{"allowed":false,"reason":"the past is read-only"}`,
+	} {
+		w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "",
+			`{"spec":{"resourceAttributes":{"verb":"`+verb+`","resource":"pods"}}}`)
 		if w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d %s", verb, w.Code, w.Body)
 		}
 	}
-	for subresource, want := range map[string]string{"status": `"allowed":true`, "log": `"allowed":false,"reason":"the record has no log of pods"`} {
+	for subresource, want := range map[string]string{
+		"status": `"allowed":true`,
+		"log":    `"allowed":false,"reason":"the record has no log of pods"`,
+	} {
 		w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "",
 			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods","subresource":"`+subresource+`"}}}`)
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %s", subresource, w.Body)
 		}
 	}
-	w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "", `{"spec":{"namespace":"shop"}}`)
-	if w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), `"resourceRules":[{"verbs":["get","list","watch"],"apiGroups":["*"],"resources":["*"]}]`) {
+	w := ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "",
+		`{"spec":{"namespace":"shop"}}`)
+	if w.Code != http.StatusCreated ||
+		!strings.Contains(w.Body.String(),
+			`"resourceRules":[{"verbs":["get","list","watch"],"apiGroups":["*"],"resources":["*"]}]`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = ask(t.Context(), s, "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "", "no review")
@@ -448,8 +551,12 @@ func TestReviews(t *testing.T) {
 	if w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), `"userInfo":{"username":"kubecdc"}`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	for of, want := range map[string]string{token: `"authenticated":true,"user":{"username":"kubecdc"}`, "other": `"error":"the past knows`} {
-		w = ask(t.Context(), s, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", "", `{"spec":{"token":"`+of+`"}}`)
+	for of, want := range map[string]string{
+		token:   `"authenticated":true,"user":{"username":"kubecdc"}`,
+		"other": `"error":"the past knows`,
+	} {
+		w = ask(t.Context(), s, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", "",
+			`{"spec":{"token":"`+of+`"}}`)
 		if w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("token %s: %d %s", of, w.Code, w.Body)
 		}

@@ -32,7 +32,8 @@ func statusOf(err error) metav1.Status {
 	return s
 }
 
-// versionError is an error about a resourceVersion that the view does not have. A watch is answered with an event about it.
+// versionError is an error about a resourceVersion that the view does not have. A watch is answered
+// with an event about it.
 type versionError struct{ error }
 
 func (e *versionError) Unwrap() error { return e.error }
@@ -62,14 +63,18 @@ func errNoResource() error {
 	return failure(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 }
 
-// errOtherVersion is the answer to a resourceVersion, or a continue token, that the view does not have.
+// errOtherVersion is the answer to a resourceVersion, or a continue token, that the view does not
+// have.
 func errOtherVersion(format string, args ...any) error {
 	return failure(http.StatusGone, metav1.StatusReasonExpired, format, args...)
 }
 
 func errTooLarge(asked, current uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type:    metav1.CauseTypeResourceVersionTooLarge,
+		Message: "Too large resource version",
+	}}
 	return err
 }
 
@@ -82,5 +87,7 @@ func errUnavailable(err error) error {
 
 // errTooManyMoments is the answer if other requests use all moments that may be in memory.
 func errTooManyMoments(used int) error {
-	return apierrors.NewTooManyRequests(fmt.Sprintf("%d moments are in use by other requests: try again, ask for one of those, or raise --max-moments", used), 5)
+	return apierrors.NewTooManyRequests(
+		fmt.Sprintf("%d moments are in use by other requests: try again, ask for one of those, or raise --max-moments",
+			used), 5)
 }

@@ -38,11 +38,13 @@ func openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	}, nil
 }
 
-// openSocket answers the handshake of a WebSocket as kube-apiserver does, with the same package: 403
-// without an Origin, 400 for several subprotocols. A refused client gets a stream that has ended.
+// openSocket answers the handshake of a WebSocket as kube-apiserver does, with the same package:
+// 403 without an Origin, 400 for several subprotocols. A refused client gets a stream that has
+// ended.
 //
-// net/http does not know a connection that has been upgraded. So the stream ends by itself: it reads
-// to see the client go, has a deadline for each event, and ends with the context of the server.
+// net/http does not know a connection that has been upgraded. So the stream ends by itself: it
+// reads to see the client go, has a deadline for each event, and ends with the context of the
+// server.
 func openSocket(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	conn, buffer, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -102,16 +104,19 @@ type hijacked struct {
 // Hijack implements http.Hijacker.
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, h.buffer, nil }
 
-// bearerProtocol begins the subprotocol that has a token. The WebSockets of browsers set no headers.
+// bearerProtocol begins the subprotocol that has a token. The WebSockets of browsers set no
+// headers.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 // isSocket reports whether a request asks for a WebSocket.
 func isSocket(r *http.Request) bool {
-	return httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+	return httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
+		strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// tokenOf returns the token of a request: of its header, or of a subprotocol of a WebSocket, which it
-// removes. As with kube-apiserver, there must be another subprotocol, which the answer has. "": there is none.
+// tokenOf returns the token of a request: of its header, or of a subprotocol of a WebSocket, which
+// it removes. As with kube-apiserver, there must be another subprotocol, which the answer has. "":
+// there is none.
 func tokenOf(r *http.Request) string {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return token

@@ -151,7 +151,8 @@ func TestWebSocketHandshake(t *testing.T) {
 			}
 			defer func() { _ = conn.Close() }()
 			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-			request := "GET /api/v1/" + c.path + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n" + c.header + "\r\n"
+			request := "GET /api/v1/" + c.path + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
+				"\r\n" + c.header + "\r\n"
 			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)
 			}
@@ -172,8 +173,9 @@ func TestSocketAnswersLatePings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connect := piped(t, &apiview.Server{Root: cluster().view(), Token: token})
-		conn := connect("GET", "/api/v1/pods?watch=1&resourceVersion=0", "Upgrade: websocket\r\nConnection: Upgrade\r\n"+
-			"Origin: http://past\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
+		conn := connect("GET", "/api/v1/pods?watch=1&resourceVersion=0",
+			"Upgrade: websocket\r\nConnection: Upgrade\r\n"+
+				"Origin: http://past\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
 		read := make(chan byte, 1<<20)
 		go func() {
 			defer close(read)
@@ -256,7 +258,8 @@ func TestSocketEnds(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// Clients in browsers, and Headlamp, cannot set a header: a subprotocol has the token, as kube-apiserver reads it. The answer does not show it.
+// Clients in browsers, and Headlamp, cannot set a header: a subprotocol has the token, as
+// kube-apiserver reads it. The answer does not show it.
 func TestWebSocketWithTheTokenInASubprotocol(t *testing.T) {
 	t.Parallel()
 	server, _ := socketServer(t, &apiview.Server{Root: rollout(t), Token: token})

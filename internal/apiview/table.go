@@ -52,7 +52,8 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 		Object     json.RawMessage            `json:"object"`
 	}{}
 	var err error
-	if r.Cells, r.Conditions, err = t.resource.columns.cells(t.resource.forColumns(body), t.view.clock()); err != nil {
+	r.Cells, r.Conditions, err = t.resource.columns.cells(t.resource.forColumns(body), t.view.clock())
+	if err != nil {
 		return fmt.Errorf("a row of %s: %w", t.resource, err)
 	}
 	if t.marked != "" && r.Cells[0] == t.marked {
@@ -115,7 +116,8 @@ func eachAs[T any](objects []*object.Object, do func(*object.Object, *T)) error 
 	var body []byte
 	for _, o := range objects {
 		var err error
-		if body, err = o.AppendJSON(body[:0]); err != nil {
+		body, err = o.AppendJSON(body[:0])
+		if err != nil {
 			return err
 		}
 		if typed := new(T); json.Unmarshal(body, typed) == nil {
@@ -132,7 +134,8 @@ type columns struct {
 	cells func(body []byte, now time.Time) ([]any, []metav1.TableRowCondition, error)
 }
 
-// column returns a definition: the name, the type if it is not string, and 1 for what only -o wide shows.
+// column returns a definition: the name, the type if it is not string, and 1 for what only -o wide
+// shows.
 func column(name, kind string, priority int32) metav1.TableColumnDefinition {
 	d := metav1.TableColumnDefinition{Name: name, Type: kind, Priority: priority}
 	meta := metav1.ObjectMeta{}.SwaggerDoc()
@@ -170,9 +173,12 @@ func columnsOf(k *kind, crd *definition) *columns {
 	return customColumns(printed)
 }
 
-// Columns returns the titles of the columns of a resource of Kubernetes in kubectl's tables, without the name, and a function for the cells of
-// an object at a moment. It returns nil for other resources. wide adds the columns of -o wide.
-func Columns(apiVersion, plural string, wide bool) (titles []string, row func(object []byte, now time.Time) ([]string, error)) {
+// Columns returns the titles of the columns of a resource of Kubernetes in kubectl's tables,
+// without the name, and a function for the cells of an object at a moment. It returns nil for other
+// resources. wide adds the columns of -o wide.
+func Columns(
+	apiVersion, plural string, wide bool,
+) (titles []string, row func(object []byte, now time.Time) ([]string, error)) {
 	k := &kind{apiVersion: apiVersion, plural: plural, builtin: true}
 	if group, version, ok := strings.Cut(apiVersion, "/"); ok {
 		k.group, k.apiVersion = group, version
@@ -221,7 +227,13 @@ func customColumns(printed []printerColumn) *columns {
 	c := &columns{definitions: []metav1.TableColumnDefinition{column("Name", "string", 0)}}
 	paths := make([]*jsonpath.JSONPath, len(printed))
 	for i, p := range printed {
-		d := metav1.TableColumnDefinition{Name: p.Name, Type: p.Type, Format: p.Format, Description: p.Description, Priority: p.Priority}
+		d := metav1.TableColumnDefinition{
+			Name:        p.Name,
+			Type:        p.Type,
+			Format:      p.Format,
+			Description: p.Description,
+			Priority:    p.Priority,
+		}
 		if d.Description == "" {
 			d.Description = "Custom resource definition column (in JSONPath format): " + p.JSONPath
 		}

@@ -18,7 +18,8 @@ import (
 
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 
-// lines returns the columns and the rows of a Table. A + is before columns that -o wide alone shows.
+// lines returns the columns and the rows of a Table. A + is before columns that -o wide alone
+// shows.
 func lines(t *testing.T, body []byte) []string {
 	t.Helper()
 	var table metav1.Table
@@ -62,7 +63,9 @@ func TestTables(t *testing.T) {
 			"Name | Ready | Up-to-date | Available | Age | +Containers | +Images | +Selector",
 			"web | 1/2 | 2 | 1 | 120m | app,log | web:1,log:2 | app=web",
 		},
-		"/api/v1/secrets":                          {"Name | Type | Data | Age", "hashed | Opaque | 2 | 120m", "removed | Opaque | <unknown> | 120m"},
+		"/api/v1/secrets": {
+			"Name | Type | Data | Age", "hashed | Opaque | 2 | 120m", "removed | Opaque | <unknown> | 120m",
+		},
 		"/apis/rbac.authorization.k8s.io/v1/roles": {"Name | Created At", "reader | 2026-11-20T12:00:00Z"},
 		"/apis/demo.example.com/v1/widgets": {
 			"Name | Color | +Size | Ready | Made", "cog | blue | <nil> | <nil> | 120m", "gear | red | 7 | True | 120m",
@@ -76,16 +79,21 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// A list of StorageClasses marks the newest default, as kube-apiserver does. A single one is not marked.
+// A list of StorageClasses marks the newest default, as kube-apiserver does. A single one is not
+// marked.
 func TestDefaultStorageClass(t *testing.T) {
 	t.Parallel()
 	class := func(name, created, annotation string) string {
-		return fmt.Sprintf(`{"kind":"StorageClass","metadata":{"name":%q,"creationTimestamp":%q,"annotations":{%q:"true"}},"provisioner":"p"}`, name, created, annotation)
+		return fmt.Sprintf(
+			`{"kind":"StorageClass","metadata":{"name":%q,"creationTimestamp":%q,"annotations":{%q:"true"}},"provisioner":"p"}`,
+			name, created, annotation)
 	}
 	r := &record{}
-	r.resource("storage.k8s.io/v1", "storageclasses", class("a", "2026-11-20T12:00:00Z", "storageclass.kubernetes.io/is-default-class"),
+	r.resource("storage.k8s.io/v1", "storageclasses",
+		class("a", "2026-11-20T12:00:00Z", "storageclass.kubernetes.io/is-default-class"),
 		class("b", "2026-11-20T13:00:00Z", "storageclass.beta.kubernetes.io/is-default-class"),
-		class("c", "2026-11-20T13:00:00Z", "storageclass.kubernetes.io/is-default-class"), class("d", "2026-11-20T13:30:00Z", "x"))
+		class("c", "2026-11-20T13:00:00Z", "storageclass.kubernetes.io/is-default-class"),
+		class("d", "2026-11-20T13:30:00Z", "x"))
 	s := &apiview.Server{Root: r.view(), Token: token}
 	const columns = "Name | Provisioner | ReclaimPolicy | VolumeBindingMode | AllowVolumeExpansion | Age"
 	for path, want := range map[string][]string{
@@ -112,9 +120,11 @@ func TestAPIServiceColumns(t *testing.T) {
 	r := &record{}
 	r.resource("apiregistration.k8s.io/v1", "apiservices",
 		service("v1.", `"spec":{},"status":{"conditions":[{"type":"Available","status":"True","reason":"Local"}]}`),
-		service("v1.metrics", `"spec":{"service":{"namespace":"kube-system","name":"metrics"}},"status":{"conditions":[{"type":"Available","status":"False","reason":"MissingEndpoints"}]}`),
+		service("v1.metrics",
+			`"spec":{"service":{"namespace":"kube-system","name":"metrics"}},"status":{"conditions":[{"type":"Available","status":"False","reason":"MissingEndpoints"}]}`),
 		service("v2.new", `"spec":{"service":{"namespace":"a","name":"b"}}`))
-	w := ask(t.Context(), &apiview.Server{Root: r.view(), Token: token}, "GET", "/apis/apiregistration.k8s.io/v1/apiservices", asTable, "")
+	w := ask(t.Context(), &apiview.Server{Root: r.view(), Token: token}, "GET",
+		"/apis/apiregistration.k8s.io/v1/apiservices", asTable, "")
 	want := []string{
 		"Name | Service | Available | Age", "v1. | Local | True | 120m",
 		"v1.metrics | kube-system/metrics | False (MissingEndpoints) | 120m", "v2.new | a/b | Unknown | 120m",
@@ -124,13 +134,15 @@ func TestAPIServiceColumns(t *testing.T) {
 	}
 }
 
-// A client that accepts YAML gets the objects, and lists, of the JSON answer. A watch cannot be YAML.
+// A client that accepts YAML gets the objects, and lists, of the JSON answer. A watch cannot be
+// YAML.
 func TestYAML(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
 	for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/shop/pods/web-0"} {
 		w := ask(t.Context(), s, "GET", path, "application/yaml", "")
-		if kind := w.Header().Get("Content-Type"); kind != "application/yaml" || strings.HasPrefix(w.Body.String(), "{") {
+		if kind := w.Header().Get("Content-Type"); kind != "application/yaml" ||
+			strings.HasPrefix(w.Body.String(), "{") {
 			t.Errorf("%s: %s: %s", path, kind, w.Body)
 		}
 		want, err := yaml.JSONToYAML(ask(t.Context(), s, "GET", path, "application/json", "").Body.Bytes())
@@ -152,7 +164,8 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// A client that accepts anything, or says nothing, is answered JSON. The first of equal forms is taken.
+// A client that accepts anything, or says nothing, is answered JSON. The first of equal forms is
+// taken.
 func TestAnyFormIsJSON(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
@@ -168,7 +181,9 @@ func TestAnyFormIsJSON(t *testing.T) {
 		"application/yaml, */*;q=0.5":      {"application/yaml", "application/json", "application/json"},
 		"application/*;q=0, text/html;q=1": {"406", "406", "406"},
 	} {
-		for i, path := range []string{"/api/v1/pods", "/apis", "/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=7"} {
+		for i, path := range []string{
+			"/api/v1/pods", "/apis", "/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=7",
+		} {
 			w := ask(t.Context(), s, "GET", path, accept, "")
 			got := w.Header().Get("Content-Type")
 			if w.Code != http.StatusOK {
@@ -189,7 +204,8 @@ func TestYAMLOfControlCharacters(t *testing.T) {
 	const value = "a\u0085b\u009bc\u007fd"
 	r := &record{next: 100}
 	r.resource("v1", "configmaps", objectJSON("ConfigMap", "shop", "odd", `"data":{"k":"`+value+`"}`))
-	w := ask(t.Context(), &apiview.Server{Root: r.view(), Token: token}, "GET", "/api/v1/namespaces/shop/configmaps/odd", "application/yaml", "")
+	w := ask(t.Context(), &apiview.Server{Root: r.view(), Token: token}, "GET",
+		"/api/v1/namespaces/shop/configmaps/odd", "application/yaml", "")
 	var got struct{ Data map[string]string }
 	if err := yaml.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Data["k"] != value {
 		t.Errorf("%d: %q, %v", w.Code, got.Data, err)
@@ -200,13 +216,18 @@ func TestYAMLOfControlCharacters(t *testing.T) {
 func TestColumnsAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
-	for path, resource := range map[string]string{"/api/v1/pods": "pods", "/apis/apps/v1/deployments": "deployments", "/api/v1/secrets": "secrets"} {
+	for path, resource := range map[string]string{
+		"/api/v1/pods":              "pods",
+		"/apis/apps/v1/deployments": "deployments",
+		"/api/v1/secrets":           "secrets",
+	} {
 		table := lines(t, ask(t.Context(), s, "GET", path, asTable, "").Body.Bytes())
 		var list struct {
 			APIVersion string
 			Items      []json.RawMessage
 		}
-		if err := json.Unmarshal(ask(t.Context(), s, "GET", path, "application/json", "").Body.Bytes(), &list); err != nil {
+		if err := json.Unmarshal(ask(t.Context(), s, "GET", path, "application/json", "").Body.Bytes(), &list); err !=
+			nil {
 			t.Fatal(err)
 		}
 		for _, wide := range []bool{false, true} {
@@ -222,7 +243,8 @@ func TestColumnsAreThoseOfTheTable(t *testing.T) {
 			}
 			for i, item := range list.Items {
 				got, err := row(item, start)
-				if cells := strings.Split(table[i+1], " | ")[1:]; err != nil || strings.Join(got, " | ") != strings.Join(cells[:len(titles)], " | ") {
+				if cells := strings.Split(table[i+1], " | ")[1:]; err != nil ||
+					strings.Join(got, " | ") != strings.Join(cells[:len(titles)], " | ") {
 					t.Errorf("%s, wide %t: got %q, %v, want %q", path, wide, got, err, cells[:len(titles)])
 				}
 			}
@@ -240,10 +262,13 @@ func TestIncludeObject(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
 	for include, want := range map[string]string{
-		"": "PartialObjectMetadata meta.k8s.io/v1 red: false", "Metadata": "PartialObjectMetadata meta.k8s.io/v1 red: false",
-		"Object": "Widget demo.example.com/v1 red: true", "None": "  red: false",
+		"":         "PartialObjectMetadata meta.k8s.io/v1 red: false",
+		"Metadata": "PartialObjectMetadata meta.k8s.io/v1 red: false",
+		"Object":   "Widget demo.example.com/v1 red: true",
+		"None":     "  red: false",
 	} {
-		w := ask(t.Context(), s, "GET", "/apis/demo.example.com/v1/widgets?fieldSelector=spec.color%3Dred&includeObject="+include, asTable, "")
+		w := ask(t.Context(), s, "GET",
+			"/apis/demo.example.com/v1/widgets?fieldSelector=spec.color%3Dred&includeObject="+include, asTable, "")
 		var table metav1.Table
 		if err := json.Unmarshal(w.Body.Bytes(), &table); err != nil || len(table.Rows) != 1 {
 			t.Fatalf("%s: %v: %s", include, err, w.Body)
@@ -268,12 +293,15 @@ func TestMetadataAlone(t *testing.T) {
 		"/apis/demo.example.com/v1/widgets":                      "PartialObjectMetadataList",
 		"/apis/demo.example.com/v1/namespaces/shop/widgets/gear": "PartialObjectMetadata",
 	} {
-		w := ask(t.Context(), s, "GET", path, "application/vnd.kubernetes.protobuf;as="+as+";g=meta.k8s.io;v=v1,application/json;as="+as+";g=meta.k8s.io;v=v1,application/json", "")
+		w := ask(t.Context(), s, "GET", path,
+			"application/vnd.kubernetes.protobuf;as="+as+";g=meta.k8s.io;v=v1,application/json;as="+as+
+				";g=meta.k8s.io;v=v1,application/json", "")
 		var o metav1.TypeMeta
 		if err := json.Unmarshal(w.Body.Bytes(), &o); err != nil {
 			t.Fatal(err)
 		}
-		if o.Kind != as || o.APIVersion != "meta.k8s.io/v1" || strings.Contains(w.Body.String(), "color") || !strings.Contains(w.Body.String(), "gear") {
+		if o.Kind != as || o.APIVersion != "meta.k8s.io/v1" || strings.Contains(w.Body.String(), "color") ||
+			!strings.Contains(w.Body.String(), "gear") {
 			t.Errorf("%s: %s", as, w.Body)
 		}
 	}

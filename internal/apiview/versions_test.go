@@ -14,8 +14,11 @@ import (
 
 // eventJSON returns an Event of core v1.
 func eventJSON(name, reason string) string {
-	return objectJSON("Event", "shop", name, fmt.Sprintf(`"involvedObject":{"kind":"Pod","name":"web-0"},"reason":%q,"message":"m","count":2,"source":{"component":"kubelet"},
-		"firstTimestamp":"2026-11-20T13:00:00Z","lastTimestamp":"2026-11-20T13:30:00Z","eventTime":null,"reportingComponent":"","reportingInstance":""`, reason))
+	return objectJSON("Event", "shop", name,
+		fmt.Sprintf(
+			`"involvedObject":{"kind":"Pod","name":"web-0"},"reason":%q,"message":"m","count":2,"source":{"component":"kubelet"},
+		"firstTimestamp":"2026-11-20T13:00:00Z","lastTimestamp":"2026-11-20T13:30:00Z","eventTime":null,"reportingComponent":"","reportingInstance":""`,
+			reason))
 }
 
 // A replay shows the changes of Events in both groups. Both watches have the same
@@ -33,7 +36,8 @@ func TestReplayOfEventsInBothGroups(t *testing.T) {
 	watched := make(chan []string, 2)
 	for path, field := range map[string]string{"/api/v1/events": "message", "/apis/events.k8s.io/v1/events": "note"} {
 		go func() {
-			w := ask(t.Context(), s, "GET", path+"?watch=1&timeoutSeconds=4&resourceVersion=3&fieldSelector=reason%3DFailed", "", "")
+			w := ask(t.Context(), s, "GET",
+				path+"?watch=1&timeoutSeconds=4&resourceVersion=3&fieldSelector=reason%3DFailed", "", "")
 			var got []string
 			for line := range strings.Lines(w.Body.String()) {
 				var e struct {
@@ -49,7 +53,9 @@ func TestReplayOfEventsInBothGroups(t *testing.T) {
 					got = append(got, err.Error())
 				}
 				o := &e.Object
-				got = append(got, fmt.Sprint(e.Type, " ", o.Metadata.Name, " ", o.Metadata.ResourceVersion, " ", map[string]string{"message": o.Message, "note": o.Note}[field]))
+				got = append(got,
+					fmt.Sprint(e.Type, " ", o.Metadata.Name, " ", o.Metadata.ResourceVersion, " ",
+						map[string]string{"message": o.Message, "note": o.Note}[field]))
 			}
 			watched <- got
 		}()
@@ -89,10 +95,12 @@ func TestRecordedGroupIsServedAsItIs(t *testing.T) {
 		if name == "replay" {
 			want = []string{} // not yet
 		}
-		if diff := cmp.Diff(want, names(t, ask(t.Context(), s, "GET", "/apis/events.k8s.io/v1/events", "", ""))); diff != "" {
+		if diff := cmp.Diff(want,
+			names(t, ask(t.Context(), s, "GET", "/apis/events.k8s.io/v1/events", "", ""))); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
-		if diff := cmp.Diff([]string{"shop/core"}, names(t, ask(t.Context(), s, "GET", "/api/v1/events", "", ""))); diff != "" {
+		if diff := cmp.Diff([]string{"shop/core"},
+			names(t, ask(t.Context(), s, "GET", "/api/v1/events", "", ""))); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
 	}
@@ -106,8 +114,10 @@ func TestAutoscalerThatCannotBeConverted(t *testing.T) {
 		return objectJSON("HorizontalPodAutoscaler", "shop", name, `"spec":`+spec)
 	}
 	r := &record{}
-	r.resource("autoscaling/v2", "horizontalpodautoscalers", scaler("good", `{"scaleTargetRef":{"kind":"Deployment","name":"web"},"maxReplicas":3}`),
-		scaler("hashed", `{"scaleTargetRef":{"kind":"Deployment","name":"web"},"maxReplicas":"hmac-sha256:0a1b2c3d:abc"}`))
+	r.resource("autoscaling/v2", "horizontalpodautoscalers",
+		scaler("good", `{"scaleTargetRef":{"kind":"Deployment","name":"web"},"maxReplicas":3}`),
+		scaler("hashed",
+			`{"scaleTargetRef":{"kind":"Deployment","name":"web"},"maxReplicas":"hmac-sha256:0a1b2c3d:abc"}`))
 	s := &apiview.Server{Root: r.view(), Token: token}
 	for path, want := range map[string]string{
 		"/apis/autoscaling/v1/horizontalpodautoscalers":                          "ask for autoscaling/v2",
@@ -121,7 +131,8 @@ func TestAutoscalerThatCannotBeConverted(t *testing.T) {
 		}
 	}
 	want := []string{
-		"Name | Reference | Targets | MinPods | MaxPods | Replicas | Age", "good | Deployment/web | <none> | <unset> | 3 | 0 | 120m",
+		"Name | Reference | Targets | MinPods | MaxPods | Replicas | Age",
+		"good | Deployment/web | <none> | <unset> | 3 | 0 | 120m",
 		"hashed | <unknown> | <unknown> | <unknown> | <unknown> | <unknown> | 120m",
 	}
 	for _, version := range []string{"v1", "v2"} {

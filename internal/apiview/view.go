@@ -64,12 +64,13 @@ type list struct {
 type Options struct {
 	// Now is what ages are as of.
 	Now time.Time
-	// Again is the time from which on the record may say more about the moment, so that a Server reads
-	// it again; zero: the moment is final.
+	// Again is the time from which on the record may say more about the moment, so that a Server
+	// reads it again; zero: the moment is final.
 	Again time.Time
 	// Version is the version of the API server at the moment; "": that of the state.
 	Version string
-	// Warn returns what to say about objects of a scope, none if they are certain. Clients show it to people.
+	// Warn returns what to say about objects of a scope, none if they are certain. Clients show it
+	// to people.
 	Warn func(*certainty.Scope) []string
 }
 
@@ -158,7 +159,8 @@ func (r *resource) add(versions []*timeline.Version) {
 	}
 	slices.SortFunc(r.first.objects, func(a, b *object.Object) int { return strings.Compare(a.Ref.Key, b.Ref.Key) })
 	if len(r.lost) > 0 {
-		r.warnings = append(r.warnings, strconv.Itoa(len(r.lost))+" "+r.String()+" existed whose content is not in the record")
+		r.warnings = append(r.warnings,
+			strconv.Itoa(len(r.lost))+" "+r.String()+" existed whose content is not in the record")
 	}
 }
 
@@ -203,7 +205,9 @@ func (l *list) find(key string) *object.Object {
 
 // index returns where an object is, or would be.
 func (l *list) index(key string) (int, bool) {
-	return slices.BinarySearchFunc(l.objects, key, func(o *object.Object, key string) int { return strings.Compare(o.Ref.Key, key) })
+	return slices.BinarySearchFunc(l.objects, key, func(o *object.Object, key string) int {
+		return strings.Compare(o.Ref.Key, key)
+	})
 }
 
 // resource returns a resource in an API version, nil if the view does not have it.
@@ -222,7 +226,8 @@ func (v *View) isOutdated(now time.Time) bool { return !v.again.IsZero() && !now
 // Empty reports whether the view has no resource.
 func (v *View) Empty() bool { return len(v.resources) == 0 }
 
-// encodeRedacted returns a Secret whose redacted values are base64, as every client expects of its data.
+// encodeRedacted returns a Secret whose redacted values are base64, as every client expects of its
+// data.
 func encodeRedacted(secret []byte) []byte {
 	if !strings.Contains(string(secret), `"`+object.RedactedPrefix) {
 		return secret
@@ -238,7 +243,8 @@ func encodeRedacted(secret []byte) []byte {
 		}
 	}
 	var err error
-	if members["data"], err = json.Marshal(data); err != nil {
+	members["data"], err = json.Marshal(data)
+	if err != nil {
 		return secret
 	}
 	if out, err := json.Marshal(members); err == nil {

@@ -21,10 +21,12 @@ import (
 // bookmarkEvery is the time between two bookmarks of a watch.
 const bookmarkEvery = time.Minute
 
-// serveWatch answers with the objects of the moment if the client does not have them. name is that of
-// the only object to watch, or "". The watch that it returns sends the changes of a replay, and
+// serveWatch answers with the objects of the moment if the client does not have them. name is that
+// of the only object to watch, or "". The watch that it returns sends the changes of a replay, and
 // bookmarks.
-func (v *View) serveWatch(w http.ResponseWriter, r *http.Request, res *resource, namespace, name string) (*openWatch, error) {
+func (v *View) serveWatch(
+	w http.ResponseWriter, r *http.Request, res *resource, namespace, name string,
+) (*openWatch, error) {
 	f, err := accepted(r, ofEvents)
 	if err != nil {
 		return nil, err
@@ -100,14 +102,16 @@ func (s *stream) fail(err error) {
 	_, _ = s.Write(append(event, '\n')) // the client has gone
 }
 
-// openWatch is a watch whose client has the objects that exist. That of a moment, which has no changes, must not refer to the View: a Server
-// that has evicted it would otherwise hold as many as there are watches.
+// openWatch is a watch whose client has the objects that exist. That of a moment, which has no
+// changes, must not refer to the View: a Server that has evicted it would otherwise hold as many as
+// there are watches.
 type openWatch struct {
 	*stream
 
 	timeout  <-chan time.Time // nil: none
 	bookmark func() error     // nil: the client wants none
-	// changes writes those that are not sent yet, and returns a channel that is closed when there are more.
+	// changes writes those that are not sent yet, and returns a channel that is closed when there
+	// are more.
 	changes func() (<-chan struct{}, error)
 }
 
@@ -176,18 +180,22 @@ func (o *openWatch) run() {
 	}
 }
 
-// watchFrom returns with which change of the log a watch begins, and whether the objects that exist come first.
+// watchFrom returns with which change of the log a watch begins, and whether the objects that exist
+// come first.
 func (r *resource) watchFrom(l *list, query url.Values) (next int, initial bool, err error) {
 	text := query.Get("resourceVersion")
 	if query.Has("sendInitialEvents") {
 		if query.Get("resourceVersionMatch") != "NotOlderThan" {
-			return 0, false, invalidMatch("Forbidden", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+			return 0, false,
+				invalidMatch("Forbidden", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
 		}
 		if isTrue(query, "sendInitialEvents") {
 			return l.shown, true, l.check(r, query)
 		}
 	} else if query.Get("resourceVersionMatch") != "" {
-		return 0, false, invalidMatch("Forbidden", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+		return 0, false,
+			invalidMatch("Forbidden",
+				"resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
 	}
 	if text == "" || text == "0" {
 		return l.shown, !query.Has("sendInitialEvents"), nil
@@ -201,12 +209,14 @@ func (r *resource) watchFrom(l *list, query url.Values) (next int, initial bool,
 		return 0, false, &versionError{errOtherVersion("too old resource version: %d (%d)", rv, r.first.version)}
 	}
 	if next > 1 && r.log[next-1].version == rv && r.log[next-2].version == rv {
-		next = sort.Search(next, func(i int) bool { return r.log[i].version >= rv }) // the client may have seen a part of them
+		// the client may have seen a part of them
+		next = sort.Search(next, func(i int) bool { return r.log[i].version >= rv })
 	}
 	return next, false, nil
 }
 
-// watchTimeout returns a channel that ends the watch when the client wants it, nil if it does not say.
+// watchTimeout returns a channel that ends the watch when the client wants it, nil if it does not
+// say.
 func watchTimeout(query url.Values) (<-chan time.Time, error) {
 	text := query.Get("timeoutSeconds")
 	if text == "" {
@@ -238,7 +248,8 @@ func (o *watchWriter) objects(l *list, s *selector) error {
 			continue
 		}
 		var err error
-		if body, err = existing.AppendJSON(body[:0]); err != nil {
+		body, err = existing.AppendJSON(body[:0])
+		if err != nil {
 			return err
 		}
 		if !s.takes(existing, body) {

@@ -47,7 +47,8 @@ func watched(t *testing.T, s *apiview.Server, path, accept string) []string {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			t.Fatalf("%v: %s", err, lines.Bytes())
 		}
-		text := fmt.Sprint(e.Type, " ", e.Object.Kind, " ", e.Object.Metadata.Name, " ", e.Object.Metadata.ResourceVersion)
+		text := fmt.Sprint(e.Type, " ", e.Object.Kind, " ", e.Object.Metadata.Name, " ",
+			e.Object.Metadata.ResourceVersion)
 		for key, value := range e.Object.Metadata.Annotations {
 			text += " " + key + "=" + value
 		}
@@ -59,17 +60,24 @@ func watched(t *testing.T, s *apiview.Server, path, accept string) []string {
 	return out
 }
 
-// A watch begins with the objects of the moment, unless the client has them, and then nothing happens.
+// A watch begins with the objects of the moment, unless the client has them, and then nothing
+// happens.
 func TestWatchOfAMoment(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
 	initial := "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	for path, want := range map[string][]string{
-		"/api/v1/namespaces/shop/pods?":                                      {"ADDED Pod web-0 106", "ADDED Pod web-1 107"},
+		"/api/v1/namespaces/shop/pods?": {
+			"ADDED Pod web-0 106", "ADDED Pod web-1 107",
+		},
 		"/api/v1/pods?fieldSelector=metadata.name%3Dweb-1&resourceVersion=0": {"ADDED Pod web-1 107"},
 		"/api/v1/pods?resourceVersion=109&allowWatchBookmarks=true":          {},
-		"/api/v1/pods?labelSelector=tier" + initial:                          {"ADDED Pod web-0 106", "BOOKMARK Pod  109 k8s.io/initial-events-end=true"},
-		"/api/v1/configmaps?" + initial:                                      {"BOOKMARK ConfigMap  111 k8s.io/initial-events-end=true"},
+		"/api/v1/pods?labelSelector=tier" + initial: {
+			"ADDED Pod web-0 106", "BOOKMARK Pod  109 k8s.io/initial-events-end=true",
+		},
+		"/api/v1/configmaps?" + initial: {
+			"BOOKMARK ConfigMap  111 k8s.io/initial-events-end=true",
+		},
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +87,9 @@ func TestWatchOfAMoment(t *testing.T) {
 		})
 	}
 	for path, want := range map[string][]string{ // as old clients ask
-		"/api/v1/watch/pods?resourceVersion=0":        {"ADDED Pod db-0 108", "ADDED Pod web-0 106", "ADDED Pod web-1 107"},
+		"/api/v1/watch/pods?resourceVersion=0": {
+			"ADDED Pod db-0 108", "ADDED Pod web-0 106", "ADDED Pod web-1 107",
+		},
 		"/api/v1/watch/namespaces/shop/pods?":         {"ADDED Pod web-0 106", "ADDED Pod web-1 107"},
 		"/api/v1/watch/namespaces/shop/pods/web-1?":   {"ADDED Pod web-1 107"},
 		"/api/v1/watch/namespaces/other/pods?":        {},
@@ -109,7 +119,14 @@ func TestListUnlessWatchIsTrue(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for value, want := range map[string]string{
-		"False": "PodList", "FALSE": "PodList", "false": "PodList", "0": "PodList", "True": "ADDED", "1": "ADDED", "": "ADDED", "no": "ADDED",
+		"False": "PodList",
+		"FALSE": "PodList",
+		"false": "PodList",
+		"0":     "PodList",
+		"True":  "ADDED",
+		"1":     "ADDED",
+		"":      "ADDED",
+		"no":    "ADDED",
 	} {
 		w := ask(ended, s, "GET", "/api/v1/pods?watch="+value, "", "")
 		var got struct{ Kind, Type string }
@@ -119,7 +136,8 @@ func TestListUnlessWatchIsTrue(t *testing.T) {
 	}
 }
 
-// A watch with a resourceVersion that the view does not have is answered 200, with one event: the error.
+// A watch with a resourceVersion that the view does not have is answered 200, with one event: the
+// error.
 func TestWatchOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	s := &apiview.Server{Root: cluster().view(), Token: token}
@@ -134,7 +152,8 @@ func TestWatchOfAnotherVersion(t *testing.T) {
 		}
 		lines := json.NewDecoder(w.Body)
 		err := lines.Decode(&got)
-		if text := fmt.Sprint(got.Type, " ", got.Object.Code, " ", got.Object.Reason, " ", got.Object.Message); err != nil || w.Code != 200 || text != want {
+		if text := fmt.Sprint(got.Type, " ", got.Object.Code, " ", got.Object.Reason, " ", got.Object.Message); err !=
+			nil || w.Code != 200 || text != want {
 			t.Errorf("%s: %d %s, %v", query, w.Code, text, err)
 		}
 		if got.Object.Kind != "Status" || lines.More() {
@@ -187,7 +206,9 @@ func TestWatchSendsBookmarks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 190*time.Second)
 		defer cancel()
 		w := ask(ctx, s, "GET", "/api/v1/pods?watch=1&resourceVersion=109&allowWatchBookmarks=true", "", "")
-		if n := strings.Count(w.Body.String(), `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"109"}}}`); n != 3 {
+		if n := strings.Count(w.Body.String(),
+			`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"109"}}}`); n !=
+			3 {
 			t.Errorf("%d bookmarks in 190 s: %s", n, w.Body)
 		}
 	})
@@ -204,7 +225,11 @@ func TestInformer(t *testing.T) {
 			}
 			factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
 			pods := factory.ForResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
-			widgets := factory.ForResource(schema.GroupVersionResource{Group: "demo.example.com", Version: "v1", Resource: "widgets"})
+			widgets := factory.ForResource(schema.GroupVersionResource{
+				Group:    "demo.example.com",
+				Version:  "v1",
+				Resource: "widgets",
+			})
 			informers := []cache.SharedIndexInformer{pods.Informer(), widgets.Informer()}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			factory.Start(ctx.Done())

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "the-token"
 
-// start is when the first event of a record was observed, and created when its objects were created.
+// start is when the first event of a record was observed, and created when its objects were
+// created.
 var (
 	start   = time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	created = start.Add(-2 * time.Hour)
@@ -40,8 +41,14 @@ type record struct {
 func (r *record) event(apiVersion, resource, id string) *consume.Event {
 	r.next++
 	e := &consume.Event{
-		ID: id, Source: "/kubernetes/prod", Cluster: "prod", Time: start.Add(time.Duration(r.next) * time.Second), APIVersion: apiVersion,
-		Resource: resource, ResourceVersion: strconv.FormatUint(r.next, 10), Sequence: fmt.Sprintf("%020d", r.next),
+		ID:              id,
+		Source:          "/kubernetes/prod",
+		Cluster:         "prod",
+		Time:            start.Add(time.Duration(r.next) * time.Second),
+		APIVersion:      apiVersion,
+		Resource:        resource,
+		ResourceVersion: strconv.FormatUint(r.next, 10),
+		Sequence:        fmt.Sprintf("%020d", r.next),
 	}
 	r.events = append(r.events, e)
 	return e
@@ -50,7 +57,9 @@ func (r *record) event(apiVersion, resource, id string) *consume.Event {
 // stream adds an event about the stream of a resource.
 func (r *record) stream(kind, apiVersion, resource string) *consume.Event {
 	e := r.event(apiVersion, resource, "")
-	e.ID, e.Type, e.Scope = fmt.Sprintf("%s/%s/%d", resource, kind, r.next), consume.EventType(consume.TypePrefix+kind), e.GroupResource()
+	e.ID = fmt.Sprintf("%s/%s/%d", resource, kind, r.next)
+	e.Type = consume.EventType(consume.TypePrefix + kind)
+	e.Scope = e.GroupResource()
 	e.Stream = &consume.Stream{ResourceVersion: e.ResourceVersion, Snapshot: "s"}
 	e.ResourceVersion, e.Sequence = "", ""
 	return e
@@ -60,7 +69,13 @@ func (r *record) stream(kind, apiVersion, resource string) *consume.Event {
 func (r *record) progress(scope string) {
 	e := r.event("", "", "")
 	rv := e.ResourceVersion
-	*e = consume.Event{ID: "progress/w/0-1/" + rv, Source: e.Source, Cluster: e.Cluster, Time: e.Time, Type: consume.TypeProgress}
+	*e = consume.Event{
+		ID:      "progress/w/0-1/" + rv,
+		Source:  e.Source,
+		Cluster: e.Cluster,
+		Time:    e.Time,
+		Type:    consume.TypeProgress,
+	}
 	e.Progress = &consume.Progress{Writer: "w", Run: "0-1", Number: int(r.next), Scopes: []consume.ScopeProgress{
 		{Resource: scope, Scope: scope, ResourceVersion: rv, To: e.Time},
 	}}
@@ -83,11 +98,16 @@ func (r *record) object(op consume.Op, apiVersion, resource, text string) *consu
 	}
 	meta := o["metadata"].(map[string]any)
 	e := r.event(apiVersion, resource, "")
-	e.Name, e.Kind, e.Op, e.Type = meta["name"].(string), o["kind"].(string), op, consume.TypePrefix+"object"
+	e.Name = meta["name"].(string)
+	e.Kind = o["kind"].(string)
+	e.Op = op
+	e.Type = consume.TypePrefix + "object"
 	e.Namespace, _ = meta["namespace"].(string)
 	e.UID = "u-" + resource + "-" + e.Namespace + "-" + e.Name
 	e.ID = resource + "/" + e.UID + "/" + e.ResourceVersion
-	o["apiVersion"], meta["uid"], meta["resourceVersion"] = apiVersion, e.UID, e.ResourceVersion
+	o["apiVersion"] = apiVersion
+	meta["uid"] = e.UID
+	meta["resourceVersion"] = e.ResourceVersion
 	if meta["creationTimestamp"] == nil {
 		meta["creationTimestamp"] = created.Format(time.RFC3339)
 	}
@@ -133,7 +153,8 @@ func objectJSON(kind, namespace, name, rest string) string {
 // cluster is a record with a little of everything.
 func cluster() *record {
 	r := &record{next: 100}
-	r.resource("v1", "namespaces", objectJSON("Namespace", "", "shop", `"status":{"phase":"Active"}`), objectJSON("Namespace", "", "shop-b", `"status":{"phase":"Active"}`))
+	r.resource("v1", "namespaces", objectJSON("Namespace", "", "shop", `"status":{"phase":"Active"}`),
+		objectJSON("Namespace", "", "shop-b", `"status":{"phase":"Active"}`))
 	r.resource("v1", "pods",
 		`{"kind":"Pod","metadata":{"name":"web-0","namespace":"shop","labels":{"app":"web","tier":"front"}},
 			"spec":{"nodeName":"n1","containers":[{"name":"app","image":"web:1"}]},"status":{"phase":"Running","podIPs":[{"ip":"10.0.0.1"}],"containerStatuses":[{"name":"app","ready":true,"restartCount":2,"state":{"running":{}},
@@ -142,9 +163,12 @@ func cluster() *record {
 		`{"kind":"Pod","metadata":{"name":"db-0","namespace":"shop-b","labels":{"app":"db"}},"spec":{"nodeName":"n1","containers":[{"name":"app","image":"db:1"}]},
 			"status":{"phase":"Succeeded","containerStatuses":[{"name":"app","restartCount":0,"state":{"terminated":{"exitCode":0,"reason":"Completed"}}}]}}`)
 	r.resource("v1", "configmaps")
-	r.resource("v1", "secrets", objectJSON("Secret", "shop", "hashed", `"type":"Opaque","data":{"password":"hmac-sha256:0a1b2c3d:abc","user":"YQ=="}`),
+	r.resource("v1", "secrets",
+		objectJSON("Secret", "shop", "hashed",
+			`"type":"Opaque","data":{"password":"hmac-sha256:0a1b2c3d:abc","user":"YQ=="}`),
 		objectJSON("Secret", "shop", "removed", `"type":"Opaque"`))
-	r.resource("apps/v1", "deployments", `{"kind":"Deployment","metadata":{"name":"web","namespace":"shop","labels":{"app":"web"}},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},
+	r.resource("apps/v1", "deployments",
+		`{"kind":"Deployment","metadata":{"name":"web","namespace":"shop","labels":{"app":"web"}},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},
 		"template":{"spec":{"containers":[{"name":"app","image":"web:1"},{"name":"log","image":"log:2"}]}}},"status":{"readyReplicas":1,"updatedReplicas":2,"availableReplicas":1}}`)
 	r.resource("rbac.authorization.k8s.io/v1", "roles", objectJSON("Role", "shop", "reader", ""))
 	r.resource("apiextensions.k8s.io/v1", "customresourcedefinitions",
@@ -156,7 +180,8 @@ func cluster() *record {
 		`{"kind":"CustomResourceDefinition","metadata":{"name":"gadgets.demo.example.com"},"spec":{"group":"demo.example.com","scope":"Cluster",
 		"names":{"plural":"gadgets","singular":"gadget","kind":"Gadget"},"versions":[{"name":"v1beta1","served":true},{"name":"v1","served":true}]}}`)
 	r.resource("demo.example.com/v1", "widgets",
-		objectJSON("Widget", "shop", "gear", `"spec":{"color":"red","size":7},"status":{"conditions":[{"type":"Other","status":"x"},{"type":"Ready","status":"True"}]}`),
+		objectJSON("Widget", "shop", "gear",
+			`"spec":{"color":"red","size":7},"status":{"conditions":[{"type":"Other","status":"x"},{"type":"Ready","status":"True"}]}`),
 		objectJSON("Widget", "shop", "cog", `"spec":{"color":"blue"}`))
 	r.resource("demo.example.com/v1", "gadgets")
 	return r

@@ -7,8 +7,9 @@ import (
 	"runtime"
 )
 
-// Replace writes data to temp, a new file in the directory of path, makes it durable, closes it and renames it to path. Before the
-// rename it calls commit, unless that is nil: an error keeps the old content. After an error temp does not exist.
+// Replace writes data to temp, a new file in the directory of path, makes it durable, closes it and
+// renames it to path. Before the rename it calls commit, unless that is nil: an error keeps the old
+// content. After an error temp does not exist.
 func Replace(path string, temp *os.File, data []byte, commit func() error) (err error) {
 	defer func() {
 		if err != nil {
@@ -33,7 +34,8 @@ func Replace(path string, temp *os.File, data []byte, commit func() error) (err 
 	return SyncDirectory(filepath.Dir(path))
 }
 
-// SyncDirectory makes the names in a directory durable. On Windows it does nothing: directories cannot be synced there.
+// SyncDirectory makes the names in a directory durable. On Windows it does nothing: directories
+// cannot be synced there.
 func SyncDirectory(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -64,8 +64,14 @@ type changes struct{ versions, created, deleted, objects, inferred, redacted, de
 // New returns the Auditor of a span.
 func New(since, until time.Time) *Auditor {
 	return &Auditor{
-		Since: since, Until: until, objects: map[objectKey]*known{}, changes: map[string]*changes{}, rules: map[scopeKey]string{},
-		runs: map[writer]map[string]bool{}, agents: map[writer]Agent{}, truncated: map[string]int{},
+		Since:     since,
+		Until:     until,
+		objects:   map[objectKey]*known{},
+		changes:   map[string]*changes{},
+		rules:     map[scopeKey]string{},
+		runs:      map[writer]map[string]bool{},
+		agents:    map[writer]Agent{},
+		truncated: map[string]int{},
 	}
 }
 
@@ -122,7 +128,10 @@ func (a *Auditor) noteProgress(e *consume.Event, in bool) {
 	if !in || a.runs[of][p.Run] {
 		return
 	}
-	of = writer{consume.ClusterKey{Source: strings.Clone(e.Source), UID: strings.Clone(e.ClusterUID)}, strings.Clone(p.Writer)}
+	of = writer{consume.ClusterKey{
+		Source: strings.Clone(e.Source),
+		UID:    strings.Clone(e.ClusterUID),
+	}, strings.Clone(p.Writer)}
 	if a.runs[of] == nil {
 		a.runs[of] = map[string]bool{}
 	}
@@ -141,12 +150,16 @@ func (a *Auditor) noteRules(e *consume.Event, in bool) {
 	if isKnown && before == string(text) {
 		return
 	}
-	key = scopeKey{consume.ClusterKey{Source: strings.Clone(e.Source), UID: strings.Clone(e.ClusterUID)}, strings.Clone(e.Scope)}
+	key = scopeKey{consume.ClusterKey{
+		Source: strings.Clone(e.Source),
+		UID:    strings.Clone(e.ClusterUID),
+	}, strings.Clone(e.Scope)}
 	a.rules[key] = string(text)
 	if in && isKnown {
 		a.remarks = append(a.remarks, Remark{
 			Kind: "rules-changed", Resource: strings.Clone(e.GroupResource()), Scope: key.name,
-			What: fmt.Sprintf("the rules changed at %s from %s to %s", e.Time.Local().Format(time.RFC3339), before, text),
+			What: fmt.Sprintf("the rules changed at %s from %s to %s", e.Time.Local().Format(time.RFC3339), before,
+				text),
 		})
 	}
 }
@@ -173,7 +186,12 @@ func (a *Auditor) version(v *timeline.Version, e *consume.Event) {
 		delete(a.objects, key)
 		return
 	}
-	is := &known{rv: strings.Clone(v.ResourceVersion), at: v.Time, matches: matches, changed: isChange || was != nil && was.changed}
+	is := &known{
+		rv:      strings.Clone(v.ResourceVersion),
+		at:      v.Time,
+		matches: matches,
+		changed: isChange || was != nil && was.changed,
+	}
 	is.redacted = was != nil && was.redacted
 	if was != nil {
 		is.name = was.name
@@ -200,8 +218,8 @@ func (a *Auditor) changesOf(resource string) *changes {
 	return of
 }
 
-// count counts a version of the span, and reports whether it is a change. A snapshot that reads what is
-// known already shows none.
+// count counts a version of the span, and reports whether it is a change. A snapshot that reads
+// what is known already shows none.
 func (a *Auditor) count(of *changes, v *timeline.Version, was *known) bool {
 	if v.Op == consume.Read && (was == nil || was.rv == v.ResourceVersion) {
 		return false

@@ -66,7 +66,8 @@ func (a *Auditor) Report(asked Asked, parts []Part) *Report {
 // explains reports whether a finding of the record says why a version is missing. An interruption
 // explains nothing: no version is missing in it.
 func explains(f, doubt *Finding) bool {
-	return f.overlaps(doubt) && f.Kind != certainty.Interrupted && f.Kind != certainty.Truncated && f.Kind != certainty.NotSelected
+	return f.overlaps(doubt) && f.Kind != certainty.Interrupted && f.Kind != certainty.Truncated &&
+		f.Kind != certainty.NotSelected
 }
 
 // judge returns the findings of a part.
@@ -81,7 +82,10 @@ func (a *Auditor) judge(p *Part, asked Asked) []Finding {
 		}
 	}
 	if n := p.Answer.Outside(); n > 0 {
-		out = append(out, Finding{Since: p.Since, Until: p.Until, Cause: certainty.Cause{Kind: certainty.Unreadable, Records: n}})
+		out = append(out, Finding{Since: p.Since, Until: p.Until, Cause: certainty.Cause{
+			Kind:    certainty.Unreadable,
+			Records: n,
+		}})
 	}
 	if isLowered[""] {
 		return out
@@ -126,7 +130,8 @@ func (a *Auditor) losses() []Finding {
 }
 
 func compareObjects(a, b objectKey) int {
-	return cmp.Or(strings.Compare(a.cluster.UID, b.cluster.UID), strings.Compare(a.resource, b.resource), strings.Compare(a.uid, b.uid))
+	return cmp.Or(strings.Compare(a.cluster.UID, b.cluster.UID), strings.Compare(a.resource, b.resource),
+		strings.Compare(a.uid, b.uid))
 }
 
 // resourcesOf returns the resources of the scopes of parts, sorted.
@@ -140,8 +145,8 @@ func resourcesOf(parts []Part) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// uncovered says why the scopes of a part did not have all objects of a resource that are asked for;
-// "": they had.
+// uncovered says why the scopes of a part did not have all objects of a resource that are asked
+// for; "": they had.
 func (q *Asked) uncovered(scopes []certainty.Scope, resource string) string {
 	var ended *certainty.Scope
 	var partial []string
@@ -280,10 +285,26 @@ func (a *Auditor) allRemarks(parts []Part) []Remark {
 	for _, resource := range slices.Sorted(maps.Keys(a.changes)) {
 		of := a.changes[resource]
 		for _, r := range []Remark{
-			{Kind: "redacted", Count: of.redacted, What: "objects with redacted values: that they changed is recorded, and their values are withheld"},
-			{Kind: "inferred", Count: of.inferred, What: "versions that were found by comparing lists: some stand for several changes"},
-			{Kind: "dead-letter", Count: of.deadDeletions, What: "deletions among the dead letters: the record shows them without the object's last state"},
-			{Kind: "truncated", Count: a.truncated[resource], What: "events without the earlier object or the patch, which were too large: the objects are in the record"},
+			{
+				Kind:  "redacted",
+				Count: of.redacted,
+				What:  "objects with redacted values: that they changed is recorded, and their values are withheld",
+			},
+			{
+				Kind:  "inferred",
+				Count: of.inferred,
+				What:  "versions that were found by comparing lists: some stand for several changes",
+			},
+			{
+				Kind:  "dead-letter",
+				Count: of.deadDeletions,
+				What:  "deletions among the dead letters: the record shows them without the object's last state",
+			},
+			{
+				Kind:  "truncated",
+				Count: a.truncated[resource],
+				What:  "events without the earlier object or the patch, which were too large: the objects are in the record",
+			},
 		} {
 			if r.Count > 0 {
 				r.Resource = resource
@@ -294,8 +315,8 @@ func (a *Auditor) allRemarks(parts []Part) []Remark {
 	return append(out, ends(parts)...)
 }
 
-// ends returns the remarks about scopes that have ended by the end of the span, or whose objects left
-// the selection.
+// ends returns the remarks about scopes that have ended by the end of the span, or whose objects
+// left the selection.
 func ends(parts []Part) []Remark {
 	var out []Remark
 	if len(parts) == 0 {
@@ -308,7 +329,13 @@ func ends(parts []Part) []Remark {
 			out = append(out, Remark{Kind: "ended", Resource: s.Resource, Scope: s.Name, What: s.Ended.Words()})
 		}
 		if s.Left > 0 {
-			out = append(out, Remark{Kind: "left", Resource: s.Resource, Scope: s.Name, Count: s.Left, What: "objects left the selection of the agent, and may still exist"})
+			out = append(out, Remark{
+				Kind:     "left",
+				Resource: s.Resource,
+				Scope:    s.Name,
+				Count:    s.Left,
+				What:     "objects left the selection of the agent, and may still exist",
+			})
 		}
 	}
 	return out
@@ -320,7 +347,8 @@ func (a *Auditor) identity() Record {
 	slices.Sort(r.Logs)
 	slices.Sort(r.APIServers)
 	r.Agents = []Agent{}
-	for _, of := range slices.SortedFunc(maps.Keys(a.agents), func(x, y writer) int { return strings.Compare(x.name, y.name) }) {
+	for _, of := range slices.SortedFunc(maps.Keys(a.agents),
+		func(x, y writer) int { return strings.Compare(x.name, y.name) }) {
 		r.Agents = append(r.Agents, a.agents[of])
 	}
 	return r

@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// WriteMarkdown writes the report for a file: the verdict, the question, what was read, what was found,
-// and how to repeat it.
+// WriteMarkdown writes the report for a file: the verdict, the question, what was read, what was
+// found, and how to repeat it.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b bytes.Buffer
 	title := "Proven"
 	if !r.IsProven() {
 		title = "Not proven"
 	}
-	fmt.Fprintf(&b, "# Audit of %s\n\n**%s.** %s. The record has %s.\n", cell(r.subject()), title, cell(capital(afterColon(r.Summary()))), r.counted())
+	fmt.Fprintf(&b, "# Audit of %s\n\n**%s.** %s. The record has %s.\n", cell(r.subject()), title,
+		cell(capital(afterColon(r.Summary()))), r.counted())
 	fmt.Fprintf(&b, "\n## Question\n\n")
 	rows := [][]string{
 		{"objects", strings.Join(r.Question.Objects, " ")},
@@ -28,20 +29,24 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	writeFields(&b, rows)
 	fmt.Fprintf(&b, "\n## Record\n\n")
 	writeFields(&b, r.Record.fields())
-	fmt.Fprintf(&b, "\n## Resources\n\n| resource | observed | certainty | changes | objects | scopes |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b,
+		"\n## Resources\n\n| resource | observed | certainty | changes | objects | scopes |\n|---|---|---|---|---|---|\n")
 	for _, of := range r.Resources {
-		writeRow(&b, of.Resource, string(of.Observed), of.Certainty.String(), fmt.Sprint(of.Changes), fmt.Sprint(of.Objects), strings.Join(of.Scopes, ", "))
+		writeRow(&b, of.Resource, string(of.Observed), of.Certainty.String(), fmt.Sprint(of.Changes),
+			fmt.Sprint(of.Objects), strings.Join(of.Scopes, ", "))
 	}
 	r.writeChanges(&b)
 	fmt.Fprintf(&b, "\n## Findings\n\n")
 	if len(r.Findings) == 0 {
 		fmt.Fprintf(&b, "None.\n")
 	} else {
-		fmt.Fprintf(&b, "| since | until | scope | certainty | kind | what | objects | what to do |\n|---|---|---|---|---|---|---|---|\n")
+		fmt.Fprintf(&b,
+			"| since | until | scope | certainty | kind | what | objects | what to do |\n|---|---|---|---|---|---|---|---|\n")
 	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		writeRow(&b, local(f.Since), local(f.Until), f.where(), f.Certainty.String(), string(f.Kind), f.What, strings.Join(f.Objects, ", "), f.Advice)
+		writeRow(&b, local(f.Since), local(f.Until), f.where(), f.Certainty.String(), string(f.Kind), f.What,
+			strings.Join(f.Objects, ", "), f.Advice)
 	}
 	r.writeProven(&b, func(rows [][]string) {
 		fmt.Fprintf(&b, "\n| resource | since | until |\n|---|---|---|\n")
@@ -131,7 +136,8 @@ func writeRow(b *bytes.Buffer, cells ...string) {
 // cell returns a text that Markdown shows as it is, in one line.
 func cell(text string) string {
 	return strings.NewReplacer(
-		"\\", "\\\\", "|", "\\|", "*", "\\*", "_", "\\_", "`", "\\`", "<", "&lt;", "&", "&amp;", "[", "\\[", "]", "\\]", "\n", " ", "\r", " ",
+		"\\", "\\\\", "|", "\\|", "*", "\\*", "_", "\\_", "`", "\\`", "<", "&lt;", "&", "&amp;", "[", "\\[", "]", "\\]",
+		"\n", " ", "\r", " ",
 	).Replace(text)
 }
 

@@ -124,7 +124,8 @@ const mostObjects = 20
 // key identifies findings that may be one.
 func (f *Finding) key() string {
 	return strings.Join([]string{
-		f.Resource, f.Scope, string(f.Kind), string(f.Reason), string(f.Why), strings.Join(f.DeadLetters, ","), f.detail,
+		f.Resource, f.Scope, string(f.Kind), string(f.Reason), string(f.Why), strings.Join(f.DeadLetters, ","),
+		f.detail,
 	}, "\x00")
 }
 
@@ -173,7 +174,8 @@ func join(all []Finding) []Finding {
 		findings = append(findings, *f)
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Scope, b.Scope))
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Resource, b.Resource),
+			strings.Compare(a.Scope, b.Scope))
 	})
 	return findings
 }

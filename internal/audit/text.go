@@ -67,7 +67,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tOBSERVED\tCERTAINTY\tCHANGES\tOBJECTS")
 	for _, of := range r.Resources {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", console.Printable(of.Resource), of.Observed, of.Certainty, of.Changes, of.Objects)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", console.Printable(of.Resource), of.Observed, of.Certainty,
+			of.Changes, of.Objects)
 	}
 	_ = table.Flush() // into a buffer
 	if len(r.Findings) > 0 {
@@ -99,8 +100,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// writeProven writes which parts of the span are proven, unless all of it is. write writes the table:
-// resource, since, until.
+// writeProven writes which parts of the span are proven, unless all of it is. write writes the
+// table: resource, since, until.
 func (r *Report) writeProven(b *bytes.Buffer, write func(rows [][]string)) {
 	if r.IsProven() {
 		return

@@ -26,40 +26,53 @@ func (f *Finding) words(only string) (what, advice string) {
 			"take the times from changedBy, or from the audit log of the API server"
 	case certainty.Gap:
 		if f.Reason == consume.ReasonContentChanged {
-			return "no version is missing, but the API server began to serve known versions in another form", "compare the objects before and after"
+			return "no version is missing, but the API server began to serve known versions in another form",
+				"compare the objects before and after"
 		}
 		if !f.ScopeEnded.IsZero() {
-			return fmt.Sprintf("versions are missing (%s), and the scope ended at %s before the gap was closed", f.Reason, local(f.ScopeEnded)),
+			return fmt.Sprintf("versions are missing (%s), and the scope ended at %s before the gap was closed",
+					f.Reason, local(f.ScopeEnded)),
 				"look for the changes in the audit log of the API server, or in a backup of etcd"
 		}
 		if f.To == (certainty.Bound{}) {
-			return fmt.Sprintf("versions are missing (%s), and nothing has closed the gap yet", f.Reason), "audit again when the agent has caught up ('kubecdc status')"
+			return fmt.Sprintf("versions are missing (%s), and nothing has closed the gap yet", f.Reason),
+				"audit again when the agent has caught up ('kubecdc status')"
 		}
-		return fmt.Sprintf("versions are missing (%s)", f.Reason), "look for the changes in the audit log of the API server, or in a backup of etcd"
+		return fmt.Sprintf("versions are missing (%s)", f.Reason),
+			"look for the changes in the audit log of the API server, or in a backup of etcd"
 	case certainty.RecoveredGap:
-		return fmt.Sprintf("a gap (%s) whose versions were found later; objects that were created and deleted inside are missing", f.Reason),
+		return fmt.Sprintf(
+				"a gap (%s) whose versions were found later; objects that were created and deleted inside are missing",
+				f.Reason),
 			"look for such objects in the audit log of the API server"
 	case certainty.DeadLetter:
 		return "events are among the dead letters, and not on the bus: " + strings.Join(f.DeadLetters, ", "),
 			"read them where deadLetter of the configuration points to"
 	case certainty.Filtered:
-		return filteredWords(f.Records), "these versions are in no record; remove operations, where and noise from the rule, for later spans"
+		return filteredWords(f.Records),
+			"these versions are in no record; remove operations, where and noise from the rule, for later spans"
 	case certainty.Unreadable:
-		return "records cannot be read, and may be about these objects: " + terminal.Count(f.Records), "'kubecdc tail' shows them"
+		return "records cannot be read, and may be about these objects: " + terminal.Count(f.Records),
+			"'kubecdc tail' shows them"
 	case certainty.BeforeRecord, certainty.NotRead:
-		return "the record begins at " + f.To.Words(), "begin the span there, or read an older copy; keep records for longer (maxAge)"
+		return "the record begins at " + f.To.Words(),
+			"begin the span there, or read an older copy; keep records for longer (maxAge)"
 	case certainty.AfterRecord:
 		return f.afterWords()
 	case certainty.FormerRelease:
-		return "a former release wrote the record, and nothing shows that it is complete", "begin the span after the upgrade"
+		return "a former release wrote the record, and nothing shows that it is complete",
+			"begin the span after the upgrade"
 	case certainty.EndedByOperator:
 		return "an operator, not its agent, ended the observation", "find out what became of the agent"
 	case certainty.NotPermitted:
-		return "the reader does not have all of the objects: " + only, "ask with a user that may read them, or only for those"
+		return "the reader does not have all of the objects: " + only,
+			"ask with a user that may read them, or only for those"
 	case certainty.NotSelected:
-		return f.detail, "name a namespace or a label selector that the agent captures, or widen its selection, for later spans"
+		return f.detail,
+			"name a namespace or a label selector that the agent captures, or widen its selection, for later spans"
 	case certainty.Contradicted:
-		return "versions are missing, and no gap says so: " + f.detail, "the record is damaged, or records were deleted: compare with a copy"
+		return "versions are missing, and no gap says so: " + f.detail,
+			"the record is damaged, or records were deleted: compare with a copy"
 	case certainty.Truncated:
 		return "versions are in the record without the object, which was too large for the bus and is not in its store",
 			"that they changed is proven; look for their content elsewhere, and configure a claim store"

@@ -26,8 +26,8 @@ type Answer struct {
 	outside int // of Unreadable: those that can be about none of the scopes
 }
 
-// New returns the certainty of an answer about scopes at a moment. only is what the reader may read,
-// in words; "": all that is asked for.
+// New returns the certainty of an answer about scopes at a moment. only is what the reader may
+// read, in words; "": all that is asked for.
 func New(moment string, scopes []Scope, only string) Answer {
 	a := Answer{Moment: moment, Scopes: append([]Scope{}, scopes...), Only: only}
 	if only != "" {
@@ -40,8 +40,8 @@ func New(moment string, scopes []Scope, only string) Answer {
 	return a
 }
 
-// AddUnreadable adds records that cannot be read, and may belong to the answer. outside are those of
-// them that can be about none of the scopes.
+// AddUnreadable adds records that cannot be read, and may belong to the answer. outside are those
+// of them that can be about none of the scopes.
 func (a *Answer) AddUnreadable(records, outside int) {
 	a.Unreadable, a.outside = a.Unreadable+records, a.outside+outside
 	if a.Unreadable > 0 {

@@ -14,18 +14,18 @@ type Kind string
 
 // The kinds of causes. From and To are those of Cause.
 const (
-	// Interrupted: nothing proves that the scope was observed from From to To. Why says why. Stopped is
-	// when the agent ended before, if it has said that.
+	// Interrupted: nothing proves that the scope was observed from From to To. Why says why.
+	// Stopped is when the agent ended before, if it has said that.
 	Interrupted Kind = "interrupted"
 
 	// Gap: versions are missing between From and To. To is zero if nothing has made the state right
 	// again. ScopeEnded is when the scope ended before that. Reason is that of the gap.
 	Gap Kind = "gap"
-	// RecoveredGap: a Gap of which every version is in the record of the objects that existed at one of
-	// its ends. At a resourceVersion, only objects that were created and deleted inside it may be wrong.
-	// They may be missing. If an agent that was killed had sent them, they may be outdated or deleted by
-	// then. At a time, the other changes inside it may be missing too: they have the time at which they
-	// were found.
+	// RecoveredGap: a Gap of which every version is in the record of the objects that existed at
+	// one of its ends. At a resourceVersion, only objects that were created and deleted inside it
+	// may be wrong. They may be missing. If an agent that was killed had sent them, they may be
+	// outdated or deleted by then. At a time, the other changes inside it may be missing too: they
+	// have the time at which they were found.
 	RecoveredGap Kind = "recovered-gap"
 	// DeadLetter: the state lacks the events DeadLetters.
 	DeadLetter Kind = "dead-letter"
@@ -38,22 +38,25 @@ const (
 
 	// BeforeRecord: the record of the scope begins at To.
 	BeforeRecord Kind = "before-record"
-	// AfterRecord: the record is complete up to From. AskAgain, unless zero, is when more may be known.
+	// AfterRecord: the record is complete up to From. AskAgain, unless zero, is when more may be
+	// known.
 	AfterRecord Kind = "after-record"
 	// NoSnapshot: the record has no complete snapshot of the scope by then.
 	NoSnapshot Kind = "no-snapshot"
-	// NotRead: the first progress that was read is at To. The record was not read from its beginning.
+	// NotRead: the first progress that was read is at To. The record was not read from its
+	// beginning.
 	NotRead Kind = "not-read"
-	// FormerRelease: up to From, or up to To, agents of a former release wrote the record. Nothing shows
-	// that it is complete there.
+	// FormerRelease: up to From, or up to To, agents of a former release wrote the record. Nothing
+	// shows that it is complete there.
 	FormerRelease Kind = "former-release"
-	// EndedByOperator: an operator, not the agent, has ended the scope. The record is complete up to From.
+	// EndedByOperator: an operator, not the agent, has ended the scope. The record is complete up
+	// to From.
 	EndedByOperator Kind = "ended-by-operator"
 	// OtherEtcd: the moment is a resourceVersion, and those of the scope are of another etcd, or no
 	// numbers.
 	OtherEtcd Kind = "other-etcd"
-	// EtcdNotKnown: the moment is a resourceVersion, and it is not known yet whether those of the scope
-	// are of the same etcd.
+	// EtcdNotKnown: the moment is a resourceVersion, and it is not known yet whether those of the
+	// scope are of the same etcd.
 	EtcdNotKnown Kind = "etcd-not-known"
 	// NotPermitted: the reader does not have all of the objects that are asked for.
 	NotPermitted Kind = "not-permitted"
@@ -64,18 +67,18 @@ const (
 	Selected Kind = "selected"
 	// Withheld: filters withheld Records versions of Events, in the span or before it.
 	Withheld Kind = "withheld"
-	// Unplaced: Records Events are about objects that the record does not have. Their owners are not
-	// known.
+	// Unplaced: Records Events are about objects that the record does not have. Their owners are
+	// not known.
 	Unplaced Kind = "unplaced"
 	// CapturedUntil: Events were captured until From, which is before the end of the span.
 	CapturedUntil Kind = "captured-until"
 )
 
-// These kinds are those of an audit, which asks for every change in a span. The state at a moment does
-// not show them.
+// These kinds are those of an audit, which asks for every change in a span. The state at a moment
+// does not show them.
 const (
-	// NotSelected: no agent observed all objects that are asked for. Those of no scope are not in the
-	// record.
+	// NotSelected: no agent observed all objects that are asked for. Those of no scope are not in
+	// the record.
 	NotSelected Kind = "not-selected"
 	// Contradicted: the record shows that it lacks versions, and nothing else says so.
 	Contradicted Kind = "contradicted"
@@ -90,7 +93,8 @@ func (k Kind) Level() Level {
 		return Late
 	case Gap, RecoveredGap, DeadLetter, Filtered, Unreadable, Selected, Withheld, Unplaced, Contradicted, Truncated:
 		return Uncertain
-	case BeforeRecord, AfterRecord, NoSnapshot, NotRead, FormerRelease, EndedByOperator, OtherEtcd, EtcdNotKnown, NotPermitted,
+	case BeforeRecord, AfterRecord, NoSnapshot, NotRead, FormerRelease, EndedByOperator, OtherEtcd, EtcdNotKnown,
+		NotPermitted,
 		CapturedUntil, NotSelected:
 	}
 	return Unknown
@@ -127,7 +131,8 @@ type Cause struct {
 	Stopped     time.Time                  `json:"stopped,omitzero"`
 	ScopeEnded  time.Time                  `json:"scopeEnded,omitzero"`
 
-	// AfterRecord: the last progress about the scope, and the last one that claimed only what was older than MaxLag; zero: there is none.
+	// AfterRecord: the last progress about the scope, and the last one that claimed only what was
+	// older than MaxLag; zero: there is none.
 	Heard, Lagged time.Time `json:"-"`
 }
 
@@ -155,7 +160,8 @@ func (c *Cause) words() string {
 		return "the record begins later, at " + to + ": ask for a later moment"
 	case AfterRecord:
 		if !c.AskAgain.IsZero() {
-			return "not final yet, the record is complete up to " + from + ": ask again at " + c.AskAgain.Local().Format(time.RFC3339)
+			return "not final yet, the record is complete up to " + from + ": ask again at " + c.AskAgain.Local().
+				Format(time.RFC3339)
 		}
 		text := "the record ends earlier"
 		if from != "" {
@@ -199,7 +205,8 @@ func (c *Cause) words() string {
 func (c *Cause) gapWords(from, to string) string {
 	text := fmt.Sprintf("the record has a gap (%s) from %s", c.Reason, from)
 	if !c.ScopeEnded.IsZero() {
-		return text + ", and its scope ended at " + c.ScopeEnded.Local().Format(time.RFC3339) + " before it was closed; " +
+		return text + ", and its scope ended at " + c.ScopeEnded.Local().
+			Format(time.RFC3339) + " before it was closed; " +
 			"ask for a moment before it"
 	}
 	if to == "" {
@@ -232,10 +239,11 @@ func unreadableWords(records int) string {
 		" ('kubecdc tail' shows them)"
 }
 
-// AbsenceWords says from when to when nothing proves that a scope was observed, and why. what is the
-// word for the scope: it, them.
+// AbsenceWords says from when to when nothing proves that a scope was observed, and why. what is
+// the word for the scope: it, them.
 func (c *Cause) AbsenceWords(what string) string {
-	isKnown := c.Why != InterruptedUnheard && c.Why != InterruptedEnded && (c.Why != consume.InterruptedStart || !c.Stopped.IsZero())
+	isKnown := c.Why != InterruptedUnheard && c.Why != InterruptedEnded &&
+		(c.Why != consume.InterruptedStart || !c.Stopped.IsZero())
 	text := "nothing proves that the agent observed " + what
 	if isKnown {
 		text = "the agent did not observe " + what

@@ -99,7 +99,13 @@ func TestKinds(t *testing.T) {
 	}
 	words := map[string]certainty.Kind{}
 	for kind, level := range kinds {
-		c := certainty.Cause{Kind: kind, From: rv("5"), To: rv("7"), Reason: consume.ReasonExpired, Why: consume.InterruptedCut}
+		c := certainty.Cause{
+			Kind:   kind,
+			From:   rv("5"),
+			To:     rv("7"),
+			Reason: consume.ReasonExpired,
+			Why:    consume.InterruptedCut,
+		}
 		text := c.Words()
 		if other := words[text]; other != "" || !strings.HasPrefix(text, level.String()+": ") {
 			t.Errorf("%s (%s) and %q: %s", kind, level, other, text)
@@ -176,10 +182,12 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("incomplete: got %+v", a)
 	}
 	a = certainty.New("rv:6", []certainty.Scope{exact, gap}, "only shop")
-	if a.Certainty != certainty.Unknown || a.Scopes[0].Find(certainty.NotPermitted) == nil || gap.Find(certainty.Gap) == nil {
+	if a.Certainty != certainty.Unknown || a.Scopes[0].Find(certainty.NotPermitted) == nil ||
+		gap.Find(certainty.Gap) == nil {
 		t.Errorf("confined: got %+v", a)
 	}
-	if a = certainty.New("now", nil, ""); a.Certainty != certainty.Unknown || a.IsExact() {
+	a = certainty.New("now", nil, "")
+	if a.Certainty != certainty.Unknown || a.IsExact() {
 		t.Errorf("no scopes: got %+v", a)
 	}
 }

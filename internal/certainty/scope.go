@@ -71,18 +71,18 @@ type Scope struct {
 
 	// Causes are what lowers the certainty. Exact: there are none.
 	Causes []Cause `json:"causes,omitempty"`
-	// From and To enclose the moment, if it is Exact: the record is complete up to each of them. To is
-	// zero if the moment is a resourceVersion, or now.
+	// From and To enclose the moment, if it is Exact: the record is complete up to each of them. To
+	// is zero if the moment is a resourceVersion, or now.
 	From Bound `json:"from,omitzero"`
 	To   Bound `json:"to,omitzero"`
 	// Ended is the end of the scope, if no agent observes it any more at the moment.
 	Ended *End `json:"ended,omitempty"`
 
-	// Skipped counts the versions that filters withheld, as far as events say so. An event counts those
-	// since the object's previous event, so some may be later than the moment.
+	// Skipped counts the versions that filters withheld, as far as events say so. An event counts
+	// those since the object's previous event, so some may be later than the moment.
 	Skipped int `json:"skipped,omitempty"`
-	// Left counts the objects that left the selection and did not come back. They may still exist: no
-	// other one has their name.
+	// Left counts the objects that left the selection and did not come back. They may still exist:
+	// no other one has their name.
 	Left int `json:"left,omitempty"`
 	// Redacted counts the objects that show a redacted value, and Secrets and Helm's releases
 	// without values.
@@ -119,7 +119,9 @@ func (s *Scope) Find(k Kind) *Cause {
 
 // IsUndecided reports whether later events of the record can change what is said of the scope.
 func (s *Scope) IsUndecided() bool {
-	return slices.ContainsFunc(s.Causes, func(c Cause) bool { return c.To == Bound{} && c.ScopeEnded.IsZero() && !c.Kind.isFixed() })
+	return slices.ContainsFunc(s.Causes, func(c Cause) bool {
+		return c.To == Bound{} && c.ScopeEnded.IsZero() && !c.Kind.isFixed()
+	})
 }
 
 // Complete returns up to where, at or before the moment, the record is known to be complete. It is

@@ -27,16 +27,18 @@ const (
 const requestTimeout = 10 * time.Second
 
 const (
-	// plainMax is the size up to which a checkpoint is stored uncompressed, so that people can read it.
+	// plainMax is the size up to which a checkpoint is stored uncompressed, so that people can read
+	// it.
 	plainMax = 256 << 10
-	// compressedMax is the limit of a ConfigMap, about 20,000 scopes: an API server accepts 1 MiB of data.
+	// compressedMax is the limit of a ConfigMap, about 20,000 scopes: an API server accepts 1 MiB
+	// of data.
 	compressedMax = 1_000_000
 	// expandedMax bounds the result of decompression, since the content may be anything.
 	expandedMax = 64 << 20
 )
 
-// configMap stores a checkpoint in a ConfigMap. A write keeps everything else in the object, and has the precondition that
-// the object still has the resourceVersion that was read.
+// configMap stores a checkpoint in a ConfigMap. A write keeps everything else in the object, and
+// has the precondition that the object still has the resourceVersion that was read.
 type configMap struct {
 	client          *rest.RESTClient
 	namespace, name string
@@ -53,8 +55,8 @@ type configMapObject struct {
 	BinaryData map[string][]byte `json:"binaryData,omitempty"`
 }
 
-// NewConfigMap returns a store for a ConfigMap. It sends no request: the first Save creates the ConfigMap if necessary. The
-// store needs the verbs get, create and update.
+// NewConfigMap returns a store for a ConfigMap. It sends no request: the first Save creates the
+// ConfigMap if necessary. The store needs the verbs get, create and update.
 func NewConfigMap(config *rest.Config, namespace, name string) (Store, error) {
 	c := dynamic.ConfigFor(config)
 	c.AcceptContentTypes = "application/json" // whatever the feature gates say
@@ -64,7 +66,8 @@ func NewConfigMap(config *rest.Config, namespace, name string) (Store, error) {
 	c.APIPath = "/"
 	c.Timeout = requestTimeout
 	if _, _, err := rest.DefaultServerUrlFor(c); err != nil {
-		return nil, errors.New("the API server's address is neither a URL nor host:port") // err repeats it, which may hold a password
+		// err repeats it, which may hold a password
+		return nil, errors.New("the API server's address is neither a URL nor host:port")
 	}
 	httpClient, err := rest.HTTPClientFor(c)
 	if err != nil {
@@ -108,12 +111,15 @@ func (c *configMap) Save(ctx context.Context, data []byte) error {
 	var compressed []byte
 	if len(data) > plainMax {
 		var err error
-		if compressed, err = compress(data); err != nil {
+		compressed, err = compress(data)
+		if err != nil {
 			return fmt.Errorf("%s: compress: %w", c, err)
 		}
 		if len(compressed) > compressedMax || len(data) > expandedMax {
 			return &Error{
-				Kind: ErrTooLarge, Where: c.String(), What: fmt.Sprintf("%d bytes, compressed, exceed the limit of %d", len(compressed), compressedMax),
+				Kind:   ErrTooLarge,
+				Where:  c.String(),
+				What:   fmt.Sprintf("%d bytes, compressed, exceed the limit of %d", len(compressed), compressedMax),
 				Remedy: "store the checkpoint in a file, capture fewer resources and namespaces, or divide them among several agents",
 			}
 		}
@@ -121,8 +127,8 @@ func (c *configMap) Save(ctx context.Context, data []byte) error {
 	return c.write(ctx, data, compressed)
 }
 
-// Delete implements Store. It removes only our keys: the ConfigMap may have others, and the agent may have no permission to
-// create it again.
+// Delete implements Store. It removes only our keys: the ConfigMap may have others, and the agent
+// may have no permission to create it again.
 func (c *configMap) Delete(ctx context.Context) error {
 	if c.object == nil {
 		return nil
@@ -132,7 +138,12 @@ func (c *configMap) Delete(ctx context.Context) error {
 
 // write stores compressed, or plain if compressed is nil, or removes both keys if both are nil.
 func (c *configMap) write(ctx context.Context, plain, compressed []byte) error {
-	o := configMapObject{APIVersion: "v1", Kind: "ConfigMap", Data: map[string]string{}, BinaryData: map[string][]byte{}}
+	o := configMapObject{
+		APIVersion: "v1",
+		Kind:       "ConfigMap",
+		Data:       map[string]string{},
+		BinaryData: map[string][]byte{},
+	}
 	verb, request := "create", c.client.Post().AbsPath(c.path())
 	if c.object == nil {
 		o.Metadata, _ = json.Marshal(metav1.ObjectMeta{Namespace: c.namespace, Name: c.name})
@@ -192,11 +203,12 @@ func (o *configMapObject) content() ([]byte, error) {
 
 func (c *configMap) path() string { return "/api/v1/namespaces/" + c.namespace + "/configmaps" }
 
-// do sends a request and classifies its error: transient, conflict, or refused. The NotFound error of a get is returned
-// unchanged.
+// do sends a request and classifies its error: transient, conflict, or refused. The NotFound error
+// of a get is returned unchanged.
 func (c *configMap) do(ctx context.Context, verb string, r *rest.Request) (*configMapObject, error) {
 	// The caller retries, with the newest content.
-	result := r.MaxRetries(0).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").Do(ctx)
+	result := r.MaxRetries(0).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").
+		Do(ctx)
 	if err := result.Error(); err != nil {
 		return nil, c.explain(verb, err)
 	}
@@ -218,22 +230,37 @@ func (c *configMap) explain(verb string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err) && verb == "create":
 		return refused(fmt.Sprintf("namespace %s does not exist", c.namespace),
-			fmt.Sprintf("create it ('kubectl create namespace %s'), or name another checkpoint in the configuration", c.namespace))
+			fmt.Sprintf("create it ('kubectl create namespace %s'), or name another checkpoint in the configuration",
+				c.namespace))
 	case apierrors.IsNotFound(err) && verb == "get":
 		return err
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return &Error{Kind: ErrConflict, Where: c.String(), What: "another client wrote or removed it", Err: err, Remedy: oneAgent}
+		return &Error{
+			Kind:   ErrConflict,
+			Where:  c.String(),
+			What:   "another client wrote or removed it",
+			Err:    err,
+			Remedy: oneAgent,
+		}
 	case apierrors.HasStatusCause(err, "NamespaceTerminating"):
-		return refused(fmt.Sprintf("namespace %s is being deleted", c.namespace), "name another checkpoint in the configuration")
+		return refused(fmt.Sprintf("namespace %s is being deleted", c.namespace),
+			"name another checkpoint in the configuration")
 	case apierrors.IsForbidden(err):
 		return refused(fmt.Sprintf("not permitted to %s configmaps in namespace %s", verb, c.namespace),
 			"'kubecdc rbac', with the same --config, prints the required role")
 	case apierrors.IsUnauthorized(err):
 		return refused("the API server rejects the credentials", "renew those of the kubeconfig or service account")
 	case apierrors.IsRequestEntityTooLargeError(err):
-		return &Error{Kind: ErrTooLarge, Where: c.String(), What: "the API server rejects its size", Err: err, Remedy: "store the checkpoint in a file"}
+		return &Error{
+			Kind:   ErrTooLarge,
+			Where:  c.String(),
+			What:   "the API server rejects its size",
+			Err:    err,
+			Remedy: "store the checkpoint in a file",
+		}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return refused("the API server rejects it", "repair the object (if it is immutable, delete it), or name another checkpoint in the configuration")
+		return refused("the API server rejects it",
+			"repair the object (if it is immutable, delete it), or name another checkpoint in the configuration")
 	}
 	return fmt.Errorf("%s: %s: %w", c, verb, err)
 }

@@ -37,7 +37,8 @@ type apiServer struct {
 	now   *object // nil: none
 	rv    int
 	verbs []string
-	// fault may answer instead of the server, and then returns true. after is called when a write was carried out, and may hide that.
+	// fault may answer instead of the server, and then returns true. after is called when a write
+	// was carried out, and may hide that.
 	fault func(w http.ResponseWriter, r *http.Request) bool
 	after func(w http.ResponseWriter) bool
 }
@@ -63,7 +64,11 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: &metav1.StatusDetails{Causes: causes},
+		Status:   metav1.StatusFailure,
+		Code:     int32(code),
+		Reason:   reason,
+		Message:  message,
+		Details:  &metav1.StatusDetails{Causes: causes},
 	})
 }
 
@@ -190,7 +195,9 @@ func TestConfigMapOfOthers(t *testing.T) {
 	server := newAPIServer(t)
 	server.put(&object{
 		Metadata: map[string]any{
-			"name": "checkpoint", "namespace": "kubecdc", "labels": map[string]any{"helm": "yes"}, "annotations": map[string]any{"a": "b"},
+			"name": "checkpoint", "namespace": "kubecdc", "labels": map[string]any{
+				"helm": "yes",
+			}, "annotations": map[string]any{"a": "b"},
 			"finalizers": []any{"keep"}, "unheardOf": map[string]any{"deep": 1.0},
 		},
 		Data: map[string]string{"README": "of the chart"}, BinaryData: map[string][]byte{"logo": {0xff}},
@@ -254,8 +261,12 @@ func TestConfigMapHoldsManyScopes(t *testing.T) {
 	for i := range 20_000 {
 		s := d.Scopes["deployments.apps/shop*?labels=tier!=web,a<b"]
 		ns := fmt.Sprintf("team-%d-%x", i, r.Uint32())
-		s.Namespaces, s.LabelSelector, s.Snapshot = []string{ns}, "", nil
-		s.ResourceVersion, s.State, s.Forms = r.Uint64N(1e9), r.Uint64(), r.Uint64()
+		s.Namespaces = []string{ns}
+		s.LabelSelector = ""
+		s.Snapshot = nil
+		s.ResourceVersion = r.Uint64N(1e9)
+		s.State = r.Uint64()
+		s.Forms = r.Uint64()
 		d.Scopes["deployments.apps/"+ns] = s
 	}
 	s := newAPIServer(t).store(t)
@@ -276,7 +287,8 @@ func TestConfigMapDamaged(t *testing.T) {
 	for _, broken := range [][]byte{{}, compressed[:20], append([]byte{1}, compressed...)} {
 		server.do(func() { server.now.BinaryData["checkpoint.json.gz"] = broken })
 		_, err := s.Load(t.Context())
-		if !errors.Is(err, checkpoint.ErrDamaged) || !strings.HasPrefix(err.Error(), "checkpoint ConfigMap kubecdc/checkpoint: it is damaged: ") {
+		if !errors.Is(err, checkpoint.ErrDamaged) ||
+			!strings.HasPrefix(err.Error(), "checkpoint ConfigMap kubecdc/checkpoint: it is damaged: ") {
 			t.Errorf("%d bytes: %v, want ErrDamaged", len(broken), err)
 		}
 	}
@@ -333,7 +345,9 @@ func TestConfigMapRefused(t *testing.T) {
 		"namespace ends": {
 			"POST",
 			func(w http.ResponseWriter) {
-				status(w, 403, metav1.StatusReasonForbidden, "because it is being terminated", metav1.StatusCause{Type: "NamespaceTerminating"})
+				status(w, 403, metav1.StatusReasonForbidden, "because it is being terminated", metav1.StatusCause{
+					Type: "NamespaceTerminating",
+				})
 			},
 			checkpoint.ErrRefused,
 			[]string{"namespace kubecdc is being deleted"},
@@ -371,13 +385,17 @@ func TestConfigMapRefused(t *testing.T) {
 			[]string{"store the checkpoint in a file"},
 		},
 		"may pass: busy": {
-			"POST", func(w http.ResponseWriter) { status(w, 429, metav1.StatusReasonTooManyRequests, "busy") }, nil, []string{"create"},
+			"POST", func(w http.ResponseWriter) {
+				status(w, 429, metav1.StatusReasonTooManyRequests, "busy")
+			}, nil, []string{"create"},
 		},
 		"may pass: not ready": {
 			"GET", func(w http.ResponseWriter) { w.WriteHeader(503) }, nil, []string{"get"},
 		},
 		"may pass: something else answers": {
-			"GET", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>") }, nil, []string{"the response is not a ConfigMap"},
+			"GET", func(w http.ResponseWriter) {
+				_, _ = io.WriteString(w, "<html>")
+			}, nil, []string{"the response is not a ConfigMap"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -397,7 +415,8 @@ func TestConfigMapRefused(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if e := new(checkpoint.Error); c.kind == nil && errors.As(err, &e) || c.kind != nil && !errors.Is(err, c.kind) {
+			if e := new(checkpoint.Error); c.kind == nil && errors.As(err, &e) ||
+				c.kind != nil && !errors.Is(err, c.kind) {
 				t.Errorf("%v, want %v", err, c.kind)
 			}
 			for _, want := range append(c.want, "checkpoint ConfigMap kubecdc/checkpoint: ") {
@@ -435,7 +454,9 @@ func TestCheckpointOfAConfigMap(t *testing.T) {
 			s := newAPIServer(t)
 			d := checkpoint.Document{FormatVersion: checkpoint.FormatVersion, Scopes: map[string]checkpoint.Scope{}}
 			for i := range scopes {
-				d.Scopes[strconv.Itoa(i)] = checkpoint.Scope{Resource: "configmaps", Ignored: []string{"kubecdc/checkpoint"}}
+				d.Scopes[strconv.Itoa(i)] = checkpoint.Scope{Resource: "configmaps", Ignored: []string{
+					"kubecdc/checkpoint",
+				}}
 			}
 			text, err := d.Encode()
 			if err == nil {
@@ -454,7 +475,8 @@ func TestCheckpointOfAConfigMap(t *testing.T) {
 		})
 	}
 	for _, raw := range []string{
-		``, `{}`, `{"data":{"checkpoint.json":"{}"}}`, `{"binaryData":{"checkpoint.json.gz":"AAAA"}}`, `{"data":{"checkpoint.json":7}}`,
+		``, `{}`, `{"data":{"checkpoint.json":"{}"}}`, `{"binaryData":{"checkpoint.json.gz":"AAAA"}}`,
+		`{"data":{"checkpoint.json":7}}`,
 	} {
 		if d := checkpoint.OfConfigMap([]byte(raw)); d != nil {
 			t.Errorf("%s: %+v", raw, d)

@@ -92,7 +92,9 @@ func TestConflict(t *testing.T) {
 		"damaged": {
 			func(_ *testing.T, s *apiServer, _ *informer) {
 				s.do(func() {
-					s.put(&object{Metadata: maps.Clone(s.now.Metadata), Data: map[string]string{"checkpoint.json": "{}"}})
+					s.put(&object{Metadata: maps.Clone(s.now.Metadata), Data: map[string]string{
+						"checkpoint.json": "{}",
+					}})
 				})
 			},
 			"it is damaged",
@@ -134,7 +136,8 @@ func TestConflict(t *testing.T) {
 				t.Errorf("Run: %v, want %s", err, c.want)
 			}
 			server.requests()
-			if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := errors.Join(k.Flush(t.Context()), k.Close(t.Context())); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("after it: %v, want %s", err, c.want)
 			}
 			if got := server.requests(); got != "" {
@@ -144,7 +147,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// A save without an answer may have been carried out. Even if its content is no longer wanted, it must not remain there.
+// A save without an answer may have been carried out. Even if its content is no longer wanted, it
+// must not remain there.
 func TestSaveOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
@@ -197,7 +201,8 @@ func TestConflictAtTheFirstSave(t *testing.T) {
 	}
 }
 
-// direct is a connection to an API server that breaks at random, before or after a request is carried out.
+// direct is a connection to an API server that breaks at random, before or after a request is
+// carried out.
 type direct struct {
 	server *apiServer
 	chance *rand.Rand
@@ -223,13 +228,15 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// An agent that is alone finds no conflict, and its flushes are stored, whatever happens to connections and labels.
+// An agent that is alone finds no conflict, and its flushes are stored, whatever happens to
+// connections and labels.
 func TestConfigMapBehindABadConnection(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &direct{server: &apiServer{rv: 100}, chance: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}}
 			for life := range 5 {
-				store, err := checkpoint.NewConfigMap(&rest.Config{Host: "http://api", Transport: d}, "kubecdc", "checkpoint")
+				store, err := checkpoint.NewConfigMap(&rest.Config{Host: "http://api", Transport: d}, "kubecdc",
+					"checkpoint")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -6,8 +6,9 @@ import (
 	"os"
 )
 
-// MakeDirectory creates the directory of a checkpoint for the user alone. It also gives the user the files in it, which an agent under another user may have
-// left. It follows no link, because a writer of dir must not gain files elsewhere.
+// MakeDirectory creates the directory of a checkpoint for the user alone. It also gives the user
+// the files in it, which an agent under another user may have left. It follows no link, because a
+// writer of dir must not gain files elsewhere.
 func MakeDirectory(dir string, uid, gid int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

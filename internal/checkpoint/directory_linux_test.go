@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// The directory is for its owner alone, with what another user has left in it, and what a link points to stays whose it was.
+// The directory is for its owner alone, with what another user has left in it, and what a link
+// points to stays whose it was.
 func TestMakeDirectory(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give files away")

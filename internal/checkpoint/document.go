@@ -16,16 +16,17 @@ type Document struct {
 	FormatVersion int `json:"formatVersion"`
 	Identity
 	// Writer identifies the run of the agent that wrote the document; Save counts its attempts.
-	Writer string           `json:"writer"`
-	Save   uint64           `json:"save"`
-	Saved  time.Time        `json:"saved"`
-	Time   time.Time        `json:"time,omitzero"` // the last time of the run's events; zero if an older release wrote the document
+	Writer string    `json:"writer"`
+	Save   uint64    `json:"save"`
+	Saved  time.Time `json:"saved"`
+	// the last time of the run's events; zero if an older release wrote the document
+	Time   time.Time        `json:"time,omitzero"`
 	Logs   []Log            `json:"logs,omitempty"`
 	Scopes map[string]Scope `json:"scopes"` // by name
 }
 
-// Identity names the owner of a checkpoint: resourceVersions mean nothing to another cluster, and another bus does not have
-// the records that they stand for.
+// Identity names the owner of a checkpoint: resourceVersions mean nothing to another cluster, and
+// another bus does not have the records that they stand for.
 type Identity struct {
 	ClusterUID string `json:"clusterUID"`
 	Cluster    string `json:"cluster"` // the name in events
@@ -33,7 +34,8 @@ type Identity struct {
 	Epoch      uint64 `json:"epoch"`   // of the leader; 0 without an election
 }
 
-// Encode returns the document as JSON. Its last member is the SHA-256 of the bytes before it, in every format.
+// Encode returns the document as JSON. Its last member is the SHA-256 of the bytes before it, in
+// every format.
 func (d *Document) Encode() ([]byte, error) {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -71,7 +73,8 @@ func Decode(data []byte) (*Document, error) {
 	}
 	if version.FormatVersion != FormatVersion {
 		return nil, &Error{
-			Kind: ErrFormat, What: fmt.Sprintf("it has format %d, this kubecdc reads %d", version.FormatVersion, FormatVersion),
+			Kind:   ErrFormat,
+			What:   fmt.Sprintf("it has format %d, this kubecdc reads %d", version.FormatVersion, FormatVersion),
 			Remedy: "use the kubecdc that wrote it, or " + startOver,
 		}
 	}
@@ -83,7 +86,12 @@ func Decode(data []byte) (*Document, error) {
 }
 
 func damaged(what string, err error) error {
-	return &Error{Kind: ErrDamaged, What: "it is damaged: " + what, Err: err, Remedy: "restore it from a copy, or " + startOver}
+	return &Error{
+		Kind:   ErrDamaged,
+		What:   "it is damaged: " + what,
+		Err:    err,
+		Remedy: "restore it from a copy, or " + startOver,
+	}
 }
 
 // check returns an error unless an agent with this identity may resume from the document.
@@ -93,14 +101,18 @@ func (d *Document) check(id Identity) error {
 	}
 	switch {
 	case d.ClusterUID != id.ClusterUID:
-		return foreign("it belongs to cluster %q (uid %s), this is %q (uid %s)", d.Cluster, d.ClusterUID, id.Cluster, id.ClusterUID)
+		return foreign("it belongs to cluster %q (uid %s), this is %q (uid %s)", d.Cluster, d.ClusterUID, id.Cluster,
+			id.ClusterUID)
 	case d.Cluster != id.Cluster:
-		return foreign("it was written for cluster name %q, the name is now %q: consumers see the same objects as different ones", d.Cluster, id.Cluster)
+		return foreign(
+			"it was written for cluster name %q, the name is now %q: consumers see the same objects as different ones",
+			d.Cluster, id.Cluster)
 	case d.Bus != id.Bus:
 		return foreign("it belongs to the records on %s, this is %s", d.Bus, id.Bus)
 	case d.Epoch > id.Epoch:
 		return &Error{
-			Kind: ErrEpoch, What: fmt.Sprintf("the leader of epoch %d wrote it, this leader has epoch %d", d.Epoch, id.Epoch),
+			Kind:   ErrEpoch,
+			What:   fmt.Sprintf("the leader of epoch %d wrote it, this leader has epoch %d", d.Epoch, id.Epoch),
 			Remedy: "stop this agent; if that leader no longer exists, " + startOver,
 		}
 	}

@@ -28,17 +28,41 @@ func document() *checkpoint.Document {
 		FormatVersion: checkpoint.FormatVersion, Identity: us, Writer: "WRITER", Save: 12, Saved: at,
 		Scopes: map[string]checkpoint.Scope{
 			"pods": {
-				Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, ResourceVersion: 48211, State: 1<<63 + 5,
-				LastSeen: at.Add(-time.Second), SnapshotBegan: at.Add(-time.Hour),
+				Version:         "v1",
+				Resource:        "pods",
+				Kind:            "Pod",
+				Namespaced:      true,
+				ResourceVersion: 48211,
+				State:           1<<63 + 5,
+				LastSeen:        at.Add(-time.Second),
+				SnapshotBegan:   at.Add(-time.Hour),
 			},
 			"deployments.apps/shop*?labels=tier!=web,a<b": {
-				Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true, Namespaces: []string{"shop*"},
-				LabelSelector: "tier!=web,a<b", ResourceVersion: 47000, History: 1, LastSeen: at,
-				Snapshot: &checkpoint.Snapshot{ID: "01J", ResourceVersion: 46999, Objects: 300, Cursor: "apps/deployments/shop/web"},
+				Group:           "apps",
+				Version:         "v1",
+				Resource:        "deployments",
+				Kind:            "Deployment",
+				Namespaced:      true,
+				Namespaces:      []string{"shop*"},
+				LabelSelector:   "tier!=web,a<b",
+				ResourceVersion: 47000,
+				History:         1,
+				LastSeen:        at,
+				Snapshot: &checkpoint.Snapshot{
+					ID:              "01J",
+					ResourceVersion: 46999,
+					Objects:         300,
+					Cursor:          "apps/deployments/shop/web",
+				},
 			},
 			"widgets.example.com": {
-				Group: "example.com", Version: "v1beta1", Resource: "widgets", Kind: "Widget", FieldSelector: "metadata.name=x",
-				ResourceVersion: 5, State: 9,
+				Group:           "example.com",
+				Version:         "v1beta1",
+				Resource:        "widgets",
+				Kind:            "Widget",
+				FieldSelector:   "metadata.name=x",
+				ResourceVersion: 5,
+				State:           9,
 			},
 		},
 	}
@@ -114,8 +138,8 @@ func TestOtherFormats(t *testing.T) {
 	}
 }
 
-// For any input, with a seal or without, the decoder returns an error of its own kind or a document that is equal after it is
-// encoded again.
+// For any input, with a seal or without, the decoder returns an error of its own kind or a document
+// that is equal after it is encoded again.
 func FuzzDecode(f *testing.F) {
 	whole := encode(f, document())
 	f.Add(whole)
@@ -126,7 +150,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"formatVersion": 1, "scopes": []`))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, data := range [][]byte{data, fmt.Appendf(bytes.Clone(data), ",\n  \"sha256\": \"%x\"\n}\n", sha256.Sum256(data))} {
+		for _, data := range [][]byte{
+			data, fmt.Appendf(bytes.Clone(data), ",\n  \"sha256\": \"%x\"\n}\n", sha256.Sum256(data)),
+		} {
 			d, err := checkpoint.Decode(data)
 			if err != nil {
 				if !errors.Is(err, checkpoint.ErrDamaged) && !errors.Is(err, checkpoint.ErrFormat) {

@@ -2,7 +2,8 @@ package checkpoint
 
 import "errors"
 
-// The kinds of errors, for errors.Is. Each is wrapped in an *Error, which names the place and the fix.
+// The kinds of errors, for errors.Is. Each is wrapped in an *Error, which names the place and the
+// fix.
 var (
 	// ErrDamaged: the checksum or the syntax of the content is wrong.
 	ErrDamaged = errors.New("damaged")

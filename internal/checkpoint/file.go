@@ -14,14 +14,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/filelock"
 )
 
-// file stores a checkpoint in a file. A lock on a second file beside it keeps other agents away. The lock file is never
-// removed: otherwise two agents could lock two files of that name.
+// file stores a checkpoint in a file. A lock on a second file beside it keeps other agents away.
+// The lock file is never removed: otherwise two agents could lock two files of that name.
 type file struct {
 	path string
 }
 
-// OpenFile returns a store for the file at path. It changes nothing: Lock creates missing directories, the first Save
-// creates the file.
+// OpenFile returns a store for the file at path. It changes nothing: Lock creates missing
+// directories, the first Save creates the file.
 func OpenFile(path string) Store { return &file{path: path} }
 
 // String implements Store.
@@ -46,7 +46,12 @@ func (f *file) Lock(ctx context.Context) (unlock func() error, err error) {
 				who = fmt.Sprintf("another kubecdc (pid %d)", pid)
 			}
 		}
-		err = &Error{Kind: ErrLocked, Where: f.String(), What: "in use by " + who, Remedy: "stop that one, or name another file in the configuration"}
+		err = &Error{
+			Kind:   ErrLocked,
+			Where:  f.String(),
+			What:   "in use by " + who,
+			Remedy: "stop that one, or name another file in the configuration",
+		}
 	case err != nil:
 		err = f.unusable(fmt.Errorf("lock: %w", err))
 	default:
@@ -71,8 +76,8 @@ func (f *file) Load(context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// Save implements Store. Only the owner of the lock saves, so the temporary file has a fixed name: a leftover of a killed
-// process is overwritten.
+// Save implements Store. Only the owner of the lock saves, so the temporary file has a fixed name:
+// a leftover of a killed process is overwritten.
 func (f *file) Save(_ context.Context, data []byte) error {
 	next, err := os.OpenFile(f.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -104,5 +109,11 @@ func (f *file) unusable(err error) error {
 	if p := new(fs.PathError); errors.As(err, &p) && p.Path == f.path {
 		err = p.Err
 	}
-	return &Error{Kind: ErrRefused, Where: f.String(), What: "cannot be used", Err: err, Remedy: "repair the file, or name another one in the configuration"}
+	return &Error{
+		Kind:   ErrRefused,
+		Where:  f.String(),
+		What:   "cannot be used",
+		Err:    err,
+		Remedy: "repair the file, or name another one in the configuration",
+	}
 }

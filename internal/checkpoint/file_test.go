@@ -68,7 +68,9 @@ func TestFile(t *testing.T) {
 		for _, want := range []struct {
 			path string
 			mode os.FileMode
-		}{{path, 0o600}, {filepath.Dir(path), os.ModeDir | 0o700}, {filepath.Dir(filepath.Dir(path)), os.ModeDir | 0o700}} {
+		}{{path, 0o600}, {filepath.Dir(path), os.ModeDir | 0o700}, {
+			filepath.Dir(filepath.Dir(path)), os.ModeDir | 0o700,
+		}} {
 			if info, err := os.Stat(want.path); err != nil || info.Mode() != want.mode {
 				t.Errorf("%s: mode %v, %v, want %v", want.path, info.Mode(), err, want.mode)
 			}
@@ -84,8 +86,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// An agent that is killed while it saves leaves at most the temporary file, whole, in part or empty: the old checkpoint
-// counts, and the next save goes through.
+// An agent that is killed while it saves leaves at most the temporary file, whole, in part or
+// empty: the old checkpoint counts, and the next save goes through.
 func TestFileKilledBetweenWriteAndRename(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "checkpoint.json")
 	s := checkpoint.OpenFile(path)
@@ -147,7 +149,8 @@ func TestFileCannotBeUsed(t *testing.T) {
 	_, lockErr := checkpoint.OpenFile(filepath.Join(blocked, "checkpoint.json")).Lock(t.Context())
 	_, loadErr := checkpoint.OpenFile(dir).Load(t.Context())
 	for _, err := range []error{lockErr, loadErr} {
-		if !errors.Is(err, checkpoint.ErrRefused) || !strings.Contains(err.Error(), "repair the file, or name another one in the configuration") {
+		if !errors.Is(err, checkpoint.ErrRefused) ||
+			!strings.Contains(err.Error(), "repair the file, or name another one in the configuration") {
 			t.Errorf("%v, want ErrRefused with what to do", err)
 		}
 	}
@@ -164,7 +167,9 @@ func TestFileOfAnotherAgent(t *testing.T) {
 	pid, kill := otherAgent(t, path)
 	_, lockErr := s.Lock(t.Context())
 	_, resetErr := checkpoint.Reset(t.Context(), s, "")
-	want := fmt.Sprintf("checkpoint file %s: in use by another kubecdc (pid %d): stop that one, or name another file in the configuration", path, pid)
+	want := fmt.Sprintf(
+		"checkpoint file %s: in use by another kubecdc (pid %d): stop that one, or name another file in the configuration",
+		path, pid)
 	if runtime.GOOS == "windows" {
 		want = strings.Replace(want, fmt.Sprintf(" (pid %d)", pid), "", 1)
 	}
@@ -204,7 +209,9 @@ func TestForgetRetiring(t *testing.T) {
 		}
 	}
 	away := errors.New("the bus is away")
-	err := checkpoint.Forget(t.Context(), s, "pods", func(*checkpoint.Document, *checkpoint.Scope) error { return away })
+	err := checkpoint.Forget(t.Context(), s, "pods", func(*checkpoint.Document, *checkpoint.Scope) error {
+		return away
+	})
 	if before, _ := checkpoint.Read(t.Context(), s); !errors.Is(err, away) || before.Writer != d.Writer {
 		t.Errorf("the end is not on the bus: %v, saved by %s", err, before.Writer)
 	}
@@ -268,7 +275,8 @@ func TestReset(t *testing.T) {
 	t.Run("nothing of it", func(t *testing.T) {
 		_, err := checkpoint.Reset(t.Context(), stored(t, encode(t, document())), "deployments")
 		if !errors.Is(err, checkpoint.ErrNoScope) ||
-			!strings.HasSuffix(err.Error(), ": has no scope of deployments: it has deployments.apps, pods, widgets.example.com") {
+			!strings.HasSuffix(err.Error(),
+				": has no scope of deployments: it has deployments.apps, pods, widgets.example.com") {
 			t.Error(err)
 		}
 	})
@@ -289,7 +297,8 @@ func TestReset(t *testing.T) {
 		s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))
 		for _, resource := range []string{"", "pods"} {
 			removed, err := checkpoint.Reset(t.Context(), s, resource)
-			if removed != nil || !errors.Is(err, checkpoint.ErrNoScope) || !strings.Contains(err.Error(), "does not exist; nothing was removed: ") {
+			if removed != nil || !errors.Is(err, checkpoint.ErrNoScope) ||
+				!strings.Contains(err.Error(), "does not exist; nothing was removed: ") {
 				t.Errorf("of %q: %q, %v, want ErrNoScope", resource, removed, err)
 			}
 		}
@@ -302,7 +311,8 @@ func TestErrorsNameThePlaceAndWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := checkpoint.Read(t.Context(), checkpoint.OpenFile(path))
-	want := "checkpoint file " + path + ": it is damaged: its content does not match its sha256 (it was cut short, or edited): " +
+	want := "checkpoint file " + path +
+		": it is damaged: its content does not match its sha256 (it was cut short, or edited): " +
 		"restore it from a copy, or start over with 'kubecdc checkpoint reset', given the agent's flags"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

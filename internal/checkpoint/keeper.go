@@ -22,14 +22,16 @@ import (
 const (
 	// saveEvery is the interval of the checks for something to save.
 	saveEvery = 5 * time.Second
-	// saveFirst is the delay of the first check. It is short, so that a series of agents that live only for seconds makes
-	// progress before the API server compacts the history at their start.
+	// saveFirst is the delay of the first check. It is short, so that a series of agents that live
+	// only for seconds makes progress before the API server compacts the history at their start.
 	saveFirst = time.Second
-	// saveProgressEvery is how often resourceVersions are saved that moved without an acknowledgement, mostly by bookmarks.
+	// saveProgressEvery is how often resourceVersions are saved that moved without an
+	// acknowledgement, mostly by bookmarks.
 	saveProgressEvery = time.Minute
 	// warnEvery is the interval of warnings that the checkpoint cannot be saved.
 	warnEvery = time.Minute
-	// conflictRounds is how many consecutive changes by other clients (mostly of labels) one save attempt tolerates.
+	// conflictRounds is how many consecutive changes by other clients (mostly of labels) one save
+	// attempt tolerates.
 	conflictRounds = 3
 
 	backoffFirst = 250 * time.Millisecond
@@ -58,7 +60,9 @@ type Keeper struct {
 	lastSaved atomic.Int64          // of the last save, in Unix nanoseconds
 	trouble   atomic.Pointer[error] // of the last attempt to read or save
 	began     time.Time
-	failing   atomic.Int64 // start of the first attempt to save since the last success, in nanoseconds since began; 0 if there is none
+	// start of the first attempt to save since the last success, in nanoseconds since began; 0 if
+	// there is none
+	failing atomic.Int64
 
 	mu        sync.Mutex
 	logs      func() []Log     // nil if the bus has none, or TrackLogs was not called yet
@@ -96,7 +100,8 @@ const (
 	news             // something that a restart would have to repeat
 )
 
-// NewKeeper returns a keeper of the checkpoint in s. It reads nothing and starts nothing. reg may be nil.
+// NewKeeper returns a keeper of the checkpoint in s. It reads nothing and starts nothing. reg may
+// be nil.
 func NewKeeper(s Store, id Identity, log *slog.Logger, reg prometheus.Registerer) *Keeper {
 	return &Keeper{
 		store: s, id: id, writer: rand.Text(), log: log, metrics: newMetrics(reg), began: time.Now(),
@@ -105,10 +110,12 @@ func NewKeeper(s Store, id Identity, log *slog.Logger, reg prometheus.Registerer
 	}
 }
 
-// Load locks the checkpoint and reads it. It is called once, before all other methods; unless it fails, Close must follow. It
-// retries transient errors until ctx ends; any other error is an *Error.
+// Load locks the checkpoint and reads it. It is called once, before all other methods; unless it
+// fails, Close must follow. It retries transient errors until ctx ends; any other error is an
+// *Error.
 //
-// Load is for an agent without leader election. If an earlier run had one, saves keep its epoch for the next leader.
+// Load is for an agent without leader election. If an earlier run had one, saves keep its epoch for
+// the next leader.
 func (k *Keeper) Load(ctx context.Context) error {
 	err := k.load(ctx)
 	k.id.Epoch = k.loadedEpoch
@@ -138,7 +145,10 @@ func (k *Keeper) load(ctx context.Context) (err error) {
 	if d == nil {
 		return nil
 	}
-	k.loaded, k.loadedEpoch, k.saved, k.saver.base = d.Scopes, d.Epoch, d.Saved, version{d.Writer, d.Save}
+	k.loaded = d.Scopes
+	k.loadedEpoch = d.Epoch
+	k.saved = d.Saved
+	k.saver.base = version{d.Writer, d.Save}
 	k.loadedLogs, k.saver.logs = d.Logs, d.Logs
 	k.loadedTime = d.Time
 	k.metrics.lastSave.Set(float64(d.Saved.Unix()))
@@ -206,12 +216,13 @@ func (k *Keeper) pullTime() time.Time {
 	return now().UTC()
 }
 
-// Track registers the source of a scope's position, which each save calls; ok is false while there is nothing to resume
-// from. position must not block, and its results must not change. A later Track of the same scope replaces an earlier one. A
-// scope of the last run keeps its loaded position until its source returns one, or Forget is called.
+// Track registers the source of a scope's position, which each save calls; ok is false while there
+// is nothing to resume from. position must not block, and its results must not change. A later
+// Track of the same scope replaces an earlier one. A scope of the last run keeps its loaded
+// position until its source returns one, or Forget is called.
 //
-// changes counts what may have changed the position, nil if nobody counts. It must not block. A change that is not counted is
-// saved within a minute.
+// changes counts what may have changed the position, nil if nobody counts. It must not block. A
+// change that is not counted is saved within a minute.
 func (k *Keeper) Track(scope string, position func() (p Position, ok bool), changes func() uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -226,8 +237,8 @@ func (k *Keeper) Forget(scope string) {
 	delete(k.positions, scope)
 }
 
-// Flush saves all tracked positions as of the call, or later ones. Concurrent calls share a save. It retries transient errors
-// until ctx ends, and does not need Run.
+// Flush saves all tracked positions as of the call, or later ones. Concurrent calls share a save.
+// It retries transient errors until ctx ends, and does not need Run.
 func (k *Keeper) Flush(ctx context.Context) error {
 	k.mu.Lock()
 	need := k.pulls + 1
@@ -235,9 +246,10 @@ func (k *Keeper) Flush(ctx context.Context) error {
 	return k.save(ctx, need, moved)
 }
 
-// Run saves changes after a second and then at most every 5 s (every minute if only resourceVersions moved), until ctx ends.
-// It returns an error if no further save is possible, mostly ErrConflict. The agent must then exit: two alternating writers
-// would each lose the other's positions.
+// Run saves changes after a second and then at most every 5 s (every minute if only
+// resourceVersions moved), until ctx ends. It returns an error if no further save is possible,
+// mostly ErrConflict. The agent must then exit: two alternating writers would each lose the other's
+// positions.
 func (k *Keeper) Run(ctx context.Context) error {
 	first := time.NewTimer(saveFirst)
 	defer first.Stop()
@@ -258,8 +270,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Close saves for the last time and unlocks the checkpoint. It is called after Run has returned and the last acknowledgement
-// has arrived. It retries transient errors until ctx ends. After a final error it only unlocks.
+// Close saves for the last time and unlocks the checkpoint. It is called after Run has returned and
+// the last acknowledgement has arrived. It retries transient errors until ctx ends. After a final
+// error it only unlocks.
 func (k *Keeper) Close(ctx context.Context) error {
 	if k.failedWith() != nil {
 		return k.unlock() // Run has returned the error
@@ -267,8 +280,9 @@ func (k *Keeper) Close(ctx context.Context) error {
 	return errors.Join(k.save(ctx, 0, seen), k.unlock())
 }
 
-// save collects the positions, and saves them if they changed by at least least, or if resourceVersions moved and the last save
-// is old. If need is not 0, the save of another goroutine suffices if its pull has that number or a later one.
+// save collects the positions, and saves them if they changed by at least least, or if
+// resourceVersions moved and the last save is old. If need is not 0, the save of another goroutine
+// suffices if its pull has that number or a later one.
 func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 	select {
 	case <-ctx.Done():
@@ -340,7 +354,9 @@ func (k *Keeper) attempt(ctx context.Context, least change) error {
 			s.durable = nil // either the old ones or the new ones
 			return err
 		}
-		s.durable, s.logs, s.last = positions, logs, time.Now()
+		s.durable = positions
+		s.logs = logs
+		s.last = time.Now()
 		s.saves++
 		if !s.failing.IsZero() {
 			k.log.Info("the checkpoint is saved again", "where", k.store.String(), "after", time.Since(s.failing))
@@ -363,8 +379,8 @@ func (k *Keeper) noteSaved() {
 	k.trouble.Store(nil)
 }
 
-// glance returns the greatest change of any scope since the last save, as pull and compare do, but asks only for positions
-// that may have changed. It returns false if that is not known.
+// glance returns the greatest change of any scope since the last save, as pull and compare do, but
+// asks only for positions that may have changed. It returns false if that is not known.
 func (k *Keeper) glance() (what change, known bool) {
 	s := &k.saver
 	k.mu.Lock()
@@ -402,7 +418,8 @@ func (k *Keeper) glance() (what change, known bool) {
 	return what, true
 }
 
-// mayHaveChanged reports whether the position may be another one than at the last glance, or that was before the last save.
+// mayHaveChanged reports whether the position may be another one than at the last glance, or that
+// was before the last save.
 func (t *track) mayHaveChanged(saves uint64) bool {
 	return t.changes == nil || t.of != saves || t.seen != t.changes()
 }
@@ -430,7 +447,8 @@ func (k *Keeper) pull() (number uint64, positions map[string]Position) {
 			continue // Forget or Track was called meanwhile: the next pull has the new state
 		}
 		if was, ok := k.positions[name]; ok && p.ResourceVersion < was.ResourceVersion && p.History == was.History {
-			k.log.Warn("the position of a scope moved backward", "scope", name, "from_rv", was.ResourceVersion, "to_rv", p.ResourceVersion)
+			k.log.Warn("the position of a scope moved backward", "scope", name, "from_rv", was.ResourceVersion, "to_rv",
+				p.ResourceVersion)
 		}
 		k.positions[name] = p
 	}
@@ -478,21 +496,27 @@ func (p Position) compare(q Position) change {
 		what = seen
 	}
 	a, b := p.Scope, q.Scope
-	a.ResourceVersion, a.State, a.LastSeen = b.ResourceVersion, b.State, b.LastSeen
+	a.ResourceVersion = b.ResourceVersion
+	a.State = b.State
+	a.LastSeen = b.LastSeen
 	if !reflect.DeepEqual(a, b) {
 		return news
 	}
 	return what
 }
 
-// write stores positions and logs. After a conflict it reads the document to find out who has written it.
+// write stores positions and logs. After a conflict it reads the document to find out who has
+// written it.
 func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs []Log) error {
 	s := &k.saver
 	for range conflictRounds {
 		s.attempts++
 		d := Document{
 			FormatVersion: FormatVersion, Identity: k.id, Writer: k.writer, Save: s.attempts,
-			Saved: time.Now().UTC().Truncate(time.Second), Time: k.pullTime(), Logs: logs, Scopes: make(map[string]Scope, len(positions)),
+			Saved:  time.Now().UTC().Truncate(time.Second),
+			Time:   k.pullTime(),
+			Logs:   logs,
+			Scopes: make(map[string]Scope, len(positions)),
 		}
 		for name, p := range positions {
 			d.Scopes[name] = p.Scope
@@ -511,7 +535,8 @@ func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs 
 			return err
 		}
 		k.metrics.saves.WithLabelValues("conflict").Inc()
-		// Another client may have changed a label, or the write was our own: a request without an answer may have taken effect.
+		// Another client may have changed a label, or the write was our own: a request without an
+		// answer may have taken effect.
 		there, lookErr := k.look(ctx)
 		switch {
 		case lookErr != nil:
@@ -526,7 +551,9 @@ func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs 
 				return nil
 			}
 		case s.base != version{there.Writer, there.Save}:
-			return k.conflict("another agent, or 'kubecdc checkpoint reset', wrote it at " + there.Saved.Format(time.RFC3339) + " while this agent ran")
+			return k.conflict(
+				"another agent, or 'kubecdc checkpoint reset', wrote it at " + there.Saved.Format(time.RFC3339) +
+					" while this agent ran")
 		}
 	}
 	return fmt.Errorf("%s: other clients keep changing it", k.store)
@@ -545,8 +572,8 @@ func (k *Keeper) conflict(what string) error {
 	return &Error{Kind: ErrConflict, Where: k.store.String(), What: what, Remedy: oneAgent}
 }
 
-// final reports whether err ends the agent. A refusal does so only before the first successful save, while an operator
-// watches the start; later, the store may accept again.
+// final reports whether err ends the agent. A refusal does so only before the first successful
+// save, while an operator watches the start; later, the store may accept again.
 func (k *Keeper) final(err error) bool {
 	if errors.Is(err, ErrRefused) {
 		return !k.saver.accepted
@@ -569,7 +596,8 @@ func (k *Keeper) fail(err error) {
 	close(k.failed)
 }
 
-// warn logs err, as a warning at most once in warnEvery. The caller holds saving, or is the only user of k.
+// warn logs err, as a warning at most once in warnEvery. The caller holds saving, or is the only
+// user of k.
 func (k *Keeper) warn(ctx context.Context, doing string, err error, delay time.Duration) {
 	k.trouble.Store(&err)
 	s, now := &k.saver, time.Now()
@@ -580,7 +608,8 @@ func (k *Keeper) warn(ctx context.Context, doing string, err error, delay time.D
 	if now.Sub(s.warned) >= warnEvery {
 		level, s.warned = slog.LevelWarn, now
 	}
-	k.log.Log(ctx, level, "cannot reach the checkpoint, retrying", "doing", doing, "err", err, "retry_in", delay, "failing_for", now.Sub(s.failing))
+	k.log.Log(ctx, level, "cannot reach the checkpoint, retrying", "doing", doing, "err", err, "retry_in", delay,
+		"failing_for", now.Sub(s.failing))
 }
 
 func newBackoff() *wait.Backoff {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// Acknowledged positions are saved after 5 s, positions that only moved after 60 s, and unchanged ones never.
+// Acknowledged positions are saved after 5 s, positions that only moved after 60 s, and unchanged
+// ones never.
 func TestRunSavesWhatChanged(t *testing.T) {
 	t.Run("nobody counts changes", func(t *testing.T) {
 		testSaves(t, func(*informer) func() uint64 { return nil })
@@ -98,8 +99,8 @@ func testSaves(t *testing.T, counts func(of *informer) func() uint64) {
 	})
 }
 
-// A position is asked for once after each save, and after each change that is counted. One that is not counted is
-// saved within a minute.
+// A position is asked for once after each save, and after each change that is counted. One that is
+// not counted is saved within a minute.
 func TestUnchangedPositionsAreNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(memory)
@@ -143,7 +144,8 @@ func TestUnchangedPositionsAreNotAskedFor(t *testing.T) {
 	})
 }
 
-// A run begins with the state that the last one left, keeps scopes that nobody tracks, and does not write back what it has just read.
+// A run begins with the state that the last one left, keeps scopes that nobody tracks, and does not
+// write back what it has just read.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{data: encode(t, document())}
@@ -177,7 +179,8 @@ func TestResume(t *testing.T) {
 		if saves, _ := m.counts(); saves != 0 {
 			t.Errorf("%d saves of what has not changed", saves)
 		}
-		// Until it reports a position, a scope keeps its old one; then the function that was tracked last counts.
+		// Until it reports a position, a scope keeps its old one; then the function that was
+		// tracked last counts.
 		k.Track("pods", func() (checkpoint.Position, bool) { return checkpoint.Position{}, false }, nil)
 		k.Track("nodes", informerAt(7, 0).position, nil)
 		<-time.After(5 * time.Second)
@@ -202,7 +205,8 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// Concurrent calls of Flush share a save; a call that comes while it is in progress does not rely on it.
+// Concurrent calls of Flush share a save; a call that comes while it is in progress does not rely
+// on it.
 func TestFlushIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{delay: time.Second}
@@ -237,7 +241,8 @@ func TestFlushIsShared(t *testing.T) {
 	})
 }
 
-// If thousands of scopes begin one after the other, each with a Flush, they share writes of the whole document.
+// If thousands of scopes begin one after the other, each with a Flush, they share writes of the
+// whole document.
 func TestFlushLeavesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const (
@@ -257,7 +262,8 @@ func TestFlushLeavesTime(t *testing.T) {
 				if err := k.Flush(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(began); took > 11*write { // a save that has begun, the pause after it, and its own save
+				if took := time.Since(began); took > 11*write {
+					// a save that has begun, the pause after it, and its own save
 					t.Errorf("%s was saved after %v", scope, took)
 				}
 			})
@@ -361,7 +367,8 @@ func TestSaveFailsForAWhile(t *testing.T) {
 		if n := len(lines); n < 9 || n > 12 {
 			t.Errorf("%d lines in 10 min:\n%s", n, log.String())
 		}
-		if !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "disk full") || !strings.Contains(lines[len(lines)-1], "saved again") {
+		if !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "disk full") ||
+			!strings.Contains(lines[len(lines)-1], "saved again") {
 			t.Errorf("log:\n%s", log.String())
 		}
 		if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
@@ -381,7 +388,8 @@ func TestSaveFailsForAWhile(t *testing.T) {
 				got[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 			}
 		}
-		if got["kubecdc_checkpoint_saves_total ok"] != 2 || got["kubecdc_checkpoint_saves_total error"] != float64(tries-2) ||
+		if got["kubecdc_checkpoint_saves_total ok"] != 2 ||
+			got["kubecdc_checkpoint_saves_total error"] != float64(tries-2) ||
 			got["kubecdc_checkpoint_bytes"] != float64(len(m.data)) ||
 			got["kubecdc_checkpoint_last_save_timestamp_seconds"] == 0 {
 			t.Errorf("metrics: %v", got)
@@ -389,9 +397,15 @@ func TestSaveFailsForAWhile(t *testing.T) {
 	})
 }
 
-// A store that refuses at the start ends the agent with a remedy; one that has accepted before may accept again.
+// A store that refuses at the start ends the agent with a remedy; one that has accepted before may
+// accept again.
 func TestSaveIsRefused(t *testing.T) {
-	refusal := &checkpoint.Error{Kind: checkpoint.ErrRefused, Where: "memory", What: "forbidden", Remedy: "see 'kubecdc rbac'"}
+	refusal := &checkpoint.Error{
+		Kind:   checkpoint.ErrRefused,
+		Where:  "memory",
+		What:   "forbidden",
+		Remedy: "see 'kubecdc rbac'",
+	}
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{err: refusal}
 		k := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil)
@@ -477,7 +491,9 @@ func TestLoadOfAnother(t *testing.T) {
 			func(d *checkpoint.Document) { d.Bus = "nats://other:4222 stream X" }, checkpoint.ErrForeign,
 			`it belongs to the records on nats://other:4222 stream X, this is nats://nats:4222 stream KUBECDC: name another checkpoint`,
 		},
-		"format": {func(d *checkpoint.Document) { d.FormatVersion = 2 }, checkpoint.ErrFormat, "use the kubecdc that wrote it"},
+		"format": {func(d *checkpoint.Document) {
+			d.FormatVersion = 2
+		}, checkpoint.ErrFormat, "use the kubecdc that wrote it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "checkpoint.json")
@@ -488,7 +504,8 @@ func TestLoadOfAnother(t *testing.T) {
 			save(t, s, string(encode(t, d)))
 			unlock()
 			err := checkpoint.NewKeeper(s, us, slog.New(slog.DiscardHandler), nil).Load(t.Context())
-			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "checkpoint file "+path+": ") {
+			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) ||
+				!strings.HasPrefix(err.Error(), "checkpoint file "+path+": ") {
 				t.Errorf("%v\nwant %v with %s", err, c.kind, c.want)
 			}
 			lock(t, s)() // a failed Load has released the lock

@@ -6,9 +6,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Ledger computes the mark up to which every entry is acknowledged, in whatever order acknowledgements arrive. It holds only
-// outstanding entries: an entry that is acknowledged after an outstanding one is merged into its predecessor.
-// It is safe for concurrent use.
+// Ledger computes the mark up to which every entry is acknowledged, in whatever order
+// acknowledgements arrive. It holds only outstanding entries: an entry that is acknowledged after
+// an outstanding one is merged into its predecessor. It is safe for concurrent use.
 type Ledger[M any] struct {
 	merge func(earlier, later M) M
 
@@ -28,7 +28,8 @@ type Receipt[M any] struct {
 	mark       M // reached when this entry, and all before it, are acknowledged
 }
 
-// NewLedger returns a ledger at mark. merge combines two consecutive marks; it is called under a lock.
+// NewLedger returns a ledger at mark. merge combines two consecutive marks; it is called under a
+// lock.
 func NewLedger[M any](mark M, merge func(earlier, later M) M) *Ledger[M] {
 	return &Ledger[M]{mark: mark, merge: merge}
 }
@@ -78,8 +79,8 @@ func (r *Receipt[M]) Acked(*object.Delta) {
 	}
 }
 
-// Withdraw removes the entry as if it had not been added. It must be the last entry, and Advance must not have been called
-// since: those marks would be lost with it.
+// Withdraw removes the entry as if it had not been added. It must be the last entry, and Advance
+// must not have been called since: those marks would be lost with it.
 func (r *Receipt[M]) Withdraw() {
 	r.ledger.mu.Lock()
 	defer r.ledger.mu.Unlock()
@@ -103,15 +104,16 @@ func (r *Receipt[M]) unlink() {
 	l.outstanding--
 }
 
-// Notify sets the function that is called after each acknowledgement, without a lock held. f must not block.
+// Notify sets the function that is called after each acknowledgement, without a lock held. f must
+// not block.
 func (l *Ledger[M]) Notify(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.notify = f
 }
 
-// Seal calls f as soon as no entry is outstanding, which may be at once. Add must not be called any more. f must not block:
-// it runs in the goroutine of the last acknowledgement.
+// Seal calls f as soon as no entry is outstanding, which may be at once. Add must not be called any
+// more. f must not block: it runs in the goroutine of the last acknowledgement.
 func (l *Ledger[M]) Seal(f func()) {
 	l.mu.Lock()
 	l.sealed = f
@@ -130,7 +132,8 @@ func (l *Ledger[M]) done() func() {
 	return f
 }
 
-// Mark returns the mark up to which every entry is acknowledged, and the number of acknowledgements.
+// Mark returns the mark up to which every entry is acknowledged, and the number of
+// acknowledgements.
 func (l *Ledger[M]) Mark() (mark M, acked uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

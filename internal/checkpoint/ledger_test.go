@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// mark is like the mark of an informer: a resourceVersion, and a fingerprint that changes on the way to it.
+// mark is like the mark of an informer: a resourceVersion, and a fingerprint that changes on the
+// way to it.
 type mark struct{ RV, State uint64 }
 
 func merge(earlier, later mark) mark {
@@ -51,7 +52,8 @@ func (m *model) outstanding() (out []int) {
 	return out
 }
 
-// The mark is the merge of all entries before the first unacknowledged one, in whatever order acknowledgements arrive.
+// The mark is the merge of all entries before the first unacknowledged one, in whatever order
+// acknowledgements arrive.
 func TestLedgerPassesNothingOutstanding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{at: mark{RV: 100}}
@@ -141,7 +143,8 @@ func TestLedgerHoldsOnlyWhatIsOutstanding(t *testing.T) {
 	}
 }
 
-// Many workers acknowledge while the informer adds; the mark only grows, and the seal is reported once.
+// Many workers acknowledge while the informer adds; the mark only grows, and the seal is reported
+// once.
 func TestLedgerFromManySides(t *testing.T) {
 	l := checkpoint.NewLedger(mark{}, merge)
 	const n = 5000
@@ -151,7 +154,8 @@ func TestLedgerFromManySides(t *testing.T) {
 		workers.Go(func() {
 			var held []*checkpoint.Receipt[mark]
 			for r := range receipts {
-				if held = append(held, r); len(held) == 7 {
+				held = append(held, r)
+				if len(held) == 7 {
 					slices.Reverse(held)
 					for _, r := range held {
 						r.Acked(nil)

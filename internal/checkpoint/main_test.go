@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 )
 
-// holdFile makes this test binary another agent: it locks the checkpoint file of that name, says so, and keeps it until its
-// input ends.
+// holdFile makes this test binary another agent: it locks the checkpoint file of that name, says
+// so, and keeps it until its input ends.
 const holdFile = "KUBECDC_TEST_HOLD_FILE"
 
 func TestMain(m *testing.M) {

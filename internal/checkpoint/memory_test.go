@@ -103,7 +103,12 @@ type informer struct {
 }
 
 func at(rv, acked uint64) checkpoint.Position {
-	return checkpoint.Position{Scope: checkpoint.Scope{Version: "v1", Resource: "pods", Kind: "Pod", ResourceVersion: rv}, Acked: acked}
+	return checkpoint.Position{Scope: checkpoint.Scope{
+		Version:         "v1",
+		Resource:        "pods",
+		Kind:            "Pod",
+		ResourceVersion: rv,
+	}, Acked: acked}
 }
 
 func informerAt(rv, acked uint64) *informer { return &informer{p: at(rv, acked), ok: true} }

@@ -38,7 +38,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "kubecdc_checkpoint_age_seconds",
 		Help: "Time since nothing was left to save. A save is due after 5 s, or after 60 s if only resourceVersions moved; a higher value means that saves fail.",
 	}, func() float64 { return m.unsaved().Seconds() })
-	for _, result := range []string{"ok", "error", "conflict"} { // present from the start, so that alerts see the first increase
+	for _, result := range []string{"ok", "error", "conflict"} {
+		// present from the start, so that alerts see the first increase
 		m.saves.WithLabelValues(result)
 	}
 	if reg != nil {

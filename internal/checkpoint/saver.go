@@ -17,9 +17,9 @@ type saver struct {
 	took     time.Duration // the duration of the last write
 }
 
-// rest returns the delay before the next write that a caller waits for, so that writes take at most a fifth of the time. Each
-// write contains all scopes: a thousand that start at once would otherwise cause a thousand writes in a row. Callers that
-// arrive during the delay share the write.
+// rest returns the delay before the next write that a caller waits for, so that writes take at most
+// a fifth of the time. Each write contains all scopes: a thousand that start at once would
+// otherwise cause a thousand writes in a row. Callers that arrive during the delay share the write.
 func (s *saver) rest() time.Duration {
 	const (
 		times = 4 // as long as the last write took

@@ -27,7 +27,8 @@ type Scope struct {
 	Hides *bool `json:"hides,omitempty"`
 	// Where identifies the filters that withhold whole objects; "" if there are none.
 	Where string `json:"where,omitempty"`
-	// Aggregated reports that an APIService serves the resource: its objects survive while it is not served.
+	// Aggregated reports that an APIService serves the resource: its objects survive while it is
+	// not served.
 	Aggregated bool `json:"aggregated,omitempty"`
 	// Definition is the uid of the resource's CustomResourceDefinition; "" if none is known.
 	Definition string `json:"definition,omitempty"`
@@ -36,7 +37,8 @@ type Scope struct {
 	// number are in one etcd.
 	Etcd int `json:"etcd,omitempty"`
 
-	// ResourceVersion is the highest one up to which the bus has acknowledged every delta of the scope.
+	// ResourceVersion is the highest one up to which the bus has acknowledged every delta of the
+	// scope.
 	ResourceVersion uint64 `json:"resourceVersion,string"`
 	// History counts the restores of etcd since the scope began.
 	History uint32 `json:"history,omitempty"`
@@ -44,26 +46,30 @@ type Scope struct {
 	// follows ResourceVersion is of another history, whatever the API server answers. History
 	// counts that restore.
 	Rewound bool `json:"rewound,omitempty"`
-	// State is a fingerprint of the objects and their versions at ResourceVersion: a restored etcd may use the same
-	// resourceVersion for another content.
+	// State is a fingerprint of the objects and their versions at ResourceVersion: a restored etcd
+	// may use the same resourceVersion for another content.
 	State uint64 `json:"state,string"`
-	// Forms is a fingerprint of the contents of the same objects, in the form that consumers have: an API server may serve
-	// a version in another form later. 0: there are no objects, or an older release wrote the checkpoint.
+	// Forms is a fingerprint of the contents of the same objects, in the form that consumers have:
+	// an API server may serve a version in another form later. 0: there are no objects, or an older
+	// release wrote the checkpoint.
 	Forms uint64 `json:"forms,omitempty,string"`
-	// Ignored lists the agent's own objects, as namespace/name, which State leaves out. Empty: none. nil: an older release
-	// wrote the checkpoint, or the agent has no objects of this resource.
+	// Ignored lists the agent's own objects, as namespace/name, which State leaves out. Empty:
+	// none. nil: an older release wrote the checkpoint, or the agent has no objects of this
+	// resource.
 	Ignored []string `json:"ignored,omitzero"`
-	// Log is the number of the last log replacement (Log.Replaced) that the scope has announced; 0 if there was none.
+	// Log is the number of the last log replacement (Log.Replaced) that the scope has announced; 0
+	// if there was none.
 	Log uint64 `json:"log,omitempty"`
-	// LastSeen is the time of the API server's last answer for the scope, or of the oldest change that the bus has not
-	// acknowledged, whichever is earlier.
+	// LastSeen is the time of the API server's last answer for the scope, or of the oldest change
+	// that the bus has not acknowledged, whichever is earlier.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 
 	// ObservedSince is when the first of the runs began that have observed the scope without an end
 	// in between; zero: not known.
 	ObservedSince time.Time `json:"observedSince,omitzero"`
 
-	// Retiring is set on a scope that is no longer selected, until the bus has all its records, a `left` for each object included.
+	// Retiring is set on a scope that is no longer selected, until the bus has all its records, a
+	// `left` for each object included.
 	Retiring *Retiring `json:"retiring,omitempty"`
 
 	// Ended is set on a scope that nothing observes any more, until the bus has its end.
@@ -71,9 +77,11 @@ type Scope struct {
 
 	// Snapshot is the snapshot that the bus does not have completely; nil if there is none.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
-	// Sweep reports that a snapshot of the whole scope must follow: consumers may hold objects that no longer exist, or lack some.
+	// Sweep reports that a snapshot of the whole scope must follow: consumers may hold objects that
+	// no longer exist, or lack some.
 	Sweep bool `json:"sweep,omitempty"`
-	// Initial reports that the scope began without a position, and the bus does not have its first snapshot completely.
+	// Initial reports that the scope began without a position, and the bus does not have its first
+	// snapshot completely.
 	Initial bool `json:"initial,omitempty"`
 	// SnapshotBegan is when the last snapshot of the whole scope began; zero if there was none.
 	SnapshotBegan time.Time `json:"snapshotBegan,omitzero"`

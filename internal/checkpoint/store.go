@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// Store holds the bytes of a checkpoint: see OpenFile and NewConfigMap. It is for one caller at a time. Its errors name the
-// place; an error that has none of this package's kinds is transient.
+// Store holds the bytes of a checkpoint: see OpenFile and NewConfigMap. It is for one caller at a
+// time. Its errors name the place; an error that has none of this package's kinds is transient.
 type Store interface {
-	// Lock keeps other agents away until unlock, if the store supports locks. It fails with ErrLocked. Reading needs no lock.
+	// Lock keeps other agents away until unlock, if the store supports locks. It fails with
+	// ErrLocked. Reading needs no lock.
 	Lock(ctx context.Context) (unlock func() error, err error)
 	// Load returns the last saved bytes, nil if there are none.
 	Load(ctx context.Context) ([]byte, error)
-	// Save replaces the bytes of the last Load or Save. It fails with ErrConflict if the store now has others. After any other
-	// error the store may have either.
+	// Save replaces the bytes of the last Load or Save. It fails with ErrConflict if the store now
+	// has others. After any other error the store may have either.
 	Save(ctx context.Context, data []byte) error
 	// Delete removes the checkpoint, if there is one.
 	Delete(ctx context.Context) error
@@ -26,7 +27,8 @@ type Store interface {
 	String() string
 }
 
-// Read returns the checkpoint in s, nil if there is none. It takes no lock: an agent may be running.
+// Read returns the checkpoint in s, nil if there is none. It takes no lock: an agent may be
+// running.
 func Read(ctx context.Context, s Store) (*Document, error) {
 	data, err := s.Load(ctx)
 	if err != nil || data == nil {
@@ -36,11 +38,12 @@ func Read(ctx context.Context, s Store) (*Document, error) {
 	return d, at(s, err)
 }
 
-// Reset removes all scopes of a resource from the checkpoint, so that the next run starts over with them, and returns their
-// names. The resource is written as in kubectl ("pods", "deployments.apps"), or is the name of a scope. "" removes
-// the whole checkpoint, even a damaged one, and returns the names that could be read. Reset fails with ErrLocked if an agent
-// is running (if the store has no lock, that agent exits with ErrConflict at its next save), and with ErrNoScope if the
-// checkpoint has no such scope, or does not exist.
+// Reset removes all scopes of a resource from the checkpoint, so that the next run starts over with
+// them, and returns their names. The resource is written as in kubectl ("pods",
+// "deployments.apps"), or is the name of a scope. "" removes the whole checkpoint, even a damaged
+// one, and returns the names that could be read. Reset fails with ErrLocked if an agent is running
+// (if the store has no lock, that agent exits with ErrConflict at its next save), and with
+// ErrNoScope if the checkpoint has no such scope, or does not exist.
 func Reset(ctx context.Context, s Store, resource string) (removed []string, err error) {
 	unlock, err := s.Lock(ctx)
 	if err != nil {
@@ -67,7 +70,8 @@ func Reset(ctx context.Context, s Store, resource string) (removed []string, err
 	if d == nil {
 		return nil, none(s)
 	}
-	if removed = d.scopesOf(resource); len(removed) == 0 {
+	removed = d.scopesOf(resource)
+	if len(removed) == 0 {
 		return nil, noScope(s, resource, d.Scopes)
 	}
 	for _, scope := range removed {
@@ -79,9 +83,9 @@ func Reset(ctx context.Context, s Store, resource string) (removed []string, err
 	return removed, nil
 }
 
-// Forget removes a retiring scope from the checkpoint although the bus does not have all its records. It fails with ErrNoScope
-// if there is no such scope or it is still selected, and like Reset if an agent is running. It calls end first, unless nil,
-// and removes nothing if that fails.
+// Forget removes a retiring scope from the checkpoint although the bus does not have all its
+// records. It fails with ErrNoScope if there is no such scope or it is still selected, and like
+// Reset if an agent is running. It calls end first, unless nil, and removes nothing if that fails.
 func Forget(ctx context.Context, s Store, scope string, end func(*Document, *Scope) error) (err error) {
 	unlock, err := s.Lock(ctx)
 	if err != nil {
@@ -110,7 +114,9 @@ func Forget(ctx context.Context, s Store, scope string, end func(*Document, *Sco
 
 // replace saves a document that a command has changed.
 func replace(ctx context.Context, s Store, d *Document) error {
-	d.Writer, d.Save, d.Saved = rand.Text(), 1, time.Now().UTC().Truncate(time.Second)
+	d.Writer = rand.Text()
+	d.Save = 1
+	d.Saved = time.Now().UTC().Truncate(time.Second)
 	data, err := d.Encode()
 	if err != nil {
 		return err
@@ -129,7 +135,8 @@ func notRetiring(s Store, scope string, known bool, scopes map[string]Scope) err
 			retiring = append(retiring, name)
 		}
 	}
-	if slices.Sort(retiring); len(retiring) > 0 {
+	slices.Sort(retiring)
+	if len(retiring) > 0 {
 		e.Remedy = "these scopes are retiring: " + strings.Join(retiring, ", ")
 	}
 	if known {
@@ -165,12 +172,18 @@ func none(s Store) error {
 }
 
 func noScope(s Store, resource string, scopes map[string]Scope) error {
-	e := &Error{Kind: ErrNoScope, Where: s.String(), What: "has no scope of " + resource, Remedy: "it has no scopes at all"}
+	e := &Error{
+		Kind:   ErrNoScope,
+		Where:  s.String(),
+		What:   "has no scope of " + resource,
+		Remedy: "it has no scopes at all",
+	}
 	var have []string
 	for _, scope := range scopes {
 		have = append(have, scope.resource())
 	}
-	if slices.Sort(have); len(have) > 0 {
+	slices.Sort(have)
+	if len(have) > 0 {
 		e.Remedy = "it has " + strings.Join(slices.Compact(have), ", ")
 	}
 	return e

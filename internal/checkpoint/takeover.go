@@ -10,25 +10,32 @@ import (
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
-// Check returns the error with which Load or TakeOver would refuse the stored checkpoint. It locks and changes nothing: it is for
-// a standby. It retries transient errors until ctx ends; any other error is an *Error.
+// Check returns the error with which Load or TakeOver would refuse the stored checkpoint. It locks
+// and changes nothing: it is for a standby. It retries transient errors until ctx ends; any other
+// error is an *Error.
 func (k *Keeper) Check(ctx context.Context) error {
 	k.id.Epoch = math.MaxUint64 // accept any leader's document
 	_, err := k.read(ctx)
 	return err
 }
 
-// TakeOver is Load for a new leader. It saves and returns the leader's epoch, which is greater than all earlier ones. After
-// that, a save by the previous leader, even one in flight, meets a conflict, reads the new epoch and fails with
-// ErrEpoch. epoch is the election's; if the checkpoint has a later one (the Lease was deleted), TakeOver continues from that.
+// TakeOver is Load for a new leader. It saves and returns the leader's epoch, which is greater than
+// all earlier ones. After that, a save by the previous leader, even one in flight, meets a
+// conflict, reads the new epoch and fails with ErrEpoch. epoch is the election's; if the checkpoint
+// has a later one (the Lease was deleted), TakeOver continues from that.
 //
-// pass is the leader's fence; its error ends TakeOver. It is called between the read and the save, and the save requires that the
-// checkpoint has not changed since the read. So a leader that was paused, and reads its successor's epoch, does not mistake it
-// for an old one and take the checkpoint from its successor.
+// pass is the leader's fence; its error ends TakeOver. It is called between the read and the save,
+// and the save requires that the checkpoint has not changed since the read. So a leader that was
+// paused, and reads its successor's epoch, does not mistake it for an old one and take the
+// checkpoint from its successor.
 func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.Context) error) (uint64, error) {
 	b := newBackoff()
 	for {
-		k.loaded, k.loadedLogs, k.loadedEpoch, k.saved, k.positions = nil, nil, 0, time.Time{}, map[string]Position{}
+		k.loaded = nil
+		k.loadedLogs = nil
+		k.loadedEpoch = 0
+		k.saved = time.Time{}
+		k.positions = map[string]Position{}
 		k.loadedTime = time.Time{}
 		if err := k.load(ctx); err != nil {
 			return 0, err
@@ -50,8 +57,8 @@ func (k *Keeper) TakeOver(ctx context.Context, epoch uint64, pass func(context.C
 	}
 }
 
-// claim saves the loaded scopes under the new epoch. It retries transient errors until ctx ends, and fails with ErrConflict if
-// the document has changed.
+// claim saves the loaded scopes under the new epoch. It retries transient errors until ctx ends,
+// and fails with ErrConflict if the document has changed.
 func (k *Keeper) claim(ctx context.Context) error {
 	b := newBackoff()
 	for {

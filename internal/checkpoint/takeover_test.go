@@ -16,7 +16,8 @@ import (
 // open is a fence that always passes.
 func open(context.Context) error { return nil }
 
-// takeOver returns a keeper that has taken over the content of s, as the leader of that epoch of the election.
+// takeOver returns a keeper that has taken over the content of s, as the leader of that epoch of
+// the election.
 func takeOver(t *testing.T, s checkpoint.Store, epoch uint64) (*checkpoint.Keeper, uint64) {
 	t.Helper()
 	k := checkpoint.NewKeeper(s, us, slog.New(slog.DiscardHandler), nil)
@@ -66,7 +67,8 @@ func TestTakeOver(t *testing.T) {
 	}
 
 	// The Lease was deleted, and the election counts from one again.
-	if _, epoch = takeOver(t, s.store(t), 1); epoch != 4 {
+	_, epoch = takeOver(t, s.store(t), 1)
+	if epoch != 4 {
 		t.Errorf("epoch %d", epoch)
 	}
 	// Election is turned off, and on again.
@@ -95,7 +97,8 @@ func (b *behind) Save(ctx context.Context, data []byte) error {
 	return b.Store.Save(ctx, data)
 }
 
-// A late save of the previous leader during the takeover is either read by the next leader, or refused.
+// A late save of the previous leader during the takeover is either read by the next leader, or
+// refused.
 func TestTakeOverMeetsALateSave(t *testing.T) {
 	s := newAPIServer(t)
 	first, _ := takeOver(t, s.store(t), 1)
@@ -131,8 +134,8 @@ func (s *slowLook) Load(ctx context.Context) ([]byte, error) {
 	return s.Store.Load(ctx)
 }
 
-// A leader that stood still during its takeover, and reads after another one has taken over, leaves the checkpoint to that one. By its
-// epoch alone, the checkpoint could belong to a deleted Lease.
+// A leader that stood still during its takeover, and reads after another one has taken over, leaves
+// the checkpoint to that one. By its epoch alone, the checkpoint could belong to a deleted Lease.
 func TestTakeOverByALeaderNoMore(t *testing.T) {
 	s := newAPIServer(t)
 	errLost := errors.New("no longer the leader")
@@ -185,7 +188,8 @@ func TestTakeOverWaits(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("told to stop"))
 		m.fail(errors.New("away"))
-		if _, err := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil).TakeOver(ctx, 8, open); err == nil || err.Error() != "told to stop" {
+		if _, err := checkpoint.NewKeeper(m, us, slog.New(slog.DiscardHandler), nil).
+			TakeOver(ctx, 8, open); err == nil || err.Error() != "told to stop" {
 			t.Errorf("after the end of ctx: %v", err)
 		}
 	})

@@ -60,7 +60,14 @@ func New(report func(Interruption)) *Clock { return newClock(systemClock(), repo
 
 func newClock(source func() reading, report func(Interruption)) *Clock {
 	now := source()
-	return &Clock{source: source, report: report, previous: now, last: now.wall, offset: now.wall - now.mono, since: now.mono}
+	return &Clock{
+		source:   source,
+		report:   report,
+		previous: now,
+		last:     now.wall,
+		offset:   now.wall - now.mono,
+		since:    now.mono,
+	}
 }
 
 // Now returns the current time of the run. It is never before an earlier result.
@@ -138,7 +145,12 @@ func (c *Clock) takeLocked(now reading) *Interruption {
 	switch {
 	case stepped:
 		c.last = max(own, now.wall)
-		return &Interruption{From: time.Unix(0, min(before, now.wall)), To: time.Unix(0, c.last), Why: Stepped, Step: moved}
+		return &Interruption{
+			From: time.Unix(0, min(before, now.wall)),
+			To:   time.Unix(0, c.last),
+			Why:  Stepped,
+			Step: moved,
+		}
 	case stopped:
 		return &Interruption{From: time.Unix(0, before), To: time.Unix(0, c.last), Why: Stopped}
 	}

@@ -37,7 +37,9 @@ func (b *builtin) name() string {
 
 // uncapturables are the resources that Kubernetes and metrics-server serve without one of the verbs
 // list and watch.
-var uncapturables = []struct{ resource, group, why string }{ //nolint:gochecknoglobals // a constant; Go has none of slices
+var uncapturables = []struct {
+	resource, group, why string
+}{ //nolint:gochecknoglobals // a constant; Go has none of slices
 	{"bindings", "", onlyCreated},
 	{"componentstatuses", "", onlyRead},
 	{"selfsubjectreviews", "authentication.k8s.io", onlyCreated},
@@ -70,7 +72,8 @@ func (p *ResourcePattern) uncapturable() (group, why string) {
 // builtinOf returns the resource with a name; nil: Kubernetes serves none.
 func builtinOf(resource string) *builtin { return newBuiltin(kinds.Of(resource)) }
 
-// builtinGroups returns the groups in which Kubernetes serves a resource of this name, nil if it serves none.
+// builtinGroups returns the groups in which Kubernetes serves a resource of this name, nil if it
+// serves none.
 func builtinGroups(resource string) []string {
 	if b := builtinOf(resource); b != nil {
 		return b.groups
@@ -78,7 +81,8 @@ func builtinGroups(resource string) []string {
 	return nil
 }
 
-// builtinNamed finds a resource by any name that kubectl accepts: its name, a short name, the singular or the kind.
+// builtinNamed finds a resource by any name that kubectl accepts: its name, a short name, the
+// singular or the kind.
 func builtinNamed(word string) *builtin { return newBuiltin(kinds.Named(word)) }
 
 // wrong returns why the pattern, written as text, is not valid; "": it is.
@@ -124,6 +128,7 @@ func (p *ResourcePattern) doubt() string {
 	if near := yamldoc.Nearest(p.Resource, kinds.Plurals()); near != "" {
 		return "Kubernetes has no resource " + p.Resource + ", did you mean " + builtinOf(near).name() + "?"
 	}
-	return "Kubernetes has no resource " + p.Resource + ": it is captured from every group that has one; to name only one, " +
+	return "Kubernetes has no resource " + p.Resource +
+		": it is captured from every group that has one; to name only one, " +
 		"add its group (" + p.Resource + ".example.com)"
 }

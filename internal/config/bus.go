@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
-// Bus is the destination of records: the settings of a driver, by its name. Validate requires exactly one. A `bus` in the file
-// replaces the default one, and is not merged with it.
+// Bus is the destination of records: the settings of a driver, by its name. Validate requires
+// exactly one. A `bus` in the file replaces the default one, and is not merged with it.
 type Bus map[string]driver.Config
 
 // Keys implements yamldoc.Variants.
@@ -45,8 +45,8 @@ func choices(all []*driver.Driver, settings map[string]driver.Config) []check.Ch
 	return list
 }
 
-// BusOf returns the bus that a URL names, with the settings of configured for a bus of its kind. ok is false if no bus has its scheme, or the
-// URL has another form.
+// BusOf returns the bus that a URL names, with the settings of configured for a bus of its kind. ok
+// is false if no bus has its scheme, or the URL has another form.
 func BusOf(url string, configured Bus) (b Bus, ok bool) {
 	return ofURL(drivers.Buses(), url, configured)
 }
@@ -99,7 +99,8 @@ type Relay struct {
 	Operations []Operation       `yaml:"operations,omitempty"` // none: all
 	Refused    RelayRefused      `yaml:"refused"`
 	Format     RelayFormat       `yaml:"format"`
-	// StreamTopic is the topic of the events about the stream, with FormatDebezium. "": derived from the topic of the target.
+	// StreamTopic is the topic of the events about the stream, with FormatDebezium. "": derived
+	// from the topic of the target.
 	StreamTopic string      `yaml:"streamTopic,omitempty"`
 	To          RelayTarget `yaml:"to"`
 }
@@ -113,8 +114,9 @@ func (r *Relay) Takes(group, version, resource string) bool {
 	return len(r.Resources) == 0 || rule.Takes(group, version, resource)
 }
 
-// Copies reports whether the relay selects all events of a scope of a resource ("deployments.apps"). scope is its name; "" stands for all
-// scopes of the resource. It returns false if that is not certain.
+// Copies reports whether the relay selects all events of a scope of a resource
+// ("deployments.apps"). scope is its name; "" stands for all scopes of the resource. It returns
+// false if that is not certain.
 func (r *Relay) Copies(resource, scope string) bool {
 	plural, group, _ := strings.Cut(resource, ".")
 	if len(r.Operations) > 0 || !r.Takes(group, "", plural) { // a version in a pattern may not be the one of the events
@@ -127,7 +129,8 @@ func (r *Relay) Copies(resource, scope string) bool {
 	return len(namespaces) > 0 && r.Namespaces.covers(namespaces)
 }
 
-// NamespacesOf returns the namespaces in the name of a scope, such as "pods/team-?,!team-x?labelSelector=app=web"; none: it has all.
+// NamespacesOf returns the namespaces in the name of a scope, such as
+// "pods/team-?,!team-x?labelSelector=app=web"; none: it has all.
 func NamespacesOf(scope string) Namespaces {
 	if eq := strings.IndexByte(scope, '='); eq >= 0 { // patterns have none
 		scope = scope[:max(strings.LastIndexByte(scope[:eq], '?'), 0)]
@@ -197,7 +200,8 @@ func (Operation) Values() []string {
 	return check.Names(Created, Updated, Deleted, Read, Entered, Left)
 }
 
-// RelayTarget is the target of a relay: the settings of a driver, by its name. Validate requires exactly one.
+// RelayTarget is the target of a relay: the settings of a driver, by its name. Validate requires
+// exactly one.
 type RelayTarget map[string]driver.Config
 
 // Keys implements yamldoc.Variants.
@@ -209,7 +213,8 @@ func (RelayTarget) New(name string) any { return drivers.Named(drivers.Targets()
 // Chosen returns the target. It may be one of several, or nil, if the configuration is not valid.
 func (t RelayTarget) Chosen() (*driver.Driver, driver.Config) { return chosen(drivers.Targets(), t) }
 
-// TargetOf returns the target that a URL names; ok is false if none has its scheme, or the URL has another form.
+// TargetOf returns the target that a URL names; ok is false if none has its scheme, or the URL has
+// another form.
 func TargetOf(url string) (t RelayTarget, ok bool) {
 	return ofURL(drivers.Targets(), url, nil)
 }
@@ -228,9 +233,13 @@ func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 		case r.Name == "":
 			list = append(list, field.Required(at.Child("name"), "is missing: the relay stores its position under it"))
 		case !relayName.MatchString(r.Name):
-			list = append(list, field.Invalid(at.Child("name"), r.Name, `must be at most 63 of a-z, 0-9 and "-", beginning and ending with a letter or digit`))
+			list = append(list,
+				field.Invalid(at.Child("name"), r.Name,
+					`must be at most 63 of a-z, 0-9 and "-", beginning and ending with a letter or digit`))
 		case twice:
-			list = append(list, field.Invalid(at.Child("name"), r.Name, fmt.Sprintf("must be unique, %s has the same", path.Index(first))))
+			list = append(list,
+				field.Invalid(at.Child("name"), r.Name,
+					fmt.Sprintf("must be unique, %s has the same", path.Index(first))))
 		default:
 			seen[r.Name] = i
 		}
@@ -254,7 +263,9 @@ func (c *Config) validateRelays(path *field.Path) field.ErrorList {
 func (c *Config) validateFormat(r *Relay, path *field.Path, isTarget bool) field.ErrorList {
 	list := check.InEnum(path.Child("format"), r.Format)
 	if r.Format != FormatDebezium {
-		return append(list, check.If(r.StreamTopic != "", field.Forbidden(path.Child("streamTopic"), "has an effect only with format: debezium; remove it"))...)
+		return append(list,
+			check.If(r.StreamTopic != "",
+				field.Forbidden(path.Child("streamTopic"), "has an effect only with format: debezium; remove it"))...)
 	}
 	list = append(list, check.If(len(r.Operations) > 0, field.Forbidden(path.Child("operations"),
 		"cannot be combined with format: debezium: a table without some operations would be wrong; remove it"))...)
@@ -262,11 +273,16 @@ func (c *Config) validateFormat(r *Relay, path *field.Path, isTarget bool) field
 	target, ok := settings.(driver.Changelogger)
 	switch {
 	case d != nil && !ok:
-		return append(list, field.Invalid(path.Child("format"), r.Format, "is possible only to "+check.Listed(drivers.Names(drivers.Changelogs()), "or")+", and "+path.Child("to").String()+" is "+d.Name))
+		return append(list,
+			field.Invalid(path.Child("format"), r.Format,
+				"is possible only to "+check.Listed(drivers.Names(drivers.Changelogs()), "or")+", and "+
+					path.Child("to").String()+" is "+d.Name))
 	case !isTarget:
 		return list
 	}
-	return append(list, target.ValidateChangelog(path.Child("to", d.Name), path.Child("streamTopic"), r.StreamTopic, c.targetFacts())...)
+	return append(list,
+		target.ValidateChangelog(path.Child("to", d.Name), path.Child("streamTopic"), r.StreamTopic,
+			c.targetFacts())...)
 }
 
 var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -274,8 +290,11 @@ var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // ErrNotReadable returns the error about a relay of a bus that stores no records.
 func ErrNotReadable() error {
 	kept := drivers.Names(drivers.Readable())
-	others := slices.DeleteFunc(drivers.Names(drivers.Buses()), func(name string) bool { return slices.Contains(kept, name) })
-	return fmt.Errorf("reads the bus, which must be %s: %s keep no records", check.Listed(kept, "or"), check.Listed(others, "and"))
+	others := slices.DeleteFunc(drivers.Names(drivers.Buses()), func(name string) bool {
+		return slices.Contains(kept, name)
+	})
+	return fmt.Errorf("reads the bus, which must be %s: %s keep no records", check.Listed(kept, "or"),
+		check.Listed(others, "and"))
 }
 
 func (c *Config) validateTarget(t RelayTarget, path *field.Path) field.ErrorList {

@@ -37,8 +37,9 @@ type Config struct {
 	Tracing        Tracing        `yaml:"tracing"`
 }
 
-// Rule selects objects, and which of their changes are sent. Rules are tried in order, for each object separately. The first
-// one whose Resources, Namespaces and selectors match takes the object.
+// Rule selects objects, and which of their changes are sent. Rules are tried in order, for each
+// object separately. The first one whose Resources, Namespaces and selectors match takes the
+// object.
 type Rule struct {
 	Resources     []ResourcePattern `yaml:"resources"`
 	Except        []ResourcePattern `yaml:"except,omitempty"`
@@ -46,13 +47,15 @@ type Rule struct {
 	LabelSelector string            `yaml:"labelSelector,omitempty"` // as kubectl's --selector
 	FieldSelector string            `yaml:"fieldSelector,omitempty"` // as kubectl's --field-selector
 
-	Operations []Operation `yaml:"operations,omitempty"` // of Created, Updated and Deleted those that are sent; none: all
-	Where      string      `yaml:"where,omitempty"`      // CEL, a change is sent only if it is true; "": always
-	OnError    OnError     `yaml:"onError,omitempty"`    // "": there is no Where
-	Redact     []string    `yaml:"redact,omitempty"`     // paths, see object.NewCutter
+	// of Created, Updated and Deleted those that are sent; none: all
+	Operations []Operation `yaml:"operations,omitempty"`
+	Where      string      `yaml:"where,omitempty"`   // CEL, a change is sent only if it is true; "": always
+	OnError    OnError     `yaml:"onError,omitempty"` // "": there is no Where
+	Redact     []string    `yaml:"redact,omitempty"`  // paths, see object.NewCutter
 }
 
-// Takes reports whether the rule names the resource and does not except it. Group is "" for the core group.
+// Takes reports whether the rule names the resource and does not except it. Group is "" for the
+// core group.
 func (r *Rule) Takes(group, version, resource string) bool {
 	matches := func(patterns []ResourcePattern) bool {
 		for _, p := range patterns {
@@ -77,7 +80,8 @@ const (
 // Values returns both.
 func (OnError) Values() []string { return check.Names(OnErrorSend, OnErrorDrop) }
 
-// Noise is a ready-made filter for updates without information. docs/guides/select.md says what each filter withholds.
+// Noise is a ready-made filter for updates without information. docs/guides/select.md says what
+// each filter withholds.
 type Noise string
 
 // The ready-made filters.
@@ -91,7 +95,8 @@ const (
 
 // Values returns all filters.
 func (Noise) Values() []string {
-	return check.Names(NoiseStatusOnly, NoiseLeaseHeartbeats, NoiseNodeHeartbeats, NoiseManagedFieldsOnly, NoiseEndpointsChurn)
+	return check.Names(NoiseStatusOnly, NoiseLeaseHeartbeats, NoiseNodeHeartbeats, NoiseManagedFieldsOnly,
+		NoiseEndpointsChurn)
 }
 
 // Redaction configures the values that must not leave the cluster.
@@ -117,7 +122,8 @@ func (RedactionMode) Values() []string { return check.Names(RedactRemove, Redact
 // Snapshot configures when the existing objects are read and sent.
 type Snapshot struct {
 	Mode SnapshotMode `yaml:"mode"`
-	// Every is the interval between snapshots, 0: none. If the file does not set it, see defaultEvery.
+	// Every is the interval between snapshots, 0: none. If the file does not set it, see
+	// defaultEvery.
 	Every yamldoc.Duration `yaml:"every"`
 	// UnpagedObjects is the most objects of a list in one response, which is made if pages of a
 	// list always expire. 0: none is made.
@@ -164,12 +170,13 @@ type Queue struct {
 	Events int           `yaml:"events"` // deltas
 	Bytes  yamldoc.Bytes `yaml:"bytes"`  // of objects, as held: compressed
 
-	// InFlightBytes bounds the events between the queue and the bus's acknowledgement, as they are in memory.
+	// InFlightBytes bounds the events between the queue and the bus's acknowledgement, as they are
+	// in memory.
 	InFlightBytes yamldoc.Bytes `yaml:"inFlightBytes"`
 }
 
-// Checkpoint is the place where the agent stores its position. If neither is set, the agent chooses one when it knows where it
-// runs.
+// Checkpoint is the place where the agent stores its position. If neither is set, the agent chooses
+// one when it knows where it runs.
 type Checkpoint struct {
 	ConfigMap *CheckpointConfigMap `yaml:"configMap,omitempty"`
 	File      *CheckpointFile      `yaml:"file,omitempty"`
@@ -205,14 +212,16 @@ const (
 // Values returns all modes.
 func (Mode) Values() []string { return check.Names(ModeCluster, ModeNode, ModeCentral) }
 
-// LeaderElection ensures that only one of several agents works. The durations are those of client-go's leaderelection.
+// LeaderElection ensures that only one of several agents works. The durations are those of
+// client-go's leaderelection.
 type LeaderElection struct {
 	Enabled       bool             `yaml:"enabled"`
 	Lease         string           `yaml:"lease"`         // its name
 	Namespace     string           `yaml:"namespace"`     // "": that of the pod
 	LeaseDuration yamldoc.Duration `yaml:"leaseDuration"` // how long others wait for a leader that does not renew
-	RenewDeadline yamldoc.Duration `yaml:"renewDeadline"` // how long a leader that cannot renew the Lease writes to the bus
-	RetryPeriod   yamldoc.Duration `yaml:"retryPeriod"`   // between two reads of the Lease
+	// how long a leader that cannot renew the Lease writes to the bus
+	RenewDeadline yamldoc.Duration `yaml:"renewDeadline"`
+	RetryPeriod   yamldoc.Duration `yaml:"retryPeriod"` // between two reads of the Lease
 }
 
 // DefaultLease is the name of the Lease if the file has none.
@@ -281,7 +290,8 @@ type Tracing struct {
 	TLS         *publish.TLS  `yaml:"tls,omitempty"`
 }
 
-// Default returns the configuration of an empty file. configs/kubecdc.yaml has the same values, with comments. It is valid.
+// Default returns the configuration of an empty file. configs/kubecdc.yaml has the same values,
+// with comments. It is valid.
 func Default() *Config {
 	first := drivers.Buses()[0]
 	c := &Config{
@@ -298,14 +308,18 @@ func Default() *Config {
 			`metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
 		},
 		Redaction: Redaction{Secrets: true, Mode: RedactRemove},
-		Snapshot:  Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{Duration: mostEvery}, UnpagedObjects: 100_000},
-		Event:     Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
-		Queue:     Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
-		Bus:       Bus{first.Name: first.Default()},
-		Mode:      ModeCluster,
+		Snapshot: Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{
+			Duration: mostEvery,
+		}, UnpagedObjects: 100_000},
+		Event: Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
+		Queue: Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
+		Bus:   Bus{first.Name: first.Default()},
+		Mode:  ModeCluster,
 		LeaderElection: LeaderElection{
 			Lease:         DefaultLease,
-			LeaseDuration: yamldoc.Duration{Duration: 6 * time.Second}, RenewDeadline: yamldoc.Duration{Duration: 4 * time.Second}, RetryPeriod: yamldoc.Duration{Duration: time.Second},
+			LeaseDuration: yamldoc.Duration{Duration: 6 * time.Second}, RenewDeadline: yamldoc.Duration{
+				Duration: 4 * time.Second,
+			}, RetryPeriod: yamldoc.Duration{Duration: time.Second},
 		},
 		Server:  Server{Address: ":8080"},
 		Log:     Log{Level: LogInfo, Format: LogAuto},
@@ -356,7 +370,8 @@ func (c *Config) defaultEvery() yamldoc.Duration {
 	return yamldoc.Duration{Duration: every}
 }
 
-// expiry returns the age at which the bus deletes records, and the key that sets it. 0: never, or the file does not say.
+// expiry returns the age at which the bus deletes records, and the key that sets it. 0: never, or
+// the file does not say.
 func (c *Config) expiry() (age time.Duration, key string) {
 	_, settings := c.Bus.Chosen()
 	if settings == nil {

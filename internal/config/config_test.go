@@ -183,8 +183,8 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// TestPasswordNotShown: a password is refused without being repeated in the message or in the excerpt. It may be in a URL, in a
-// malformed URL, or under its own key.
+// TestPasswordNotShown: a password is refused without being repeated in the message or in the
+// excerpt. It may be in a URL, in a malformed URL, or under its own key.
 func TestPasswordNotShown(t *testing.T) {
 	for _, bus := range []string{
 		`{nats: {url: "nats://kubecdc:hunter2@nats:4222"}}`,

@@ -20,16 +20,18 @@ func makeDocs(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	about, _ := prose(t)
-	b.WriteString("<!-- Made by `go test ./internal/config -update` from the Go types and the comments of configs/kubecdc.yaml. -->\n\n" +
-		"# Configuration\n\n" +
-		"This reference is for platform engineers who configure the agent.\n")
+	b.WriteString(
+		"<!-- Made by `go test ./internal/config -update` from the Go types and the comments of configs/kubecdc.yaml. -->\n\n" +
+			"# Configuration\n\n" +
+			"This reference is for platform engineers who configure the agent.\n")
 	for paragraph := range strings.SplitSeq(about, "\n\n") {
 		if !strings.HasPrefix(paragraph, "yaml-language-server") {
 			fmt.Fprintf(&b, "\n%s\n", markdown(strings.ReplaceAll(paragraph, "\n", " ")))
 		}
 	}
-	b.WriteString("\nThe whole file with its comments: [configs/kubecdc.yaml](../../configs/kubecdc.yaml), or `kubecdc config default`. " +
-		"Which rule takes a resource, and on which subject its events go: `kubecdc config explain deployments.apps --config kubecdc.yaml`.\n")
+	b.WriteString(
+		"\nThe whole file with its comments: [configs/kubecdc.yaml](../../configs/kubecdc.yaml), or `kubecdc config default`. " +
+			"Which rule takes a resource, and on which subject its events go: `kubecdc config explain deployments.apps --config kubecdc.yaml`.\n")
 
 	entries := reference(t)
 	for _, top := range entries {

@@ -39,8 +39,8 @@ func (r Resource) Uncapturable() string {
 	return why
 }
 
-// FindResource parses the name of one resource: a pattern without wildcards, a kind or a short name of kubectl. Examples are
-// "pods", "Deployment", "deploy" and "widgets.example.com".
+// FindResource parses the name of one resource: a pattern without wildcards, a kind or a short name
+// of kubectl. Examples are "pods", "Deployment", "deploy" and "widgets.example.com".
 func FindResource(text string) (Resource, error) {
 	var p ResourcePattern
 	b := builtinNamed(text)
@@ -75,8 +75,8 @@ func FindResource(text string) (Resource, error) {
 type Verdict struct {
 	Taking []Taking // the rules that can take its objects, in their order; none: the resource is not taken
 
-	// If no rule takes the resource, the first rule that names and excludes it, -1 if none names it. Except is the index in
-	// that rule's Except, or -1 if the rule's namespaces exclude it.
+	// If no rule takes the resource, the first rule that names and excludes it, -1 if none names
+	// it. Except is the index in that rule's Except, or -1 if the rule's namespaces exclude it.
 	Excluding int
 	Except    int
 }
@@ -102,7 +102,9 @@ func (c *Config) Explain(r Resource) Verdict {
 		if at < 0 {
 			continue
 		}
-		except := slices.IndexFunc(rule.Except, func(p ResourcePattern) bool { return p.Match(r.Group, r.Version, r.Name) })
+		except := slices.IndexFunc(rule.Except, func(p ResourcePattern) bool {
+			return p.Match(r.Group, r.Version, r.Name)
+		})
 		if except < 0 && !(r.ClusterScoped && !rule.Namespaces.Match("")) {
 			_, nothing := o.takenBefore(i, span{resource: r.Name, version: r.Version, groups: []string{r.Group}})
 			if !nothing {
@@ -120,8 +122,8 @@ func (c *Config) Explain(r Resource) Verdict {
 	return v
 }
 
-// Doubts returns warnings about valid settings that are probably mistakes, each with its position in the file. more has those
-// that other packages found.
+// Doubts returns warnings about valid settings that are probably mistakes, each with its position
+// in the file. more has those that other packages found.
 func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	var list yamldoc.Errors
 	doubt := func(path, why string) {
@@ -129,7 +131,13 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 			return
 		}
 		line, column := f.doc.Position(path)
-		list = append(list, &yamldoc.Error{File: f.Name, Line: line, Column: column, Path: path, Message: f.Conceal(why)})
+		list = append(list, &yamldoc.Error{
+			File:    f.Name,
+			Line:    line,
+			Column:  column,
+			Path:    path,
+			Message: f.Conceal(why),
+		})
 	}
 	for i := range f.Watch {
 		for j, p := range f.Watch[i].Resources {
@@ -151,12 +159,14 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	}
 	for i, n := range f.Noise {
 		if n == NoiseStatusOnly {
-			doubt(fmt.Sprintf("noise[%d]", i), "status-only withholds changes of the status alone, of every resource: that a Pod has failed, that a "+
-				"Deployment is ready, that a Job is done")
+			doubt(fmt.Sprintf("noise[%d]", i),
+				"status-only withholds changes of the status alone, of every resource: that a Pod has failed, that a "+
+					"Deployment is ready, that a Job is done")
 		}
 	}
 	if !f.Redaction.Secrets && f.takesSecrets() {
-		doubt("redaction.secrets", "the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them")
+		doubt("redaction.secrets",
+			"the values of Secrets are sent as they are, to everyone who can read the bus; write true to redact them")
 	}
 	for _, check := range more {
 		for _, e := range check(f.Config) {
@@ -167,11 +177,14 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	return list
 }
 
-// DoubtPath returns why a path probably matches nothing in the objects that the rule takes; "": no reason is known. Reasons are
-// a key with dots that is not in quotes, and a list without [*].
+// DoubtPath returns why a path probably matches nothing in the objects that the rule takes; "": no
+// reason is known. Reasons are a key with dots that is not in quotes, and a list without [*].
 func (r *Rule) DoubtPath(path string) string {
-	if m := dottedKey.FindStringSubmatch(path); m != nil && (r.Takes("", "v1", "configmaps") || r.Takes("", "v1", "secrets")) {
-		return fmt.Sprintf(`matches nothing in ConfigMaps and Secrets, whose values are strings; a key with dots in it is written %s["%s"]`, m[1], m[2])
+	if m := dottedKey.FindStringSubmatch(path); m != nil &&
+		(r.Takes("", "v1", "configmaps") || r.Takes("", "v1", "secrets")) {
+		return fmt.Sprintf(
+			`matches nothing in ConfigMaps and Secrets, whose values are strings; a key with dots in it is written %s["%s"]`,
+			m[1], m[2])
 	}
 	if m := podList.FindStringSubmatch(path); m != nil {
 		return fmt.Sprintf("matches nothing if %s is a list, as it is in Pods; write %[1]s[*]", m[2])
@@ -179,8 +192,8 @@ func (r *Rule) DoubtPath(path string) string {
 	return ""
 }
 
-// doubtFields warns about a selector by a field that only a few resources have, in a rule for many. The API server rejects it
-// for all others.
+// doubtFields warns about a selector by a field that only a few resources have, in a rule for many.
+// The API server rejects it for all others.
 func (r *Rule) doubtFields() string {
 	selector, err := fields.ParseSelector(r.FieldSelector)
 	if err != nil || !slices.ContainsFunc(r.Resources, func(p ResourcePattern) bool { return p.Resource == "*" }) {
@@ -188,15 +201,17 @@ func (r *Rule) doubtFields() string {
 	}
 	for _, d := range requirementsOnFields(selector) {
 		if d.key != "metadata.name" && d.key != "metadata.namespace" {
-			return fmt.Sprintf("most resources cannot be selected by %s: the API server rejects such lists, and none of their objects is sent; name "+
-				"the resources that can", d.key)
+			return fmt.Sprintf(
+				"most resources cannot be selected by %s: the API server rejects such lists, and none of their objects is sent; name "+
+					"the resources that can", d.key)
 		}
 	}
 	return ""
 }
 
 // podList matches a path that uses a list of a Pod or a Pod template as a mapping.
-var podList = regexp.MustCompile(`(^|\.)(containers|initContainers|ephemeralContainers|env|envFrom|volumes|imagePullSecrets)(\.|\[")`)
+var podList = regexp.MustCompile(
+	`(^|\.)(containers|initContainers|ephemeralContainers|env|envFrom|volumes|imagePullSecrets)(\.|\[")`)
 
 var dottedKey = regexp.MustCompile(`^(data|stringData|binaryData)\.([^.\[]+\.[^\[]+)$`)
 

@@ -174,8 +174,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestChecksInsideText: what is wrong in the middle of a text is shown there, however the text is written; where that cannot be
-// followed, it is the place of the text.
+// TestChecksInsideText: what is wrong in the middle of a text is shown there, however the text is
+// written; where that cannot be followed, it is the place of the text.
 func TestChecksInsideText(t *testing.T) {
 	const column = 4 // of "X", which is in every text below
 	for _, tt := range []struct {
@@ -200,9 +200,16 @@ func TestChecksInsideText(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			setVariables(t)
 			check := func(*config.Config) []*yamldoc.Error {
-				return []*yamldoc.Error{{Path: "watch[0].where", Message: "here", TextLine: tt.line, TextColumn: tt.column}}
+				return []*yamldoc.Error{{
+					Path:       "watch[0].where",
+					Message:    "here",
+					TextLine:   tt.line,
+					TextColumn: tt.column,
+				}}
 			}
-			_, err := config.Parse([]byte("apiVersion: kubecdc.dev/v1\nwatch:\n  - resources: [pods]\n    where: "+tt.where+"\n"), "f", check)
+			_, err := config.Parse(
+				[]byte("apiVersion: kubecdc.dev/v1\nwatch:\n  - resources: [pods]\n    where: "+tt.where+"\n"), "f",
+				check)
 			var wrong *yamldoc.Error
 			if !errors.As(err, &wrong) {
 				t.Fatalf("got %v", err)

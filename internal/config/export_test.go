@@ -52,7 +52,8 @@ func KeyFacts() map[string]check.Key {
 		}
 	}
 	for _, path := range []string{
-		"apiVersion", "watch[].resources", "claimCheck.directory.path", "claimCheck.http.url", "relays[].name", "relays[].to",
+		"apiVersion", "watch[].resources", "claimCheck.directory.path", "claimCheck.http.url", "relays[].name",
+		"relays[].to",
 		"checkpoint.configMap.namespace", "checkpoint.file.path",
 	} {
 		key := all[path]
@@ -62,7 +63,8 @@ func KeyFacts() map[string]check.Key {
 	return all
 }
 
-// TakenBefore reports whether the rules before rule j take all objects that rule j can take as p; by has these rules.
+// TakenBefore reports whether the rules before rule j take all objects that rule j can take as p;
+// by has these rules.
 func TakenBefore(rules []Rule, j int, p ResourcePattern) (by []int, all bool) {
 	return orderOf(rules).takenBefore(j, p.span())
 }

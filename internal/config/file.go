@@ -16,20 +16,23 @@ type File struct {
 	doc *yamldoc.Document
 }
 
-// Line returns the line, from 1, of the value at a path such as "watch[0]"; 0 if the file does not have it.
+// Line returns the line, from 1, of the value at a path such as "watch[0]"; 0 if the file does not
+// have it.
 func (f *File) Line(path string) int {
 	line, _ := f.doc.Position(path)
 	return line
 }
 
-// Conceal replaces what came from the environment in a text by ${NAME}, with which the file names it.
+// Conceal replaces what came from the environment in a text by ${NAME}, with which the file names
+// it.
 func (f *File) Conceal(text string) string { return f.doc.Conceal(text) }
 
 // ConcealStrings applies Conceal to all strings that v, a pointer, leads to.
 func (f *File) ConcealStrings(v any) { f.doc.ConcealStrings(v) }
 
-// Check returns the errors of values that another package uses. The configuration has passed Validate. Errors need only Path
-// and Message, and TextLine and TextColumn for a longer text. The caller adds the position in the file.
+// Check returns the errors of values that another package uses. The configuration has passed
+// Validate. Errors need only Path and Message, and TextLine and TextColumn for a longer text. The
+// caller adds the position in the file.
 type Check func(*Config) []*yamldoc.Error
 
 // Load reads and validates the file at path. Errors of its content are [yamldoc.Errors].
@@ -41,8 +44,8 @@ func Load(path string, checks ...Check) (*Config, error) {
 	return Parse(data, path, checks...)
 }
 
-// Parse reads and validates the content of a file. Name stands for the file in errors, which are [yamldoc.Errors]. Variables
-// come from the environment.
+// Parse reads and validates the content of a file. Name stands for the file in errors, which are
+// [yamldoc.Errors]. Variables come from the environment.
 func Parse(data []byte, name string, checks ...Check) (*Config, error) {
 	f, err := ParseFile(data, name, checks...)
 	if err != nil {
@@ -65,17 +68,28 @@ func renamed() map[string]string { return map[string]string{"relay": "relays"} }
 // Empty is the content of a file with the default of every key.
 const Empty = "apiVersion: " + APIVersion + "\n"
 
-// ParseOverridden is ParseFile with keys that override those of the file. They are validated as well.
+// ParseOverridden is ParseFile with keys that override those of the file. They are validated as
+// well.
 func ParseOverridden(data []byte, name string, set []yamldoc.Override, checks ...Check) (*File, error) {
 	c := Default()
-	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{Name: name, Lookup: os.LookupEnv, Alias: general, Renamed: renamed(), Set: set})
+	doc, unread := yamldoc.Decode(data, c, &yamldoc.Options{
+		Name:    name,
+		Lookup:  os.LookupEnv,
+		Alias:   general,
+		Renamed: renamed(),
+		Set:     set,
+	})
 	if !doc.Has("apiVersion") && !unread.Covers("apiVersion") {
-		unread = append(unread, doc.Locate(&yamldoc.Error{Path: "apiVersion", Message: "is missing; begin the file with apiVersion: " + APIVersion}))
+		unread = append(unread, doc.Locate(&yamldoc.Error{
+			Path:    "apiVersion",
+			Message: "is missing; begin the file with apiVersion: " + APIVersion,
+		}))
 	}
 	c.settle(doc.Has)
 	errs := unread
 	for _, e := range c.problems() {
-		// A value that could not be decoded has its default or is empty: a second error about it would mislead.
+		// A value that could not be decoded has its default or is empty: a second error about it
+		// would mislead.
 		if !unread.Covers(e.Path) {
 			errs = append(errs, doc.Locate(e))
 		}

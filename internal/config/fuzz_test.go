@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// FuzzParse: whatever the file holds, Parse returns a valid configuration or Errors, and does not panic.
+// FuzzParse: whatever the file holds, Parse returns a valid configuration or Errors, and does not
+// panic.
 func FuzzParse(f *testing.F) {
 	names := []string{defaultFile}
 	for _, dir := range []string{"testdata/good/", "testdata/bad/"} {

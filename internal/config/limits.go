@@ -12,14 +12,17 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// Limits returns the ranges of all keys that have one. Validate, the JSON Schema and the reference use them.
+// Limits returns the ranges of all keys that have one. Validate, the JSON Schema and the reference
+// use them.
 func Limits() map[string]check.Limit {
 	const day = 24 * time.Hour
 	lasting := func(low, high time.Duration) check.Limit {
 		return check.Limit{Low: yamldoc.Duration{Duration: low}, High: yamldoc.Duration{Duration: high}}
 	}
 	all := map[string]check.Limit{
-		"snapshot.every":               {Low: yamldoc.Duration{Duration: time.Minute}, High: yamldoc.Duration{Duration: 100 * 365 * day}, Zero: true},
+		"snapshot.every": {Low: yamldoc.Duration{Duration: time.Minute}, High: yamldoc.Duration{
+			Duration: 100 * 365 * day,
+		}, Zero: true},
 		"snapshot.unpagedObjects":      {Low: yamldoc.Count(0), High: yamldoc.Count(1 << 24)},
 		"event.maxBytes":               {Low: yamldoc.Bytes(64 << 10), High: yamldoc.Bytes(64 << 20)},
 		"queue.events":                 {Low: yamldoc.Count(1), High: yamldoc.Count(1 << 24)},
@@ -45,7 +48,8 @@ func inLimit(path *field.Path, got yamldoc.Quantity) field.ErrorList {
 	return check.InLimit(path, got, Limits()[general(path.String())])
 }
 
-// general returns the path that has the facts about a key: a relay can send to the same buses as the agent.
+// general returns the path that has the facts about a key: a relay can send to the same buses as
+// the agent.
 func general(path string) string {
 	path = yamldoc.Generic(path)
 	rest, ok := strings.CutPrefix(path, "relays[].to.")

@@ -18,14 +18,16 @@ var namespacePattern = regexp.MustCompile(`^!?[a-z0-9*?-]{1,63}$`)
 // UnmarshalText rejects characters that no namespace's name has.
 func (p *NamespacePattern) UnmarshalText(text []byte) error {
 	if !namespacePattern.Match(text) {
-		return fmt.Errorf("must be a namespace or a glob over their names (shop, team-*), with ! before it to exclude (!kube-system), got %s", yamldoc.Quote(string(text)))
+		return fmt.Errorf(
+			"must be a namespace or a glob over their names (shop, team-*), with ! before it to exclude (!kube-system), got %s",
+			yamldoc.Quote(string(text)))
 	}
 	*p = NamespacePattern(text)
 	return nil
 }
 
-// Namespaces selects namespaces: those that a glob matches and no glob with `!` matches, in any order. Without globs it selects
-// all.
+// Namespaces selects namespaces: those that a glob matches and no glob with `!` matches, in any
+// order. Without globs it selects all.
 //
 // An object without a namespace counts as one in the namespace "": `*` matches it, a name does not.
 type Namespaces []NamespacePattern
@@ -55,8 +57,8 @@ func (n Namespaces) All() bool {
 	return !excludes && slices.Contains(n, "*")
 }
 
-// Literal returns the names if all patterns are plain names: then one informer for each is enough. Otherwise, and if there are
-// no patterns, it returns false.
+// Literal returns the names if all patterns are plain names: then one informer for each is enough.
+// Otherwise, and if there are no patterns, it returns false.
 func (n Namespaces) Literal() ([]string, bool) {
 	names := make([]string, len(n))
 	for i, p := range n {
@@ -68,11 +70,11 @@ func (n Namespaces) Literal() ([]string, bool) {
 	return names, len(names) > 0
 }
 
-// excludes reports whether p is a pattern with `!` that excludes all names that other, without `!`, matches; false if that is
-// not certain.
+// excludes reports whether p is a pattern with `!` that excludes all names that other, without `!`,
+// matches; false if that is not certain.
 //
-// A glob that matches another glob as if it were a name also matches the names of that glob: a `*` matches each of its
-// wildcards. But a `?` matches one character, and the other's `*` any number.
+// A glob that matches another glob as if it were a name also matches the names of that glob: a `*`
+// matches each of its wildcards. But a `?` matches one character, and the other's `*` any number.
 func (p NamespacePattern) excludes(other NamespacePattern) bool {
 	glob, excludes := strings.CutPrefix(string(p), "!")
 	if !excludes || strings.Contains(glob, "?") && strings.Contains(string(other), "*") {

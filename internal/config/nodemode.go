@@ -22,18 +22,20 @@ const (
 	byNodeName = "spec.nodeName"
 )
 
-// Part is the part of a resource that an agent takes in its mode, in addition to the selection by rules. The zero value is the
-// whole.
+// Part is the part of a resource that an agent takes in its mode, in addition to the selection by
+// rules. The zero value is the whole.
 type Part struct {
 	None          bool   // the agent takes nothing
 	FieldSelector string // in addition to the rule's own
 	Namespace     string // the only one, "": all
 }
 
-// Part returns the part of a resource that the agent takes. node is the name of its node in mode node.
+// Part returns the part of a resource that the agent takes. node is the name of its node in mode
+// node.
 //
-// An agent on a node takes objects with a field by which the API server selects those of the node. The central agent takes the
-// pods without a node, and all objects that agents on nodes do not take by default.
+// An agent on a node takes objects with a field by which the API server selects those of the node.
+// The central agent takes the pods without a node, and all objects that agents on nodes do not take
+// by default.
 func (c *Config) Part(group, resource, node string) Part {
 	switch c.Mode {
 	case ModeNode:
@@ -51,8 +53,9 @@ func (c *Config) Part(group, resource, node string) Part {
 	return Part{}
 }
 
-// nodeField returns the field by which the API server selects the objects of a node, and the only namespace of these objects,
-// "": any. For custom resources it returns the usual field, which the API server may not support.
+// nodeField returns the field by which the API server selects the objects of a node, and the only
+// namespace of these objects, "": any. For custom resources it returns the usual field, which the
+// API server may not support.
 func nodeField(group, resource string) (key, namespace string) {
 	switch resource + "." + group {
 	case "nodes.", "csinodes.storage.k8s.io":
@@ -76,7 +79,8 @@ func (c *Config) settleNode(written func(path string) bool) {
 	}
 }
 
-// validateNode rejects, in mode node, resources that belong to no node, and selectors that contradict that of the mode.
+// validateNode rejects, in mode node, resources that belong to no node, and selectors that
+// contradict that of the mode.
 func (c *Config) validateNode(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	for i := range c.Watch {
@@ -90,9 +94,12 @@ func (c *Config) validateNode(path *field.Path) field.ErrorList {
 		for j, p := range rule.Resources {
 			if why := p.nowhere(); why != "" {
 				list = append(list, field.Forbidden(at.Child("resources").Index(j), why))
-			} else if _, ns := nodeField(p.Group, p.Resource); p.Resource == "leases" && !rule.Namespaces.Match(nodeLeases) {
+			} else if _, ns := nodeField(p.Group, p.Resource); p.Resource == "leases" &&
+				!rule.Namespaces.Match(nodeLeases) {
 				list = append(list, field.Forbidden(at.Child("resources").Index(j),
-					fmt.Sprintf("can never match: Leases of nodes are in namespace %s, which the rule's namespaces exclude", ns)))
+					fmt.Sprintf(
+						"can never match: Leases of nodes are in namespace %s, which the rule's namespaces exclude",
+						ns)))
 			}
 		}
 	}
@@ -109,7 +116,8 @@ func (c *Config) selectsNode(rule *Rule) string {
 		why = "must not name spec.nodeName of pods if mode is central: the agent captures Pods that have no node yet, and the agents on the nodes capture the others"
 	}
 	s, err := fields.ParseSelector(rule.FieldSelector)
-	if err != nil || !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool { return r.Field == byNodeName }) {
+	if err != nil ||
+		!slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool { return r.Field == byNodeName }) {
 		return ""
 	}
 	return why
@@ -117,11 +125,13 @@ func (c *Config) selectsNode(rule *Rule) string {
 
 // nodeLocal returns the built-in resources that the API server can select by the node's name.
 func nodeLocal() []string {
-	return []string{"pods", "nodes", "csinodes.storage.k8s.io", "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"}
+	return []string{
+		"pods", "nodes", "csinodes.storage.k8s.io", "leases.coordination.k8s.io", "resourceslices.resource.k8s.io",
+	}
 }
 
-// nowhere returns why an agent on a node cannot take the resources of the pattern; "": it can, as far as is known without a
-// cluster.
+// nowhere returns why an agent on a node cannot take the resources of the pattern; "": it can, as
+// far as is known without a cluster.
 func (p *ResourcePattern) nowhere() string {
 	cure := "; the API server can select by node: " + strings.Join(nodeLocal(), ", ") +
 		" and custom resources with the selectable field spec.nodeName. Watch it from a separate Deployment, in mode central"

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// order is the rules in the order in which they are tried, with the requirements of their selectors.
+// order is the rules in the order in which they are tried, with the requirements of their
+// selectors.
 type order struct {
 	rules []Rule
 	terms []terms
@@ -29,7 +30,8 @@ func orderOf(rules []Rule) *order {
 		t := &o.terms[i]
 		byLabel, err := labels.Parse(rules[i].LabelSelector)
 		byField, wrong := fields.ParseSelector(rules[i].FieldSelector)
-		if t.unread = err != nil || wrong != nil; t.unread {
+		t.unread = err != nil || wrong != nil
+		if t.unread {
 			continue
 		}
 		all, _ := byLabel.Requirements()
@@ -37,14 +39,15 @@ func orderOf(rules []Rule) *order {
 			t.labels = append(t.labels, all[k].String())
 		}
 		for _, r := range byField.Requirements() {
-			t.fields = append(t.fields, fmt.Sprintf("%s %s %q", r.Field, strings.Replace(string(r.Operator), "==", "=", 1), r.Value))
+			t.fields = append(t.fields,
+				fmt.Sprintf("%s %s %q", r.Field, strings.Replace(string(r.Operator), "==", "=", 1), r.Value))
 		}
 	}
 	return o
 }
 
-// validate finds patterns of rule j that can never match, because the rule or rules before it exclude or take all of their
-// objects. It also finds rules that disagree on versions.
+// validate finds patterns of rule j that can never match, because the rule or rules before it
+// exclude or take all of their objects. It also finds rules that disagree on versions.
 func (o *order) validate(j int, path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	rule := &o.rules[j]
@@ -53,8 +56,12 @@ func (o *order) validate(j int, path *field.Path) field.ErrorList {
 		if q.resource == "" {
 			continue // it could not be read
 		}
-		if except := slices.IndexFunc(rule.Except, func(e ResourcePattern) bool { return e.span().covers(q) }); except >= 0 {
-			list = append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s excludes it", path.Index(j).Child("except").Index(except))))
+		if except := slices.IndexFunc(rule.Except, func(e ResourcePattern) bool {
+			return e.span().covers(q)
+		}); except >= 0 {
+			list = append(list,
+				field.Forbidden(at,
+					fmt.Sprintf("can never match: %s excludes it", path.Index(j).Child("except").Index(except))))
 			continue
 		}
 		by, all := o.takenBefore(j, q)
@@ -63,20 +70,24 @@ func (o *order) validate(j int, path *field.Path) field.ErrorList {
 		case all && len(by) == 1:
 			list = append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s takes %s", path.Index(by[0]), q)))
 		case all:
-			list = append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s leave nothing of %s", indexed(path, by), q)))
+			list = append(list,
+				field.Forbidden(at, fmt.Sprintf("can never match: %s leave nothing of %s", indexed(path, by), q)))
 		case names != "":
-			list = append(list, field.Forbidden(at, fmt.Sprintf("must not name a version: a resource is read in the version of the "+
-				"first rule that takes it, and %s takes %s without naming this one; remove the version, or add %[2]s to %[3]s",
-				path.Index(i), names, path.Index(i).Child("except"))))
+			list = append(list,
+				field.Forbidden(at, fmt.Sprintf("must not name a version: a resource is read in the version of the "+
+					"first rule that takes it, and %s takes %s without naming this one; remove the version, or add %[2]s to %[3]s",
+					path.Index(i), names, path.Index(i).Child("except"))))
 		}
 	}
 	return list
 }
 
-// takenBefore reports whether the rules before rule j take all objects of s that rule j can take; by has these rules.
+// takenBefore reports whether the rules before rule j take all objects of s that rule j can take;
+// by has these rules.
 //
-// If s leaves resource, group or version open, one object is enough, with a name that no rule has. A pattern that matches it
-// matches all of s. The rest is the exceptions of that pattern's rule, which are examined in the same way.
+// If s leaves resource, group or version open, one object is enough, with a name that no rule has.
+// A pattern that matches it matches all of s. The rest is the exceptions of that pattern's rule,
+// which are examined in the same way.
 func (o *order) takenBefore(j int, s span) (by []int, all bool) {
 	rule := &o.rules[j]
 	var taken func(s span) bool
@@ -121,7 +132,8 @@ func anyCovers(patterns []ResourcePattern, s span) bool {
 	return slices.ContainsFunc(patterns, func(p ResourcePattern) bool { return p.Resource != "" && p.span().covers(s) })
 }
 
-// within reports whether rule i selects all objects of s that rule j selects; false if that is not certain.
+// within reports whether rule i selects all objects of s that rule j selects; false if that is not
+// certain.
 func (o *order) within(j, i int, s span) bool {
 	inner, outer := &o.rules[j], &o.rules[i]
 	b := builtinOf(s.resource)
@@ -136,8 +148,9 @@ func (o *order) within(j, i int, s span) bool {
 	return !in.unread && !out.unread && asks(out.labels, in.labels) && asks(out.fields, in.fields)
 }
 
-// otherVersion finds a rule before rule j that takes objects of s, but does not name the version of s. names has the objects of
-// s that it takes; "": there is no such rule. The first rule that takes a resource determines the version.
+// otherVersion finds a rule before rule j that takes objects of s, but does not name the version of
+// s. names has the objects of s that it takes; "": there is no such rule. The first rule that takes
+// a resource determines the version.
 func (o *order) otherVersion(j int, s span) (i int, names string) {
 	if s.version == "" {
 		return 0, ""
@@ -145,7 +158,8 @@ func (o *order) otherVersion(j int, s span) (i int, names string) {
 	for i := range j {
 		for _, p := range o.rules[i].Resources {
 			x, ok := p.span().intersect(s)
-			if !ok || p.Version == s.version || anyCovers(o.rules[i].Except, x.anyVersion()) || anyCovers(o.rules[j].Except, x) {
+			if !ok || p.Version == s.version || anyCovers(o.rules[i].Except, x.anyVersion()) ||
+				anyCovers(o.rules[j].Except, x) {
 				continue
 			}
 			return i, x.String()
@@ -154,8 +168,9 @@ func (o *order) otherVersion(j int, s span) (i int, names string) {
 	return 0, ""
 }
 
-// validateFields rejects fields of rule j that the agent cannot evaluate, if it has to. It has to if another rule can take
-// objects of the same resource: then the API server cannot apply the selector.
+// validateFields rejects fields of rule j that the agent cannot evaluate, if it has to. It has to
+// if another rule can take objects of the same resource: then the API server cannot apply the
+// selector.
 func (o *order) validateFields(j int, path *field.Path) field.ErrorList {
 	at, selector := path.Index(j).Child("fieldSelector"), o.rules[j].FieldSelector
 	parsed, err := fields.ParseSelector(selector)
@@ -185,18 +200,21 @@ func (o *order) validateFields(j int, path *field.Path) field.ErrorList {
 					names = "the same resources"
 				}
 				return field.ErrorList{field.Invalid(at, selector, fmt.Sprintf(
-					"%s: %s can take %s too, so that the agent evaluates the selector, not the API server; select by a label", why, path.Index(k), names))}
+					"%s: %s can take %s too, so that the agent evaluates the selector, not the API server; select by a label",
+					why, path.Index(k), names))}
 			}
 		}
 	}
 	return nil
 }
 
-// plainPath matches a path that the agent can look up in an object: names of members, separated by dots.
+// plainPath matches a path that the agent can look up in an object: names of members, separated by
+// dots.
 var plainPath = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*$`)
 
-// madeUp reports whether the API server computes a selectable field from other fields, or from one that may be missing. Then
-// its value is not in the object. (pkg/registry/*/*/strategy.go of Kubernetes)
+// madeUp reports whether the API server computes a selectable field from other fields, or from one
+// that may be missing. Then its value is not in the object. (pkg/registry/*/*/strategy.go of
+// Kubernetes)
 func madeUp(resource, name string) bool {
 	of := func(r string) bool { return resource == "*" || resource == r }
 	switch name {

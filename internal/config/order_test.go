@@ -17,7 +17,8 @@ type thing struct {
 	labels                              labels.Set
 }
 
-// things returns objects of resources, groups and versions that rules name, and of others that no rule names.
+// things returns objects of resources, groups and versions that rules name, and of others that no
+// rule names.
 func things() []thing {
 	var all []thing
 	for _, group := range []string{"", "events.k8s.io", "a.example.com", "b.example.com", "unnamed.example.com"} {
@@ -25,7 +26,8 @@ func things() []thing {
 			for _, version := range []string{"v1", "v2", "v9"} {
 				for _, namespace := range []string{"", "shop", "web", "unnamed"} {
 					for _, set := range []labels.Set{{}, {"a": "1"}, {"b": "1"}, {"a": "1", "b": "1"}} {
-						if (resource == "pods") != (namespace != "") && (resource == "pods" || resource == "nodes") && group == "" {
+						if (resource == "pods") != (namespace != "") && (resource == "pods" || resource == "nodes") &&
+							group == "" {
 							continue // pods have a namespace, nodes none
 						}
 						all = append(all, thing{group, version, resource, namespace, set})
@@ -39,18 +41,22 @@ func things() []thing {
 
 func (o thing) in(r *config.Rule) bool {
 	selector, err := labels.Parse(r.LabelSelector)
-	return err == nil && r.Takes(o.group, o.version, o.resource) && r.Namespaces.Match(o.namespace) && selector.Matches(o.labels)
+	return err == nil && r.Takes(o.group, o.version, o.resource) && r.Namespaces.Match(o.namespace) &&
+		selector.Matches(o.labels)
 }
 
-// TestTakenBefore compares the result with a check of every object. A rule that takes any object is never refused. If rules have
-// neither namespaces nor selectors, a rule that takes none is always refused.
+// TestTakenBefore compares the result with a check of every object. A rule that takes any object is
+// never refused. If rules have neither namespaces nor selectors, a rule that takes none is always
+// refused.
 func TestTakenBefore(t *testing.T) {
 	all := things()
 	pattern := func(t *rapid.T, label string) config.ResourcePattern {
 		var p config.ResourcePattern
 		text := rapid.SampledFrom([]string{
-			"*", "*.", "*.a.example.com", "*.b.example.com", "pods", "nodes", "events", "events.", "events.events.k8s.io", "widgets",
-			"widgets.a.example.com", "widgets.b.example.com", "widgets.v1.a.example.com", "widgets.v2.a.example.com", "pods.v1.",
+			"*", "*.", "*.a.example.com", "*.b.example.com", "pods", "nodes", "events", "events.",
+			"events.events.k8s.io", "widgets",
+			"widgets.a.example.com", "widgets.b.example.com", "widgets.v1.a.example.com", "widgets.v2.a.example.com",
+			"pods.v1.",
 		}).Draw(t, label)
 		if err := p.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)

@@ -29,8 +29,8 @@ func (Oversize) Values() []string {
 	return check.Names(OversizePatch, OversizeBefore, OversizeReference)
 }
 
-// ClaimCheck is the place where an event that is too large for the bus is stored, at most one. In a file, `claimCheck: {}` is
-// none.
+// ClaimCheck is the place where an event that is too large for the bus is stored, at most one. In a
+// file, `claimCheck: {}` is none.
 type ClaimCheck struct {
 	ObjectStore *driver.ObjectStore `yaml:"objectStore,omitempty"`
 	Directory   *ClaimDirectory     `yaml:"directory,omitempty"`
@@ -48,8 +48,8 @@ type ClaimDirectory struct {
 	Path string `yaml:"path"` // absolute
 }
 
-// DeadLetter is the destination of events that the bus rejects for good: at most one member, with the key of the bus's driver.
-// In a file, `deadLetter: {}` is none.
+// DeadLetter is the destination of events that the bus rejects for good: at most one member, with
+// the key of the bus's driver. In a file, `deadLetter: {}` is none.
 type DeadLetter map[string]string
 
 // Keys implements yamldoc.Variants.
@@ -114,8 +114,8 @@ func (c *Config) defaultOversize() []Oversize {
 	return []Oversize{OversizePatch, OversizeBefore, OversizeReference}
 }
 
-// UseBus replaces the bus of the file. Settings that were defaults for the former bus, or are not for this one, become the
-// defaults of this one.
+// UseBus replaces the bus of the file. Settings that were defaults for the former bus, or are not
+// for this one, become the defaults of this one.
 func (c *Config) UseBus(b Bus) {
 	former := c.Bus
 	wasDefault := slices.Equal(c.Oversize, c.defaultOversize())
@@ -123,14 +123,17 @@ func (c *Config) UseBus(b Bus) {
 	if c.ClaimCheck.ObjectStore != nil && !b.hasObjectStore() || c.ClaimCheck.none() && !former.hasObjectStore() {
 		c.ClaimCheck = b.defaultClaimCheck()
 	}
-	if d, _ := b.Chosen(); maps.Equal(c.DeadLetter, c.defaultDeadLetter(former)) || len(c.DeadLetter) > 0 && c.DeadLetter.Of(d) == "" {
+	if d, _ := b.Chosen(); maps.Equal(c.DeadLetter, c.defaultDeadLetter(former)) ||
+		len(c.DeadLetter) > 0 && c.DeadLetter.Of(d) == "" {
 		c.DeadLetter = c.defaultDeadLetter(b)
 	}
 	switch {
 	case wasDefault:
 		c.Oversize = c.defaultOversize()
 	case c.ClaimCheck.none():
-		c.Oversize = slices.DeleteFunc(slices.Clone(c.Oversize), func(o Oversize) bool { return o == OversizeReference })
+		c.Oversize = slices.DeleteFunc(slices.Clone(c.Oversize), func(o Oversize) bool {
+			return o == OversizeReference
+		})
 	}
 }
 
@@ -139,7 +142,9 @@ func (c *Config) validateOversize(path *field.Path) field.ErrorList {
 	for i, o := range c.Oversize {
 		switch at := path.Index(i); {
 		case o == OversizeReference && c.ClaimCheck.none():
-			list = append(list, field.Forbidden(at, "needs a store for the whole event: configure one under claimCheck, or remove reference"))
+			list = append(list,
+				field.Forbidden(at,
+					"needs a store for the whole event: configure one under claimCheck, or remove reference"))
 		default:
 			list = append(list, check.InEnum(at, o)...)
 		}
@@ -149,7 +154,8 @@ func (c *Config) validateOversize(path *field.Path) field.ErrorList {
 
 func (c *Config) validateClaimCheck(path *field.Path) field.ErrorList {
 	k := &c.ClaimCheck
-	if list := check.OnlyOne(path, "place", false, check.Choice{Name: "objectStore", Is: k.ObjectStore != nil}, check.Choice{Name: "directory", Is: k.Directory != nil},
+	if list := check.OnlyOne(path, "place", false, check.Choice{Name: "objectStore", Is: k.ObjectStore != nil},
+		check.Choice{Name: "directory", Is: k.Directory != nil},
 		check.Choice{Name: "http", Is: k.HTTP != nil}); len(list) > 0 {
 		return list
 	}
@@ -157,12 +163,21 @@ func (c *Config) validateClaimCheck(path *field.Path) field.ErrorList {
 	switch {
 	case k.ObjectStore != nil:
 		at := path.Child("objectStore")
-		list = append(list, check.If(!c.Bus.hasObjectStore(), field.Forbidden(at, "is on the servers of bus.nats, which is not the bus; name a directory or http"))...)
-		list = append(list, check.Matches(at.Child("bucket"), k.ObjectStore.Bucket, bucketName, `must be at most 128 letters, digits, "-" or "_"`)...)
-		list = append(list, check.If(k.ObjectStore.MaxBytes < 0, field.Invalid(at.Child("maxBytes"), k.ObjectStore.MaxBytes, "must not be negative"))...)
+		list = append(list,
+			check.If(!c.Bus.hasObjectStore(),
+				field.Forbidden(at,
+					"is on the servers of bus.nats, which is not the bus; name a directory or http"))...)
+		list = append(list,
+			check.Matches(at.Child("bucket"), k.ObjectStore.Bucket, bucketName,
+				`must be at most 128 letters, digits, "-" or "_"`)...)
+		list = append(list,
+			check.If(k.ObjectStore.MaxBytes < 0,
+				field.Invalid(at.Child("maxBytes"), k.ObjectStore.MaxBytes, "must not be negative"))...)
 	case k.Directory != nil:
 		at := path.Child("directory", "path")
-		list = append(list, check.Matches(at, k.Directory.Path, check.AbsolutePath, "must be an absolute path, such as /var/lib/kubecdc/large")...)
+		list = append(list,
+			check.Matches(at, k.Directory.Path, check.AbsolutePath,
+				"must be an absolute path, such as /var/lib/kubecdc/large")...)
 	case k.HTTP != nil:
 		list = append(list, k.HTTP.Validate(path.Child("http"))...)
 	}
@@ -187,9 +202,13 @@ func (c *Config) validateDeadLetter(path *field.Path) field.ErrorList {
 		case bus == nil || d.Name == bus.Name:
 			return d.DeadLetter.Validate(at, value, settings, c.facts())
 		case bus.DeadLetter == nil:
-			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("is for bus.%s; bus.%s rejects nothing, remove it", d.Name, bus.Name))}
+			return field.ErrorList{
+				field.Forbidden(at, fmt.Sprintf("is for bus.%s; bus.%s rejects nothing, remove it", d.Name, bus.Name)),
+			}
 		default:
-			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("is for bus.%s; with this bus write %s", d.Name, bus.DeadLetter.Key))}
+			return field.ErrorList{
+				field.Forbidden(at, fmt.Sprintf("is for bus.%s; with this bus write %s", d.Name, bus.DeadLetter.Key)),
+			}
 		}
 	}
 	return nil

@@ -18,12 +18,12 @@ import (
 //	*.networking.k8s.io      all resources of a group
 //	*                        all resources
 //
-// A second label that looks like a version (v1, v2beta1) is one: no group of Kubernetes or its extensions begins with such a
-// label.
+// A second label that looks like a version (v1, v2beta1) is one: no group of Kubernetes or its
+// extensions begins with such a label.
 //
-// A name without a group is that of the resource that Kubernetes itself serves: services is in the core group, even if Knative
-// is installed. A name that Kubernetes does not serve matches in every group. events matches in both groups that serve it,
-// because they have the same objects.
+// A name without a group is that of the resource that Kubernetes itself serves: services is in the
+// core group, even if Knative is installed. A name that Kubernetes does not serve matches in every
+// group. events matches in both groups that serve it, because they have the same objects.
 type ResourcePattern struct {
 	Resource string // plural, lower case, or "*"
 	Version  string // "": any that is served
@@ -37,8 +37,8 @@ var (
 	apiVersion    = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 )
 
-// UnmarshalText parses the written form. It rejects resources that Kubernetes is known not to serve, with a suggestion: a
-// pattern that never matches would lose changes silently.
+// UnmarshalText parses the written form. It rejects resources that Kubernetes is known not to
+// serve, with a suggestion: a pattern that never matches would lose changes silently.
 func (p *ResourcePattern) UnmarshalText(text []byte) error {
 	name, rest, dotted := strings.Cut(string(text), ".")
 	q := ResourcePattern{Resource: name}
@@ -101,8 +101,8 @@ func (p ResourcePattern) span() span {
 	return span{resource: p.Resource, version: p.Version, groups: p.Groups()}
 }
 
-// intersect returns the resources that both match, and false if there are none. Different versions are no reason: the same
-// object is served in each of them.
+// intersect returns the resources that both match, and false if there are none. Different versions
+// are no reason: the same object is served in each of them.
 func (s span) intersect(t span) (span, bool) {
 	x := s
 	switch {

@@ -54,8 +54,12 @@ func TestResourcePattern(t *testing.T) {
 			differsIn: []gvr{{"apps", "v1beta1", "deployments"}, {"v1.apps", "v1", "deployments"}},
 		},
 		{
-			text:      "flowschemas.v1beta3.flowcontrol.apiserver.k8s.io",
-			want:      config.ResourcePattern{Resource: "flowschemas", Version: "v1beta3", Group: "flowcontrol.apiserver.k8s.io"},
+			text: "flowschemas.v1beta3.flowcontrol.apiserver.k8s.io",
+			want: config.ResourcePattern{
+				Resource: "flowschemas",
+				Version:  "v1beta3",
+				Group:    "flowcontrol.apiserver.k8s.io",
+			},
 			matches:   []gvr{{"flowcontrol.apiserver.k8s.io", "v1beta3", "flowschemas"}},
 			differsIn: []gvr{{"flowcontrol.apiserver.k8s.io", "v1", "flowschemas"}},
 		},
@@ -128,7 +132,10 @@ func TestResourcePattern(t *testing.T) {
 			}
 		})
 	}
-	for _, text := range []string{"", ".", ".apps", "Pods", "po*", "**", "pods.*", "pods..apps", "pods.apps.", "pods/log", "pods.Apps", "-a", "a b"} {
+	for _, text := range []string{
+		"", ".", ".apps", "Pods", "po*", "**", "pods.*", "pods..apps", "pods.apps.", "pods/log", "pods.Apps", "-a",
+		"a b",
+	} {
 		var p config.ResourcePattern
 		if err := p.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q: no error, got %+v", text, p)

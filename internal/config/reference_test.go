@@ -14,8 +14,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// entry is one key of the file. Its meaning comes from the comments of configs/kubecdc.yaml, and all the rest from the Go types.
-// The JSON Schema and docs/reference/configuration.md are generated from both.
+// entry is one key of the file. Its meaning comes from the comments of configs/kubecdc.yaml, and
+// all the rest from the Go types. The JSON Schema and docs/reference/configuration.md are generated
+// from both.
 type entry struct {
 	path    string // "watch[].resources"
 	key     string // "resources"
@@ -37,7 +38,8 @@ var (
 	commentLine   = regexp.MustCompile(`^ *# ?(?: +# )?(.*)$`) // also within commented-out keys
 )
 
-// prose reads keys and their descriptions from the default file, in its order. The first comment is about the file.
+// prose reads keys and their descriptions from the default file, in its order. The first comment is
+// about the file.
 func prose(t *testing.T) (file string, entries []entry) {
 	t.Helper()
 	known := config.Keys()
@@ -60,7 +62,12 @@ func prose(t *testing.T) (file string, entries []entry) {
 			parent += "[]"
 			levels = append(levels, level{indent - 1, parent})
 		}
-		e := entry{path: strings.TrimPrefix(parent+"."+key, "."), key: key, prose: strings.Join(comment, " "), example: example}
+		e := entry{
+			path:    strings.TrimPrefix(parent+"."+key, "."),
+			key:     key,
+			prose:   strings.Join(comment, " "),
+			example: example,
+		}
 		if seen[e.path] {
 			t.Errorf("%s: %s stands there twice", defaultFile, e.path)
 		}
@@ -113,7 +120,9 @@ func reference(t *testing.T) []entry {
 	var walk func(typ reflect.Type, v reflect.Value, path string)
 	walk = func(typ reflect.Type, v reflect.Value, path string) {
 		types[path] = typ
-		if v.IsValid() && (typ.Kind() != reflect.Pointer && typ.Kind() != reflect.Struct && typ.Kind() != reflect.Map || isText(typ)) {
+		if v.IsValid() &&
+			(typ.Kind() != reflect.Pointer && typ.Kind() != reflect.Struct && typ.Kind() != reflect.Map ||
+				isText(typ)) {
 			values[path] = asJSON(v)
 		}
 		switch {
@@ -162,7 +171,8 @@ func reference(t *testing.T) []entry {
 		e := &entries[i]
 		found = append(found, e.path)
 		e.typ, e.value = types[e.path], values[e.path]
-		// Keys with a default are not commented out, or comparing the file with Default would be meaningless. A choice is an exception.
+		// Keys with a default are not commented out, or comparing the file with Default would be
+		// meaningless. A choice is an exception.
 		if e.example != "" && !isChoice(e.path) {
 			t.Errorf("%s has %s in a comment only", defaultFile, e.path)
 		}
@@ -200,7 +210,8 @@ func isChoice(path string) bool {
 	return choice.MatchString(path)
 }
 
-var choice = regexp.MustCompile(`^(watch\[\]\.onError|bus\.nats\.(auth|reader|tls)|checkpoint\.|claimCheck\.(directory|http)|tracing\.(headersFile|tls)|relays\[\]\.)`)
+var choice = regexp.MustCompile(
+	`^(watch\[\]\.onError|bus\.nats\.(auth|reader|tls)|checkpoint\.|claimCheck\.(directory|http)|tracing\.(headersFile|tls)|relays\[\]\.)`)
 
 func isVariants(typ reflect.Type) bool { return typ.Implements(reflect.TypeFor[yamldoc.Variants]()) }
 
@@ -235,7 +246,8 @@ func isText(typ reflect.Type) bool {
 	return reflect.PointerTo(typ).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// asJSON returns a default as in JSON: a value that is read from text is text, and a list is never null.
+// asJSON returns a default as in JSON: a value that is read from text is text, and a list is never
+// null.
 func asJSON(v reflect.Value) any {
 	if text, ok := v.Interface().(encoding.TextMarshaler); ok {
 		s, err := text.MarshalText()

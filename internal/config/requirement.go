@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// requirement is the condition of a selector on one label or field: to have one of the values or, with not, none of them. Without values: to
-// exist or, with not, to be absent.
+// requirement is the condition of a selector on one label or field: to have one of the values or,
+// with not, none of them. Without values: to exist or, with not, to be absent.
 type requirement struct {
 	key    string
 	not    bool
@@ -56,7 +56,9 @@ func requirementsOnLabels(s labels.Selector) []requirement {
 func requirementsOnFields(s fields.Selector) []requirement {
 	var list []requirement
 	for _, r := range s.Requirements() {
-		list = append(list, requirement{key: r.Field, not: r.Operator == selection.NotEquals, values: []string{r.Value}})
+		list = append(list, requirement{key: r.Field, not: r.Operator == selection.NotEquals, values: []string{
+			r.Value,
+		}})
 	}
 	return list
 }

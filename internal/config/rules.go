@@ -48,7 +48,8 @@ func (n Namespaces) validate(path *field.Path) field.ErrorList {
 		}
 		included++
 		if by := slices.IndexFunc(n, func(e NamespacePattern) bool { return e.excludes(p) }); by >= 0 {
-			list = append(list, field.Forbidden(path.Index(i), fmt.Sprintf("can never match: %s excludes it", path.Index(by))))
+			list = append(list,
+				field.Forbidden(path.Index(i), fmt.Sprintf("can never match: %s excludes it", path.Index(by))))
 		}
 	}
 	switch {
@@ -67,13 +68,17 @@ func (r *Rule) validateSelectors(path *field.Path) field.ErrorList {
 		list = append(list, field.Invalid(path.Child("labelSelector"), r.LabelSelector,
 			"must be a label selector such as team=payments or \"tier in (web, db)\": "+flatten(err)))
 	} else if key := contradiction(requirementsOnLabels(s)); key != "" {
-		list = append(list, field.Forbidden(path.Child("labelSelector"), "can never match: no object meets all of its conditions on "+key))
+		list = append(list,
+			field.Forbidden(path.Child("labelSelector"),
+				"can never match: no object meets all of its conditions on "+key))
 	}
 	if s, err := fields.ParseSelector(r.FieldSelector); err != nil {
 		list = append(list, field.Invalid(path.Child("fieldSelector"), r.FieldSelector,
 			"must be a field selector such as spec.nodeName=n1 or status.phase!=Running: "+flatten(err)))
 	} else if key := contradiction(requirementsOnFields(s)); key != "" {
-		list = append(list, field.Forbidden(path.Child("fieldSelector"), "can never match: no object meets all of its conditions on "+key))
+		list = append(list,
+			field.Forbidden(path.Child("fieldSelector"),
+				"can never match: no object meets all of its conditions on "+key))
 	}
 	return list
 }
@@ -85,7 +90,8 @@ func (r *Rule) validateScope(path *field.Path) field.ErrorList {
 		b := builtinOf(p.Resource)
 		if b != nil && b.cluster && slices.Equal(p.Groups(), b.groups) && !r.Namespaces.Match("") {
 			list = append(list, field.Forbidden(path.Index(i), fmt.Sprintf(
-				"can never match: %s have no namespace, the rule takes some namespaces only; give %[1]s a rule of their own", p)))
+				"can never match: %s have no namespace, the rule takes some namespaces only; give %[1]s a rule of their own",
+				p)))
 		}
 	}
 	return list
@@ -99,10 +105,14 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 		switch {
 		case slices.Contains(Choosable(), o):
 		case slices.Contains(o.Values(), string(o)):
-			list = append(list, field.Invalid(at, string(o), "must be created, updated or deleted: read, entered and left are always sent, "+
-				"because consumers need them to know which objects exist"))
+			list = append(list,
+				field.Invalid(at, string(o),
+					"must be created, updated or deleted: read, entered and left are always sent, "+
+						"because consumers need them to know which objects exist"))
 		default:
-			list = append(list, field.Invalid(at, string(o), "must be one of created, updated, deleted"+meant(string(o), check.Names(Choosable()...))))
+			list = append(list,
+				field.Invalid(at, string(o),
+					"must be one of created, updated, deleted"+meant(string(o), check.Names(Choosable()...))))
 		}
 	}
 	switch {
@@ -115,8 +125,8 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 	return append(list, validatePaths(r.Redact, path.Child("redact"), "redact")...)
 }
 
-// Choosable returns the operations that a rule can exclude. The others are always sent, because consumers derive from them
-// which objects exist.
+// Choosable returns the operations that a rule can exclude. The others are always sent, because
+// consumers derive from them which objects exist.
 func Choosable() []Operation { return []Operation{Created, Updated, Deleted} }
 
 // validateNoise finds unknown filters.
@@ -124,7 +134,8 @@ func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
 	list := check.Unique(noise, path)
 	for i, n := range noise {
 		if !slices.Contains(n.Values(), string(n)) {
-			list = append(list, field.Invalid(path.Index(i), string(n), "must be "+yamldoc.OneOf(n)+meant(string(n), n.Values())))
+			list = append(list,
+				field.Invalid(path.Index(i), string(n), "must be "+yamldoc.OneOf(n)+meant(string(n), n.Values())))
 		}
 	}
 	return list
@@ -138,7 +149,8 @@ func meant(word string, words []string) string {
 	return ""
 }
 
-// validatePaths rejects malformed paths, and paths of fields that identify an object. verb is strip or redact.
+// validatePaths rejects malformed paths, and paths of fields that identify an object. verb is strip
+// or redact.
 func validatePaths(paths []string, path *field.Path, verb string) field.ErrorList {
 	list := check.Unique(paths, path)
 	for i, s := range paths {
@@ -154,8 +166,8 @@ func validatePaths(paths []string, path *field.Path, verb string) field.ErrorLis
 }
 
 var (
-	// fieldPath matches the paths that object.NewCutter accepts: names, ["names"] as JSON strings, and [*] for all elements of
-	// a list or members of a mapping.
+	// fieldPath matches the paths that object.NewCutter accepts: names, ["names"] as JSON strings,
+	// and [*] for all elements of a list or members of a mapping.
 	fieldPath = regexp.MustCompile(`^[^\x00-\x20\x7f.\[\]*"']+(` +
 		`\.[^\x00-\x20\x7f.\[\]*"']+|\[\*\]|\["([^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"\])*$`)
 	identity = regexp.MustCompile(`^(apiVersion|kind|metadata(\.(name|namespace|uid|resourceVersion)|` +
@@ -167,12 +179,18 @@ func (r *Redaction) validate(path *field.Path) field.ErrorList {
 	list = append(list, check.SecretFile(path.Child("keyFile"), r.KeyFile)...)
 	switch {
 	case r.Mode == RedactHash && r.KeyFile == "":
-		list = append(list, field.Forbidden(path.Child("mode"), "hash needs a key: set keyFile to the file with the key, such as /etc/kubecdc/redaction.key"))
+		list = append(list,
+			field.Forbidden(path.Child("mode"),
+				"hash needs a key: set keyFile to the file with the key, such as /etc/kubecdc/redaction.key"))
 	case r.Mode == RedactRemove && r.KeyFile != "":
-		list = append(list, field.Forbidden(path.Child("keyFile"), "has no effect if mode is remove; write mode: hash, or remove keyFile"))
+		list = append(list,
+			field.Forbidden(path.Child("keyFile"),
+				"has no effect if mode is remove; write mode: hash, or remove keyFile"))
 	}
 	if r.AcrossObjects && r.Mode == RedactRemove {
-		list = append(list, field.Forbidden(path.Child("acrossObjects"), "has no effect if mode is remove: removed values have no hash to compare"))
+		list = append(list,
+			field.Forbidden(path.Child("acrossObjects"),
+				"has no effect if mode is remove: removed values have no hash to compare"))
 	}
 	return list
 }

@@ -24,8 +24,8 @@ const schemaFile = "../../configs/kubecdc.schema.json"
 // variable matches a variable (or a dollar) in a text. No schema can check its value.
 const variable = `\$`
 
-// keyword sets a keyword that only editors support: the YAML language server and programs that are built on it.
-// (https://github.com/redhat-developer/yaml-language-server#more-about-json-schema)
+// keyword sets a keyword that only editors support: the YAML language server and programs that are
+// built on it. (https://github.com/redhat-developer/yaml-language-server#more-about-json-schema)
 func keyword(s *jsonschema.Schema, name string, value any) {
 	if s.Extras == nil {
 		s.Extras = map[string]any{}
@@ -138,7 +138,9 @@ func makeSchema(t *testing.T) []byte {
 		var s *jsonschema.Schema
 		switch {
 		case config.General(e.path) != e.path: // described under another key
-			s = &jsonschema.Schema{Ref: "#/properties/" + strings.ReplaceAll(config.General(e.path), ".", "/properties/")}
+			s = &jsonschema.Schema{
+				Ref: "#/properties/" + strings.ReplaceAll(config.General(e.path), ".", "/properties/"),
+			}
 		default:
 			s = schemaOf(e.typ, e.path)
 		}
@@ -177,7 +179,8 @@ func makeSchema(t *testing.T) []byte {
 			types(s, "object")
 			one := uint64(1)
 			s.MinProperties = &one
-			if s.MaxProperties = &one; e.key == "slack" {
+			s.MaxProperties = &one
+			if e.key == "slack" {
 				two := uint64(2) // a token and a channel
 				s.MaxProperties = &two
 				s.DependentRequired = map[string][]string{"tokenFile": {"channel"}, "channel": {"tokenFile"}}
@@ -204,7 +207,8 @@ func makeSchema(t *testing.T) []byte {
 			s.Pattern = config.AbsolutePath() + "|^$|" + variable
 			keyword(s, "patternErrorMessage", "must be the absolute path of a file")
 		}
-		if together, ok := map[string]string{"certFile": "keyFile", "keyFile": "certFile"}[e.key]; ok && strings.HasSuffix(e.parent(), "tls") {
+		if together, ok := map[string]string{"certFile": "keyFile", "keyFile": "certFile"}[e.key]; ok &&
+			strings.HasSuffix(e.parent(), "tls") {
 			m := mappings[e.parent()]
 			if m.DependentRequired == nil {
 				m.DependentRequired = map[string][]string{}
@@ -230,7 +234,8 @@ func makeSchema(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// needed marks the keys of a mapping that cannot be left out. If there are any, the mapping cannot be empty.
+// needed marks the keys of a mapping that cannot be left out. If there are any, the mapping cannot
+// be empty.
 func needed(s *jsonschema.Schema, path string) {
 	for _, r := range required() {
 		if parent, key, ok := cutLast(r); ok && parent == path {
@@ -277,7 +282,8 @@ func compileSchema(t *testing.T) *validator.Schema {
 	return s
 }
 
-// instance reads a file as an editor does, without variables. It returns false if the file is not YAML.
+// instance reads a file as an editor does, without variables. It returns false if the file is not
+// YAML.
 func instance(t *testing.T, file string) (any, bool) {
 	t.Helper()
 	data, err := os.ReadFile(file)

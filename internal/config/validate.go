@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// Validate returns all errors of c as [Errors], or nil. Parse calls it. A Config that was changed afterwards can be validated
-// again.
+// Validate returns all errors of c as [Errors], or nil. Parse calls it. A Config that was changed
+// afterwards can be validated again.
 func (c *Config) Validate() error {
 	if errs := yamldoc.Errors(c.problems()); len(errs) > 0 {
 		return errs
@@ -72,7 +72,8 @@ func (c *Config) problems() []*yamldoc.Error {
 	return errs
 }
 
-// clusterName permits no character that needs escaping in the source of CloudEvents, in partition keys or in subjects.
+// clusterName permits no character that needs escaping in the source of CloudEvents, in partition
+// keys or in subjects.
 var clusterName = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,126}[A-Za-z0-9])?)?$`)
 
 func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
@@ -87,8 +88,9 @@ func (c *Config) validateSnapshot(path *field.Path) field.ErrorList {
 	case c.Snapshot.Mode == SnapshotNever:
 		list = append(list, field.Invalid(at, every, "must be 0s if snapshot.mode is never; remove it"))
 	case age > 0 && every.Duration >= age:
-		list = append(list, field.Invalid(at, every, fmt.Sprintf("must be less than %s (%v): otherwise the bus would lose "+
-			"objects that do not change; write 0s for never", key, yamldoc.Duration{Duration: age})))
+		list = append(list,
+			field.Invalid(at, every, fmt.Sprintf("must be less than %s (%v): otherwise the bus would lose "+
+				"objects that do not change; write 0s for never", key, yamldoc.Duration{Duration: age})))
 	}
 	return list
 }
@@ -109,12 +111,14 @@ func (c *Checkpoint) validate(path *field.Path) field.ErrorList {
 func (m *CheckpointConfigMap) validate(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	if !namespaceName.MatchString(m.Namespace) {
-		list = append(list, field.Invalid(path.Child("namespace"), m.Namespace, "must be the name of a namespace: at most 63 of "+
-			`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
+		list = append(list,
+			field.Invalid(path.Child("namespace"), m.Namespace, "must be the name of a namespace: at most 63 of "+
+				`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
 	}
 	if !subdomain.MatchString(m.Name) {
-		list = append(list, field.Invalid(path.Child("name"), m.Name, "must be a valid name of a ConfigMap: at most 253 of "+
-			`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
+		list = append(list,
+			field.Invalid(path.Child("name"), m.Name, "must be a valid name of a ConfigMap: at most 253 of "+
+				`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
 	}
 	return list
 }
@@ -128,12 +132,14 @@ var (
 func (l *LeaderElection) validate(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	if !subdomain.MatchString(l.Lease) {
-		list = append(list, field.Invalid(path.Child("lease"), l.Lease, "must be a valid name of a Lease: at most 253 of "+
-			`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
+		list = append(list,
+			field.Invalid(path.Child("lease"), l.Lease, "must be a valid name of a Lease: at most 253 of "+
+				`a-z, 0-9, "-" and ".", beginning and ending with a letter or digit`))
 	}
 	if l.Namespace != "" && !namespaceName.MatchString(l.Namespace) {
-		list = append(list, field.Invalid(path.Child("namespace"), l.Namespace, "must be the name of a namespace: at most 63 of "+
-			`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
+		list = append(list,
+			field.Invalid(path.Child("namespace"), l.Namespace, "must be the name of a namespace: at most 63 of "+
+				`a-z, 0-9 and "-", beginning and ending with a letter or digit`))
 	}
 	list = append(list, inLimit(path.Child("leaseDuration"), l.LeaseDuration)...)
 	list = append(list, inLimit(path.Child("renewDeadline"), l.RenewDeadline)...)
@@ -141,15 +147,17 @@ func (l *LeaderElection) validate(path *field.Path) field.ErrorList {
 	if len(list) > 0 {
 		return list
 	}
-	// The order is that of client-go, with its jitter (leaderelection.NewLeaderElector). A leader that cannot renew must stop
-	// before its successor starts.
+	// The order is that of client-go, with its jitter (leaderelection.NewLeaderElector). A leader
+	// that cannot renew must stop before its successor starts.
 	if l.RenewDeadline.Duration >= l.LeaseDuration.Duration {
 		list = append(list, field.Invalid(path.Child("renewDeadline"), l.RenewDeadline, fmt.Sprintf(
-			"must be less than leaseDuration (%v): a leader must stop writing before another one starts", l.LeaseDuration)))
+			"must be less than leaseDuration (%v): a leader must stop writing before another one starts",
+			l.LeaseDuration)))
 	}
 	if float64(l.RetryPeriod.Duration)*1.2 >= float64(l.RenewDeadline.Duration) {
 		list = append(list, field.Invalid(path.Child("retryPeriod"), l.RetryPeriod, fmt.Sprintf(
-			"must be at least a sixth less than renewDeadline (%v), so that the Lease is renewed in time", l.RenewDeadline)))
+			"must be at least a sixth less than renewDeadline (%v), so that the Lease is renewed in time",
+			l.RenewDeadline)))
 	}
 	return list
 }
@@ -159,9 +167,15 @@ func (c *Config) validatePlaces(path *field.Path) field.ErrorList {
 	switch {
 	case !c.LeaderElection.Enabled:
 	case c.Mode == ModeNode:
-		return field.ErrorList{field.Forbidden(path, "must be false if mode is node: each node has one agent, and no agent replaces another")}
+		return field.ErrorList{
+			field.Forbidden(path,
+				"must be false if mode is node: each node has one agent, and no agent replaces another"),
+		}
 	case c.Checkpoint.File != nil:
-		return field.ErrorList{field.Forbidden(path, "needs a checkpoint that all replicas can read and write: name a configMap in checkpoint, or leave checkpoint out")}
+		return field.ErrorList{
+			field.Forbidden(path,
+				"needs a checkpoint that all replicas can read and write: name a configMap in checkpoint, or leave checkpoint out"),
+		}
 	}
 	return nil
 }

@@ -17,7 +17,9 @@ const most = 8
 // serve starts a server that answers ok, and returns its address.
 func serve(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
 	s.Listener = connlimit.Listen(s.Listener, most)
 	s.Start()
 	t.Cleanup(s.Close)
@@ -96,8 +98,19 @@ func TestOneIdleConnectionIsClosed(t *testing.T) {
 func TestIsLoopback(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]bool{
-		"localhost": true, "localhost:8080": true, "127.0.0.1:8080": true, "127.9.9.9": true, "[::1]:8080": true, "[::1]": true, "::1": true,
-		"": false, "evil.example": false, "localhost.evil.example:8080": false, "10.0.0.1:8080": false, "127.0.0.1.evil.example": false, "0.0.0.0": false,
+		"localhost":                   true,
+		"localhost:8080":              true,
+		"127.0.0.1:8080":              true,
+		"127.9.9.9":                   true,
+		"[::1]:8080":                  true,
+		"[::1]":                       true,
+		"::1":                         true,
+		"":                            false,
+		"evil.example":                false,
+		"localhost.evil.example:8080": false,
+		"10.0.0.1:8080":               false,
+		"127.0.0.1.evil.example":      false,
+		"0.0.0.0":                     false,
 	} {
 		if got := connlimit.IsLoopback(host); got != want {
 			t.Errorf("%q: %t, want %t", host, got, want)

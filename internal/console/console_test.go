@@ -68,7 +68,8 @@ func show(t testing.TB, out *terminal.Output, o console.Options, events ...*cons
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// The golden files show every type of event in every view, for terminals of two widths and for a pipe, plain and in colour.
+// The golden files show every type of event in every view, for terminals of two widths and for a
+// pipe, plain and in colour.
 func TestGolden(t *testing.T) {
 	events := readEvents(t)
 	views := map[string]console.Options{
@@ -127,7 +128,8 @@ func compare(t *testing.T, name, got string) {
 	}
 }
 
-// harmless fails if a terminal would receive control characters other than colours, or a line that is too wide.
+// harmless fails if a terminal would receive control characters other than colours, or a line that
+// is too wide.
 func harmless(t interface{ Fatalf(string, ...any) }, out string, columns int) {
 	for line := range strings.Lines(sgr.ReplaceAllString(out, "")) {
 		line = strings.TrimSuffix(line, "\n")
@@ -150,12 +152,15 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 	for _, columns := range []int{1, 7, 20, 40, 80, 81, 100, 200} {
 		for _, view := range []console.View{console.Lines, console.Diff} {
 			for _, reads := range []bool{false, true} {
-				out := show(t, &terminal.Output{Width: columns, Color: true, Interactive: true}, console.Options{View: view, Reads: reads}, events...)
+				out := show(t, &terminal.Output{Width: columns, Color: true, Interactive: true},
+					console.Options{View: view, Reads: reads}, events...)
 				harmless(t, out, columns)
 			}
 		}
 	}
-	for _, o := range []console.Options{{Wide: true}, {View: console.Diff, Wide: true}, {View: console.JSON}, {View: console.YAML}} {
+	for _, o := range []console.Options{{Wide: true}, {View: console.Diff, Wide: true}, {View: console.JSON}, {
+		View: console.YAML,
+	}} {
 		out := show(t, &terminal.Output{Width: 80, Color: true, Interactive: true}, o, events...)
 		if o.View == console.YAML {
 			out = strings.ReplaceAll(out, "\t", " ") // a text of several lines may contain tabs
@@ -164,7 +169,8 @@ func TestNothingHarmfulReachesATerminal(t *testing.T) {
 	}
 }
 
-// A pipe gets records with raw control characters, which JSON allows, unchanged. A terminal gets them escaped.
+// A pipe gets records with raw control characters, which JSON allows, unchanged. A terminal gets
+// them escaped.
 func TestJSONAtATerminal(t *testing.T) {
 	record := "{\"specversion\":\"1.0\",\"id\":\"x\",\"source\":\"/s\",\"type\":\"dev.kubecdc.note\",\"data\":\"a\u009b31mb\x7fc\u0085\u202e\U000e0001\"}"
 	e, err := consume.Parse([]byte(record))
@@ -200,8 +206,14 @@ func TestReadsAreCounted(t *testing.T) {
 	events := make([]*consume.Event, 0, 1300)
 	for k := range 1300 {
 		e := &consume.Event{
-			Type: "dev.kubecdc.object.read", Op: consume.Read, APIVersion: "v1", Resource: "pods", Namespace: "shop", Name: "web",
-			Time: time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC), Data: &consume.Data{Op: consume.Read},
+			Type:       "dev.kubecdc.object.read",
+			Op:         consume.Read,
+			APIVersion: "v1",
+			Resource:   "pods",
+			Namespace:  "shop",
+			Name:       "web",
+			Time:       time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC),
+			Data:       &consume.Data{Op: consume.Read},
 		}
 		if k%13 == 5 {
 			e.APIVersion, e.Resource = "apps/v1", "deployments"
@@ -226,7 +238,10 @@ func TestReadsAreCounted(t *testing.T) {
 func TestNothingIsCutInAPipe(t *testing.T) {
 	name := strings.Repeat("n", 400)
 	e := &consume.Event{
-		Op: consume.Created, Resource: "pods", Name: name, Data: &consume.Data{Op: consume.Created, ChangedBy: []consume.Change{{Manager: name}}},
+		Op: consume.Created, Resource: "pods", Name: name, Data: &consume.Data{
+			Op:        consume.Created,
+			ChangedBy: []consume.Change{{Manager: name}},
+		},
 	}
 	if got := show(t, &terminal.Output{}, console.Options{}, e); strings.Count(got, name) != 2 {
 		t.Errorf("got %s", got)
@@ -272,19 +287,28 @@ func TestCut(t *testing.T) {
 }
 
 func TestCountsHaveCommas(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", 100045: "100,045", -1234: "-1,234"} {
+	for n, want := range map[int]string{
+		0:       "0",
+		999:     "999",
+		1000:    "1,000",
+		1234567: "1,234,567",
+		100045:  "100,045",
+		-1234:   "-1,234",
+	} {
 		if got := string(console.AppendCount(nil, n)); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
 
-// A line reports how much of a text has changed. If room is short, the change takes precedence over its author.
+// A line reports how much of a text has changed. If room is short, the change takes precedence over
+// its author.
 func TestBriefly(t *testing.T) {
 	event := func(op, before, after string) *consume.Event {
-		raw := fmt.Sprintf(`{"specversion":"1.0","id":"i","source":"s","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z",`+
-			`"apiversion":"v1","resource":"configmaps","namespace":"shop","name":"c","uid":"u","op":%q,"data":{"op":%q,"before":%s,"after":%s,`+
-			`"changedBy":[{"manager":"kubectl-edit","operation":"Update"}]}}`, op, op[:1], op[:1], before, after)
+		raw := fmt.Sprintf(
+			`{"specversion":"1.0","id":"i","source":"s","type":"dev.kubecdc.object.%s","time":"2026-11-20T15:00:00Z",`+
+				`"apiversion":"v1","resource":"configmaps","namespace":"shop","name":"c","uid":"u","op":%q,"data":{"op":%q,"before":%s,"after":%s,`+
+				`"changedBy":[{"manager":"kubectl-edit","operation":"Update"}]}}`, op, op[:1], op[:1], before, after)
 		e, err := consume.Parse([]byte(raw))
 		if err != nil {
 			t.Fatal(err)
@@ -299,7 +323,10 @@ func TestBriefly(t *testing.T) {
 		before, after string
 		want          string
 	}{
-		{0, `{"a":"1\n2\n3\n4\n5\n6\n7\n"}`, `{"a":"1\n2\nX\n4\n5\n6\n7\n"}`, "a 1 of 7 lines changed  by kubectl-edit"},
+		{
+			0, `{"a":"1\n2\n3\n4\n5\n6\n7\n"}`, `{"a":"1\n2\nX\n4\n5\n6\n7\n"}`,
+			"a 1 of 7 lines changed  by kubectl-edit",
+		},
 		{0, `{"a":"1\n2"}`, `{"a":"1\n2\n"}`, "a 1 of 2 lines changed  by kubectl-edit"},
 		{0, `{"a":"1\n2\n3\n"}`, `{"a":"1\n2\n3\n4\n"}`, "a +1 line  by kubectl-edit"},
 		{0, `{"a":"1\n2\n3\n"}`, `{"a":"9"}`, "a +1 -3 lines  by kubectl-edit"},
@@ -308,13 +335,15 @@ func TestBriefly(t *testing.T) {
 		{122, path("web:1.0"), path("web:1.1"), "…spec.containers[web].image web:1.0→web:1.1  by kubectl-edit"},
 		{80, `{"spec":{"replicas":1,"x":1}}`, `{"spec":{"replicas":3,"x":2}}`, "spec.replicas 1→3, spec.x 1→2"},
 	} {
-		got := strings.TrimSpace(show(t, &terminal.Output{Width: tc.width}, console.Options{}, event("updated", tc.before, tc.after)))
+		got := strings.TrimSpace(
+			show(t, &terminal.Output{Width: tc.width}, console.Options{}, event("updated", tc.before, tc.after)))
 		if !strings.HasSuffix(got, " "+tc.want) {
 			t.Errorf("%d columns: got %s\nwant …%s", tc.width, got, tc.want)
 		}
 	}
 	got := show(t, &terminal.Output{}, console.Options{View: console.Diff},
-		event("created", "null", `{"metadata":{"annotations":{},"labels":{"a":"b"},"finalizers":[ ]},"spec":{},"data":{"k":"v"}}`))
+		event("created", "null",
+			`{"metadata":{"annotations":{},"labels":{"a":"b"},"finalizers":[ ]},"spec":{},"data":{"k":"v"}}`))
 	if want := "  + metadata.labels: {a: b}\n  + data: {k: v}\n"; !strings.HasSuffix(got, "kubectl-edit\n"+want) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

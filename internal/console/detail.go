@@ -71,7 +71,8 @@ func (p *Printer) heading(indent int, path []byte, ends string) {
 	p.end()
 }
 
-// whole appends an object that came or went: one line for each of its members, or the whole object if Wide is set.
+// whole appends an object that came or went: one line for each of its members, or the whole object
+// if Wide is set.
 func (p *Printer) whole(sign byte, object []byte) {
 	if !exists(object) {
 		return
@@ -133,8 +134,8 @@ func (p *Printer) below(nodes []node, f func([]node)) {
 	}
 }
 
-// node appends nodes[0] and all nodes below it. path leads to it from the last heading: steps that lead to one place only
-// share a line, as in "spec.template.spec.containers[app]:".
+// node appends nodes[0] and all nodes below it. path leads to it from the last heading: steps that
+// lead to one place only share a line, as in "spec.template.spec.containers[app]:".
 func (p *Printer) node(nodes []node, path []byte, indent int) {
 	n := &nodes[0]
 	if n.kind != inside {
@@ -148,7 +149,8 @@ func (p *Printer) node(nodes []node, path []byte, indent int) {
 		children++
 		leaves = leaves || sub[0].kind != inside
 	})
-	if only = only || children == 1; only && !leaves {
+	only = only || children == 1
+	if only && !leaves {
 		p.below(nodes, func(sub []node) { p.node(sub, path, indent) })
 		return
 	}
@@ -218,7 +220,8 @@ func nameOf(n *node) string {
 
 // value appends one value with its name.
 func (p *Printer) value(sign byte, n *node, value []byte, indent int) {
-	if !isContainer(value) && (!isString(value) || bytes.IndexByte(value, '\\') < 0 || p.width > 0 && !literal(unquote(value))) {
+	if !isContainer(value) &&
+		(!isString(value) || bytes.IndexByte(value, '\\') < 0 || p.width > 0 && !literal(unquote(value))) {
 		name := nameOf(n)
 		p.row(sign, indent, name+p.fold(string(appendInline(nil, value)), 4+indent+width(name)))
 		return
@@ -236,7 +239,8 @@ func (p *Printer) value(sign byte, n *node, value []byte, indent int) {
 	p.block(sign, indent, buf)
 }
 
-// fold cuts a value that does not fit after taken columns, and appends the number of missing characters.
+// fold cuts a value that does not fit after taken columns, and appends the number of missing
+// characters.
 func (p *Printer) fold(text string, taken int) string {
 	limit := p.width
 	text = p.shorten(text)
@@ -247,7 +251,8 @@ func (p *Printer) fold(text string, taken int) string {
 	total := utf8.RuneCountInString(text)
 	shown := cut(text, room)
 	for range 2 { // the second time because the number may have a digit more
-		missing := string(appendCount(append([]byte(nil), ellipsis+" "...), total-utf8.RuneCountInString(shown)+1)) + " more characters"
+		missing := string(appendCount(append([]byte(nil), ellipsis+" "...), total-utf8.RuneCountInString(shown)+1)) +
+			" more characters"
 		if room-len(missing) < 12 {
 			return shown
 		}
@@ -263,7 +268,8 @@ func (p *Printer) fold(text string, taken int) string {
 	return shown + ellipsis
 }
 
-// strings appends two long texts, from shortly before their first difference. It returns false if they fit, or differ early.
+// strings appends two long texts, from shortly before their first difference. It returns false if
+// they fit, or differ early.
 func (p *Printer) strings(n *node, indent int) bool {
 	limit := p.width
 	before, after := string(appendInline(nil, n.before)), string(appendInline(nil, n.after))
@@ -319,7 +325,8 @@ func (p *Printer) rows(sign byte, indent int, lines [][]byte) {
 	}
 }
 
-// appendTabs appends a line. Arrows replace its tabs, padded to the next fourth column. Unprintable characters are escaped.
+// appendTabs appends a line. Arrows replace its tabs, padded to the next fourth column. Unprintable
+// characters are escaped.
 func appendTabs(dst, line []byte) []byte {
 	from := len(dst)
 	for {
@@ -367,7 +374,9 @@ func (p *Printer) text(n *node, before, after []byte, indent int) {
 		for _, line := range as[i+same-tail : i+same] {
 			p.row(' ', indent, p.fold(string(appendTabs(nil, bytes.TrimSuffix(line, []byte("\n")))), 4+indent))
 		}
-		i, j, same = i+same, j+same, 0
+		i += same
+		j += same
+		same = 0
 	}
 	sequence.Common(len(as), len(bs), func(x, y int) bool { return bytes.Equal(as[x], bs[y]) }, func(x, y int) {
 		if x > i+same || y > j+same {

@@ -19,8 +19,8 @@ const (
 	unknown             // changed to after, or removed if that is nil; the value before is unknown
 )
 
-// node is one step on the way to a change, or the change itself. A difference is a list of nodes in the order of the
-// document, each followed by the nodes below it, which are one level deeper.
+// node is one step on the way to a change, or the change itself. A difference is a list of nodes in
+// the order of the document, each followed by the nodes below it, which are one level deeper.
 type node struct {
 	kind  kind
 	list  bool // an array whose elements were compared: nodes one level deeper are elements
@@ -42,7 +42,8 @@ type differ struct {
 	ms    []member // members of the containers under comparison, innermost last
 }
 
-// isNoise reports whether a field of metadata changes in every update, or is not written by the user.
+// isNoise reports whether a field of metadata changes in every update, or is not written by the
+// user.
 func isNoise(key []byte) bool {
 	switch string(key) {
 	case "resourceVersion", "generation", "managedFields":
@@ -51,9 +52,12 @@ func isNoise(key []byte) bool {
 	return false
 }
 
-// diff sets nodes and noise to the changes from before to after, both JSON. They are valid until the next call.
+// diff sets nodes and noise to the changes from before to after, both JSON. They are valid until
+// the next call.
 func (d *differ) diff(before, after []byte) error {
-	d.nodes, d.noise, d.ms = d.nodes[:0], d.noise[:0], d.ms[:0]
+	d.nodes = d.nodes[:0]
+	d.noise = d.noise[:0]
+	d.ms = d.ms[:0]
 	before, after = trim(before), trim(after)
 	if len(before) == 0 || len(after) == 0 {
 		return fmt.Errorf("compare objects: %w", jsonscan.ErrTruncated)
@@ -81,11 +85,13 @@ func (d *differ) value(n node) error {
 	n.kind, n.list = inside, a[0] == '['
 	d.nodes = append(d.nodes, n)
 	var err error
-	if d.ms, err = appendMembers(d.ms, a, nil); err != nil {
+	d.ms, err = appendMembers(d.ms, a, nil)
+	if err != nil {
 		return err
 	}
 	mid := len(d.ms)
-	if d.ms, err = appendMembers(d.ms, b, d.ms[top:mid]); err != nil {
+	d.ms, err = appendMembers(d.ms, b, d.ms[top:mid])
+	if err != nil {
 		return err
 	}
 	// A nested call may reallocate d.ms; these slices keep their array.
@@ -126,7 +132,8 @@ func (d *differ) objects(as, bs []member, key []byte, depth int) error {
 			continue
 		}
 		kept[to] = true
-		if n.after = bs[to].value; bytes.Equal(n.before, n.after) || quiet(n.key) {
+		n.after = bs[to].value
+		if bytes.Equal(n.before, n.after) || quiet(n.key) {
 			continue
 		}
 		if err := d.value(n); err != nil {
@@ -135,7 +142,14 @@ func (d *differ) objects(as, bs []member, key []byte, depth int) error {
 	}
 	for k := range bs {
 		if !kept[k] && !quiet(bs[k].key) {
-			d.nodes = append(d.nodes, node{kind: added, depth: depth, key: bs[k].key, from: -1, to: -1, after: bs[k].value})
+			d.nodes = append(d.nodes, node{
+				kind:  added,
+				depth: depth,
+				key:   bs[k].key,
+				from:  -1,
+				to:    -1,
+				after: bs[k].value,
+			})
 		}
 	}
 	return nil
@@ -144,7 +158,8 @@ func (d *differ) objects(as, bs []member, key []byte, depth int) error {
 // few is the number of members up to which a key is searched linearly.
 const few = 16
 
-// index finds members by key. It builds the map only if necessary: members nearly always have the same order.
+// index finds members by key. It builds the map only if necessary: members nearly always have the
+// same order.
 type index struct {
 	ms    []member
 	byKey map[string]int

@@ -18,7 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// jsonValue draws JSON with the variety of lists in Kubernetes: elements with merge keys, unique or not, and keys in any order.
+// jsonValue draws JSON with the variety of lists in Kubernetes: elements with merge keys, unique or
+// not, and keys in any order.
 func jsonValue(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kinds := 6
@@ -111,7 +112,8 @@ func unmarshal(t interface{ Fatalf(string, ...any) }, raw string) any {
 	return v
 }
 
-// apply applies the nodes to v; nodes[0] is about v. It checks that the values that they replace are there.
+// apply applies the nodes to v; nodes[0] is about v. It checks that the values that they replace
+// are there.
 func apply(t *rapid.T, v any, nodes []console.Node) any {
 	if nodes[0].Kind == "changed" {
 		if d := cmp.Diff(unmarshal(t, nodes[0].Before), v); d != "" {
@@ -278,12 +280,20 @@ func TestAnyObjectCanBeShown(t *testing.T) {
 		text := rapid.StringOf(rapid.RuneFrom([]rune("ab\n\t\r \x00\x1b\x7f\u009b\u200d\u202e\u2028\u0301日🚀\\\"-:#")))
 		a, b := jsonValue(3).Draw(t, "before"), jsonValue(3).Draw(t, "after")
 		object := func(v any) json.RawMessage {
-			return marshal(t, map[string]any{"spec": v, text.Draw(t, "key"): text.Draw(t, "value"), "data": map[string]any{"f": text.Draw(t, "f")}})
+			return marshal(t, map[string]any{
+				"spec":              v,
+				text.Draw(t, "key"): text.Draw(t, "value"),
+				"data":              map[string]any{"f": text.Draw(t, "f")},
+			})
 		}
 		columns := rapid.IntRange(0, 120).Draw(t, "columns")
 		e := &consume.Event{
-			Op: rapid.SampledFrom([]consume.Op{"c", "u", "d", "r", "e", "l", "?\x1b"}).Draw(t, "op"), Resource: text.Draw(t, "resource"),
-			Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name"), Cluster: text.Draw(t, "cluster"), UID: text.Draw(t, "uid"),
+			Op:        rapid.SampledFrom([]consume.Op{"c", "u", "d", "r", "e", "l", "?\x1b"}).Draw(t, "op"),
+			Resource:  text.Draw(t, "resource"),
+			Namespace: text.Draw(t, "namespace"),
+			Name:      text.Draw(t, "name"),
+			Cluster:   text.Draw(t, "cluster"),
+			UID:       text.Draw(t, "uid"),
 		}
 		e.Data = &consume.Data{
 			Op: e.Op, Before: object(a), After: object(b), DataRef: text.Draw(t, "dataref"),
@@ -292,7 +302,10 @@ func TestAnyObjectCanBeShown(t *testing.T) {
 		if rapid.Bool().Draw(t, "patch") {
 			e.Data.Before = nil
 			path := "/" + strings.NewReplacer("~", "~0").Replace(text.Draw(t, "path"))
-			e.Data.Patch = marshal(t, []any{map[string]any{"op": "add", "path": path, "value": a}, map[string]any{"op": "remove", "path": "/spec/0"}})
+			e.Data.Patch = marshal(t, []any{map[string]any{"op": "add", "path": path, "value": a}, map[string]any{
+				"op":   "remove",
+				"path": "/spec/0",
+			}})
 		}
 		var out bytes.Buffer
 		for _, view := range []console.View{console.Lines, console.Diff} {
@@ -324,7 +337,8 @@ func FuzzDifference(f *testing.F) {
 	f.Add([]byte(`[{"op":"add","path":"/a/0","value":1}]`), []byte(`{"a":[1]}`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		nodes, _, err := console.Difference(a, b, false)
-		if json.Valid(a) && json.Valid(b) && err != nil && strings.Count(string(a)+string(b), "[")+strings.Count(string(a)+string(b), "{") < 50 {
+		if json.Valid(a) && json.Valid(b) && err != nil &&
+			strings.Count(string(a)+string(b), "[")+strings.Count(string(a)+string(b), "{") < 50 {
 			t.Errorf("%v", err)
 		}
 		_ = nodes
@@ -355,7 +369,8 @@ func TestDifferenceNamesElements(t *testing.T) {
 			"    c:\n  ~   order: b, a\n",
 		},
 		{
-			"keys that are no words", `{"metadata":{"annotations":{"a.b/c":{"d":1}}}}`, `{"metadata":{"annotations":{"a.b/c":{"d":2}}}}`,
+			"keys that are no words", `{"metadata":{"annotations":{"a.b/c":{"d":1}}}}`,
+			`{"metadata":{"annotations":{"a.b/c":{"d":2}}}}`,
 			"    metadata.annotations[\"a.b/c\"]:\n  -   d: 1\n  +   d: 2\n",
 		},
 		{
@@ -364,13 +379,20 @@ func TestDifferenceNamesElements(t *testing.T) {
 			"    spec.metadata:\n  -   generation: 1\n  +   generation: 2\n",
 		},
 		{
-			"only noise", `{"metadata":{"resourceVersion":"1","generation":1}}`, `{"metadata":{"resourceVersion":"2","managedFields":[]}}`,
+			"only noise", `{"metadata":{"resourceVersion":"1","generation":1}}`,
+			`{"metadata":{"resourceVersion":"2","managedFields":[]}}`,
 			"    only metadata.resourceVersion, metadata.generation, metadata.managedFields\n",
 		},
 		{"the same in another order", `{"a":1,"b":2}`, `{"b":2,"a":1}`, "    no difference\n"},
-		{"text that lost its end", `{"t":"a\nb\n"}`, `{"t":"a\nb"}`, "    t: |\n      a\n  -   b\n  +   b (no line end)\n"},
+		{
+			"text that lost its end", `{"t":"a\nb\n"}`, `{"t":"a\nb"}`,
+			"    t: |\n      a\n  -   b\n  +   b (no line end)\n",
+		},
 		{"a number that begins like another", `{"a":1,"b":2}`, `{"a":12,"b":2}`, "  - a: 1\n  + a: 12\n"},
-		{"of members with one key the last counts", `{"a":1,"a":2,"b":3}`, `{"\u0061":2,"b":4}`, "  - b: 3\n  + b: 4\n"},
+		{
+			"of members with one key the last counts", `{"a":1,"a":2,"b":3}`, `{"\u0061":2,"b":4}`,
+			"  - b: 3\n  + b: 4\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := &consume.Event{Op: consume.Updated, Resource: "x", Name: "y", Data: &consume.Data{
@@ -390,7 +412,10 @@ func TestPatchWithoutBefore(t *testing.T) {
 	const after = `{"metadata":{"labels":{"a/b":"1"}},"spec":{"replicas":5,"containers":[{"name":"web","image":"v2"},{"name":"new"}],"l":[1,2]}}`
 	for _, c := range []struct{ patch, want string }{
 		{`[{"op":"replace","path":"/spec/replicas","value":5}]`, "    spec:\n  ~   replicas: 5\n"},
-		{`[{"op":"replace","path":"/spec/containers/0/image","value":"v2"}]`, "    spec.containers[web]:\n  ~   image: v2\n"},
+		{
+			`[{"op":"replace","path":"/spec/containers/0/image","value":"v2"}]`,
+			"    spec.containers[web]:\n  ~   image: v2\n",
+		},
 		{ // the elements may have moved, so they are not named
 			`[{"op":"replace","path":"/spec/containers/0/image","value":"v2"},{"op":"add","path":"/spec/containers/1","value":{"name":"new"}}]`,
 			"    spec.containers[0]:\n  ~   image: v2\n    spec.containers:\n  +   - name: new\n",
@@ -417,9 +442,10 @@ func TestPatchWithoutBefore(t *testing.T) {
 // Wide output shows the whole difference of a text: its lines reproduce both texts.
 func TestTextDifferenceMakesBothTexts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "", "  d"}), 2, 40), func(lines []string) string {
-			return strings.Join(lines, "\n") + "\n"
-		})
+		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "", "  d"}), 2, 40),
+			func(lines []string) string {
+				return strings.Join(lines, "\n") + "\n"
+			})
 		a, b := text.Draw(t, "a"), text.Draw(t, "b")
 		if a == b {
 			t.Skip("nothing differs")

@@ -32,8 +32,17 @@ func export(nodes []node) []Node {
 	out := make([]Node, len(nodes))
 	for k, n := range nodes {
 		out[k] = Node{
-			Kind: names[n.kind], List: n.list, Elem: n.elem, Depth: n.depth, Key: string(jsonscan.Unescape(n.key)), Label: string(n.label),
-			From: n.from, To: n.to, Before: string(n.before), After: string(n.after), Order: n.order,
+			Kind:   names[n.kind],
+			List:   n.list,
+			Elem:   n.elem,
+			Depth:  n.depth,
+			Key:    string(jsonscan.Unescape(n.key)),
+			Label:  string(n.label),
+			From:   n.from,
+			To:     n.to,
+			Before: string(n.before),
+			After:  string(n.after),
+			Order:  n.order,
 		}
 	}
 	return out

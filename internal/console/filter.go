@@ -44,14 +44,19 @@ type Selection struct {
 func NewFilter(s Selection) (*Filter, error) {
 	f := &Filter{namespace: s.Namespace, progress: s.Progress}
 	var err error
-	if f.targets, err = readTargets(s.Args); err != nil {
+	f.targets, err = readTargets(s.Args)
+	if err != nil {
 		return nil, err
 	}
 	if err := checkPattern(s.Namespace); err != nil {
 		return nil, fmt.Errorf("--namespace %q: %w", s.Namespace, err)
 	}
-	if f.selector, err = labels.Parse(s.Selector); err != nil {
-		return nil, fmt.Errorf("--selector %q: want label selectors as for kubectl (app=web,tier!=db, tier in (web,api), !canary): %w", s.Selector, err)
+	f.selector, err = labels.Parse(s.Selector)
+	if err != nil {
+		return nil,
+			fmt.Errorf(
+				"--selector %q: want label selectors as for kubectl (app=web,tier!=db, tier in (web,api), !canary): %w",
+				s.Selector, err)
 	}
 	if s.Selector == "" {
 		f.selector = nil
@@ -79,11 +84,13 @@ func readKind(s string) (string, error) {
 	if word := strings.ToLower(strings.TrimSpace(s)); slices.Contains(Kinds(), word) {
 		return word, nil
 	}
-	return "", fmt.Errorf("--op %q: want some of %s (or c, u, d, r, e, l), separated by commas", s, strings.Join(Kinds(), ", "))
+	return "",
+		fmt.Errorf("--op %q: want some of %s (or c, u, d, r, e, l), separated by commas", s,
+			strings.Join(Kinds(), ", "))
 }
 
-// OmitProgress makes Match leave out progress, unless the selection names it. It speaks of scopes of
-// which not all objects are shown: a file of these events would look complete.
+// OmitProgress makes Match leave out progress, unless the selection names it. It speaks of scopes
+// of which not all objects are shown: a file of these events would look complete.
 func (f *Filter) OmitProgress() { f.progress = false }
 
 // Reads reports whether the selection names reads.
@@ -109,7 +116,10 @@ func readTargets(args []string) ([]target, error) {
 				err = checkPattern(name)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)", arg, err)
+				return nil,
+					fmt.Errorf(
+						"%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)",
+						arg, err)
 			}
 			if named {
 				t.names = []string{name}
@@ -158,13 +168,15 @@ func readTarget(s string) (target, error) {
 	if plural != "" && (group == "" || slices.Contains(groups, group)) {
 		t.resource, t.groups = plural, groups
 	}
-	if t.group = group; group != "" {
+	t.group = group
+	if group != "" {
 		t.groups = nil
 	}
 	return t, nil
 }
 
-// Objects returns the objects that a bus must send, with the stream events of their resources: Match is false for all others.
+// Objects returns the objects that a bus must send, with the stream events of their resources:
+// Match is false for all others.
 func (f *Filter) Objects() []consume.Objects {
 	whole := consume.Objects{Namespace: exactly(f.namespace)}
 	if len(f.targets) == 0 {
@@ -205,8 +217,8 @@ func exactly(pattern string) string {
 	return pattern
 }
 
-// Match reports whether e is selected. A gap needs only a matching resource, because the missing events may be selected.
-// Other stream events need a selection of whole resources.
+// Match reports whether e is selected. A gap needs only a matching resource, because the missing
+// events may be selected. Other stream events need a selection of whole resources.
 func (f *Filter) Match(e *consume.Event) bool {
 	if !f.kind(e) {
 		return false
@@ -280,7 +292,8 @@ func match(pattern, name string) bool {
 	return ok && err == nil
 }
 
-// labelsOf returns the labels, as JSON, of the object after the event, or of its last known state; nil if it has none.
+// labelsOf returns the labels, as JSON, of the object after the event, or of its last known state;
+// nil if it has none.
 func labelsOf(d *consume.Data) []byte {
 	object := d.After
 	if !exists(object) {

@@ -21,8 +21,8 @@ type KubernetesEvent struct {
 	Reason, Message string
 	By              string // the component that reports it
 	Count           int    // how often it happened so far
-	// First and Last are the times of the Event itself. Late reports that Last is not the time at which
-	// it was observed.
+	// First and Last are the times of the Event itself. Late reports that Last is not the time at
+	// which it was observed.
 	First, Last time.Time
 	Late        bool
 	Skipped     int // versions that filters withheld before it

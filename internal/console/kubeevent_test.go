@@ -26,15 +26,22 @@ func showEvent(t *testing.T, width int, view console.View, e console.KubernetesE
 	return b.String()
 }
 
-// At a terminal, the message of an Event is whole below its line, in lines that fit. Control characters
-// are escaped.
+// At a terminal, the message of an Event is whole below its line, in lines that fit. Control
+// characters are escaped.
 func TestMessageOfAnEvent(t *testing.T) {
 	at := time.Date(2026, 11, 20, 14, 5, 0, 0, time.UTC)
 	const message = "0/3 nodes are available: 3 Insufficient memory.\n\x1b[2Jpreemption: ｎｏ ｖｉｃｔｉｍｓ ｆｏｕｎｄ for incoming pod " +
 		"averyveryveryveryveryveryveryveryveryveryverylongword.\n\nend"
 	e := console.KubernetesEvent{
-		Time: at, Resource: "pods", Namespace: "shop", Name: "web-1", Type: "Warning", Reason: "FailedScheduling", Message: message,
-		By: "default-scheduler", Count: 1,
+		Time:      at,
+		Resource:  "pods",
+		Namespace: "shop",
+		Name:      "web-1",
+		Type:      "Warning",
+		Reason:    "FailedScheduling",
+		Message:   message,
+		By:        "default-scheduler",
+		Count:     1,
 	}
 	words := func(text string) string { return strings.Join(strings.Fields(text), "") }
 	for width := 29; width < 130; width += 7 {
@@ -56,8 +63,15 @@ func TestMessageOfAnEvent(t *testing.T) {
 func TestTimesOfAnEvent(t *testing.T) {
 	at := time.Date(2026, 11, 20, 14, 5, 0, 0, time.UTC)
 	e := console.KubernetesEvent{
-		Time: at, Resource: "widgets.demo.example.com", Name: "gear", Type: "Normal", Reason: "Synced", Message: "done\nwell",
-		Count: 1, First: at, Last: at,
+		Time:     at,
+		Resource: "widgets.demo.example.com",
+		Name:     "gear",
+		Type:     "Normal",
+		Reason:   "Synced",
+		Message:  "done\nwell",
+		Count:    1,
+		First:    at,
+		Last:     at,
 	}
 	const head = "2026-11-20T14:05:00Z Event    widgets.demo.example.com gear                         Normal Synced: done\\nwell"
 	for _, c := range []struct {
@@ -70,9 +84,15 @@ func TestTimesOfAnEvent(t *testing.T) {
 		{func(e *console.KubernetesEvent) { e.Count = 1200 }, " (1,200 times)"},
 		{func(e *console.KubernetesEvent) { e.Count, e.First = 2, at.Add(-time.Hour) }, " (2 times since 13:05:00)"},
 		{func(e *console.KubernetesEvent) {
-			e.Count, e.First, e.Late, e.Last = 2, at.Add(-time.Hour), true, at.Add(-time.Minute)
+			e.Count = 2
+			e.First = at.Add(-time.Hour)
+			e.Late = true
+			e.Last = at.Add(-time.Minute)
 		}, " (2 times since 13:05:00, last at 14:04:00)"},
-		{func(e *console.KubernetesEvent) { e.Skipped, e.By = 2, "a controller" }, " (2 withheld before)  by a controller"},
+		{func(e *console.KubernetesEvent) {
+			e.Skipped = 2
+			e.By = "a controller"
+		}, " (2 withheld before)  by a controller"},
 	} {
 		changed := e
 		c.change(&changed)

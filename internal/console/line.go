@@ -37,7 +37,8 @@ func opWord(op consume.Op) string {
 	return cmp.Or(op.Word(), clean(string(op)))
 }
 
-// shownResource returns the resource as people write it: with its group, unless that is one of Kubernetes' own.
+// shownResource returns the resource as people write it: with its group, unless that is one of
+// Kubernetes' own.
 func shownResource(e *consume.Event) string {
 	if builtin(e.Group()) {
 		return e.Resource
@@ -150,8 +151,9 @@ func (p *Printer) cell(style terminal.Style, text string, columns *int, share in
 	p.column(style, text, *columns)
 }
 
-// tail ends the line with a text and the authors of the change. The authors get the columns that the text leaves, or a
-// third of the room if the text is cut anyway. They are omitted if they would get fewer than leastWho columns.
+// tail ends the line with a text and the authors of the change. The authors get the columns that
+// the text leaves, or a third of the room if the text is cut anyway. They are omitted if they would
+// get fewer than leastWho columns.
 func (p *Printer) tail(text []byte, who string) {
 	room := p.room()
 	n := width(text)
@@ -277,7 +279,8 @@ func (p *Printer) change(e *consume.Event) change {
 	return change{known: true}
 }
 
-// brief appends a summary of the changes: first those that the user wrote, then metadata, then status.
+// brief appends a summary of the changes: first those that the user wrote, then metadata, then
+// status.
 func (p *Printer) brief(dst []byte) []byte {
 	nodes := p.differ.nodes
 	if len(nodes) == 0 {
@@ -379,7 +382,8 @@ func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
 	return dst
 }
 
-// appendPath appends the path to a change. If room is short, it omits the first steps, because the last ones say most.
+// appendPath appends the path to a change. If room is short, it omits the first steps, because the
+// last ones say most.
 func (p *Printer) appendPath(dst []byte, path []*node) []byte {
 	limit := max(p.room()/2, leastPath)
 	start := len(dst)
@@ -429,10 +433,12 @@ func appendStep(dst []byte, start int, n *node) []byte {
 	return appendClean(dst, key)
 }
 
-// appendLines appends how many lines of a text have changed: "1 of 7 lines changed", or "+2 -1 lines".
+// appendLines appends how many lines of a text have changed: "1 of 7 lines changed", or "+2 -1
+// lines".
 func appendLines(dst []byte, before, after [][]byte) []byte {
 	same := 0
-	sequence.Common(len(before), len(after), func(x, y int) bool { return bytes.Equal(before[x], after[y]) }, func(int, int) { same++ })
+	sequence.Common(len(before), len(after), func(x, y int) bool { return bytes.Equal(before[x], after[y]) },
+		func(int, int) { same++ })
 	if removed, added := len(before)-same, len(after)-same; removed != added {
 		if added > 0 {
 			dst = append(appendCount(append(dst, '+'), added), ' ')
@@ -447,7 +453,8 @@ func appendLines(dst []byte, before, after [][]byte) []byte {
 }
 
 const (
-	// leastWho is the least number of columns for the authors, leastPath the number that a path may always have.
+	// leastWho is the least number of columns for the authors, leastPath the number that a path may
+	// always have.
 	leastWho  = 10
 	leastPath = 16
 	// shortValue is the maximum number of columns of a value on the line of an event at a terminal.

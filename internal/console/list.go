@@ -8,21 +8,26 @@ import (
 	"github.com/kubecdc/kubecdc/internal/sequence"
 )
 
-// mergeKeys returns the keys that distinguish the elements of Kubernetes' lists, the most specific first. A key must differ
-// in all elements: a volume mount has a name, for example, but one volume may be mounted twice.
+// mergeKeys returns the keys that distinguish the elements of Kubernetes' lists, the most specific
+// first. A key must differ in all elements: a volume mount has a name, for example, but one volume
+// may be mounted twice.
 func mergeKeys() []string {
 	return []string{
-		"name", "mountPath", "containerPort", "port", "type", "key", "uid", "ip", "devicePath", "topologyKey", "host", "path", "id",
+		"name", "mountPath", "containerPort", "port", "type", "key", "uid", "ip", "devicePath", "topologyKey", "host",
+		"path", "id",
 	}
 }
 
-// mergeLabels returns the values of the first merge key that distinguishes the elements of both lists, nil if there is none.
+// mergeLabels returns the values of the first merge key that distinguishes the elements of both
+// lists, nil if there is none.
 func mergeLabels(as, bs []member) (la, lb [][]byte) {
 	for _, key := range mergeKeys() {
-		if la = labelsBy(key, as); la == nil {
+		la = labelsBy(key, as)
+		if la == nil {
 			continue
 		}
-		if lb = labelsBy(key, bs); lb != nil {
+		lb = labelsBy(key, bs)
+		if lb != nil {
 			return la, lb
 		}
 	}
@@ -58,8 +63,9 @@ func labelsBy(key string, ms []member) [][]byte {
 	return out
 }
 
-// arrays adds the changes between two lists. It pairs elements by their merge key, or else so that the changes are fewest.
-// Elements that stayed come first, then the removed ones, the added ones and a change of the order.
+// arrays adds the changes between two lists. It pairs elements by their merge key, or else so that
+// the changes are fewest. Elements that stayed come first, then the removed ones, the added ones
+// and a change of the order.
 func (d *differ) arrays(as, bs []member, depth int) error {
 	if la, lb := mergeLabels(as, bs); la != nil && len(as)+len(bs) > 0 {
 		return d.keyed(as, bs, la, lb, depth)
@@ -96,7 +102,15 @@ func (d *differ) keyed(as, bs []member, la, lb [][]byte, depth int) error {
 		}
 		kept[to[k]] = k + 1
 		moved, last = moved || to[k] < last, to[k]
-		n := node{elem: true, depth: depth, label: la[k], from: k, to: to[k], before: as[k].value, after: bs[to[k]].value}
+		n := node{
+			elem:   true,
+			depth:  depth,
+			label:  la[k],
+			from:   k,
+			to:     to[k],
+			before: as[k].value,
+			after:  bs[to[k]].value,
+		}
 		if err := d.value(n); err != nil {
 			return err
 		}
@@ -138,7 +152,8 @@ func (d *differ) positional(as, bs []member, depth int) error {
 	var gone, come []int
 	i, j := 0, 0
 	flush := func(enda, endb int) { // as[i:enda] has been replaced by bs[j:endb]
-		for i < enda && j < endb && isContainer(as[i].value) && isContainer(bs[j].value) && as[i].value[0] == bs[j].value[0] {
+		for i < enda && j < endb && isContainer(as[i].value) && isContainer(bs[j].value) &&
+			as[i].value[0] == bs[j].value[0] {
 			pairs = append(pairs, pair{i, j})
 			i++
 			j++
@@ -150,10 +165,11 @@ func (d *differ) positional(as, bs []member, depth int) error {
 			come = append(come, j)
 		}
 	}
-	sequence.Common(len(as), len(bs), func(x, y int) bool { return jsonscan.SameScalar(as[x].value, bs[y].value) }, func(x, y int) {
-		flush(x, y)
-		i, j = x+1, y+1
-	})
+	sequence.Common(len(as), len(bs), func(x, y int) bool { return jsonscan.SameScalar(as[x].value, bs[y].value) },
+		func(x, y int) {
+			flush(x, y)
+			i, j = x+1, y+1
+		})
 	flush(len(as), len(bs))
 	for _, p := range pairs {
 		n := node{elem: true, depth: depth, from: p.a, to: p.b, before: as[p.a].value, after: bs[p.b].value}

@@ -8,9 +8,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
-// patched sets nodes to the changes of an RFC 6902 patch that resulted in after. The values before are unknown. after may be nil.
+// patched sets nodes to the changes of an RFC 6902 patch that resulted in after. The values before
+// are unknown. after may be nil.
 func (d *differ) patched(change, after []byte) error {
-	d.nodes, d.noise, d.ms = d.nodes[:0], d.noise[:0], d.ms[:0]
+	d.nodes = d.nodes[:0]
+	d.noise = d.noise[:0]
+	d.ms = d.ms[:0]
 	ops, err := patch.Parse(change)
 	if err != nil {
 		return err
@@ -72,8 +75,8 @@ func (d *differ) lastAt(depth int) int {
 	return k
 }
 
-// patchedElement makes n an element of list, the final state, and returns the element. If the patch added or removed
-// elements of the list, the index may have moved, so the element is not named.
+// patchedElement makes n an element of list, the final state, and returns the element. If the patch
+// added or removed elements of the list, the index may have moved, so the element is not named.
 func (n *node) patchedElement(list []byte, step string, shifted bool) []byte {
 	n.elem = true
 	at, err := strconv.Atoi(step)
@@ -103,7 +106,8 @@ func pathOf(steps []string) string {
 	return path.String()
 }
 
-// shiftedLists returns the paths, as pathOf, whose children were added or removed: if such a path is a list, its indexes have moved.
+// shiftedLists returns the paths, as pathOf, whose children were added or removed: if such a path
+// is a list, its indexes have moved.
 func shiftedLists(ops []patch.Operation) map[string]bool {
 	out := make(map[string]bool)
 	for k := range ops {

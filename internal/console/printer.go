@@ -25,17 +25,19 @@ const (
 // Options controls how events are shown.
 type Options struct {
 	View View
-	// Format returns the text of an event, with its line end, for a format that is not a View. Nil: View decides.
+	// Format returns the text of an event, with its line end, for a format that is not a View. Nil:
+	// View decides.
 	Format func(*consume.Event) ([]byte, error)
-	// Wide shows everything: resourceVersion, uid, cluster and full times on the line, all fields in a difference, and
-	// whole objects if they were created or deleted. It cuts nothing.
+	// Wide shows everything: resourceVersion, uid, cluster and full times on the line, all fields
+	// in a difference, and whole objects if they were created or deleted. It cuts nothing.
 	Wide bool
 	// Cluster returns what the line of an event says of its cluster, "" for nothing (if Wide, its
 	// name). nil: nothing.
 	Cluster func(*consume.Event) string
 	// Timeless omits the times of events.
 	Timeless bool
-	// Reads shows each read. Otherwise, if lines have a width, thus for a person, consecutive reads are counted.
+	// Reads shows each read. Otherwise, if lines have a width, thus for a person, consecutive reads
+	// are counted.
 	Reads bool
 	// Late shows when an object was changed if its event is much later. Wide shows it anyway.
 	Late bool
@@ -81,7 +83,14 @@ func New(out *terminal.Output, o Options) *Printer {
 	if o.Location == nil {
 		o.Location = time.Local
 	}
-	p := &Printer{out: out, w: bufio.NewWriterSize(out, bufferBytes), opts: o, width: out.Width, resources: 11, names: 14}
+	p := &Printer{
+		out:       out,
+		w:         bufio.NewWriterSize(out, bufferBytes),
+		opts:      o,
+		width:     out.Width,
+		resources: 11,
+		names:     14,
+	}
 	if o.Wide {
 		p.width = 0
 	}
@@ -172,7 +181,8 @@ func (p *Printer) yaml(e *consume.Event) error {
 	if err != nil {
 		return err
 	}
-	if p.documents++; p.documents > 1 {
+	p.documents++
+	if p.documents > 1 {
 		p.buf = append(p.buf, "---\n"...)
 	}
 	p.buf = appendBlock(p.buf, trim(raw), 0, 0)
@@ -216,7 +226,9 @@ func (p *Printer) unfold() {
 // begin starts a line with the time and the kind of event.
 func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.Style) {
 	t = t.In(p.opts.Location)
-	p.from, p.used, p.full = len(p.buf), 0, false
+	p.from = len(p.buf)
+	p.used = 0
+	p.full = false
 	switch {
 	case p.opts.Timeless:
 	case p.opts.Wide:
@@ -267,7 +279,8 @@ func (p *Printer) room() int {
 }
 
 func (p *Printer) space(n int) {
-	if n = min(n, p.room()); n > 0 && !p.full {
+	n = min(n, p.room())
+	if n > 0 && !p.full {
 		p.buf = appendSpaces(p.buf, n)
 		p.used += n
 	}
@@ -284,7 +297,9 @@ func (p *Printer) column(style terminal.Style, text string, columns int) {
 func (p *Printer) end() {
 	line := bytes.TrimRight(p.buf[p.from:], " ")
 	p.buf = append(p.buf[:p.from+len(line)], '\n')
-	p.from, p.used, p.full = len(p.buf), 0, false
+	p.from = len(p.buf)
+	p.used = 0
+	p.full = false
 }
 
 // compact writes raw without space between its tokens; strings are unchanged.

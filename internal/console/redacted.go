@@ -12,10 +12,12 @@ const (
 	shownMAC    = 6  // of these: enough to distinguish two by eye
 )
 
-// redacted parses the replacement of a redacted value: "hmac-sha256:<key id>:<mac>". rest is the text after it.
+// redacted parses the replacement of a redacted value: "hmac-sha256:<key id>:<mac>". rest is the
+// text after it.
 func redacted(text string) (keyID, mac, rest string, ok bool) {
 	body, ok := strings.CutPrefix(text, object.RedactedPrefix)
-	if !ok || len(body) < keyIDLength+1+leastMAC || body[keyIDLength] != ':' || strings.Trim(body[:keyIDLength], "0123456789abcdef") != "" {
+	if !ok || len(body) < keyIDLength+1+leastMAC || body[keyIDLength] != ':' ||
+		strings.Trim(body[:keyIDLength], "0123456789abcdef") != "" {
 		return "", "", "", false
 	}
 	keyID, mac = body[:keyIDLength], body[keyIDLength+1:]
@@ -30,7 +32,8 @@ func inBase64URL(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// isRedacted reports whether a JSON value is the replacement of a redacted one, and returns its key id.
+// isRedacted reports whether a JSON value is the replacement of a redacted one, and returns its key
+// id.
 func isRedacted(value []byte) (keyID string, ok bool) {
 	if !isString(value) {
 		return "", false
@@ -64,8 +67,8 @@ func (p *Printer) shorten(text string) string {
 	}
 }
 
-// redactedChange describes the change of a redacted value: changed, or not comparable because another key was used. It
-// returns "" if one of the values is not redacted, or if Wide is set.
+// redactedChange describes the change of a redacted value: changed, or not comparable because
+// another key was used. It returns "" if one of the values is not redacted, or if Wide is set.
 func (p *Printer) redactedChange(before, after []byte) string {
 	if p.opts.Wide {
 		return ""
@@ -76,7 +79,8 @@ func (p *Printer) redactedChange(before, after []byte) string {
 	case !ok || !also:
 		return ""
 	case was != is:
-		return "redacted with another key (" + object.RedactedPrefix + was + ":" + ellipsis + "→" + is + ":" + ellipsis + ")"
+		return "redacted with another key (" + object.RedactedPrefix + was + ":" + ellipsis + "→" + is + ":" +
+			ellipsis + ")"
 	}
 	return "changed (" + object.RedactedPrefix + is + ":" + ellipsis + ")"
 }

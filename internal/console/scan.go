@@ -19,8 +19,9 @@ type member struct {
 // trim returns the value without surrounding space.
 func trim(doc []byte) []byte { return bytes.Trim(doc, " \n\t\r") }
 
-// appendMembers appends the members of object doc, or the elements of array doc. like are those of the document to compare
-// with, or nil: if the one at the same place has the same bytes, its end is known without a scan.
+// appendMembers appends the members of object doc, or the elements of array doc. like are those of
+// the document to compare with, or nil: if the one at the same place has the same bytes, its end is
+// known without a scan.
 func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 	if len(doc) < 2 {
 		return ms, jsonscan.ErrTruncated
@@ -50,7 +51,8 @@ func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 				return ms, jsonscan.ErrorAt(doc, end)
 			}
 			m.key = doc[i+1 : end-1]
-			if i = jsonscan.SkipSpace(doc, end); i >= len(doc) || doc[i] != ':' {
+			i = jsonscan.SkipSpace(doc, end)
+			if i >= len(doc) || doc[i] != ':' {
 				return ms, errSyntax
 			}
 			i = jsonscan.SkipSpace(doc, i+1)
@@ -62,7 +64,8 @@ func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 			}
 		}
 		if end == 0 {
-			if end = jsonscan.ValueEnd(doc, i); end < 0 {
+			end = jsonscan.ValueEnd(doc, i)
+			if end < 0 {
 				return ms, jsonscan.ErrorAt(doc, end)
 			}
 		}
@@ -72,8 +75,9 @@ func appendMembers(ms []member, doc []byte, like []member) ([]member, error) {
 	}
 }
 
-// lookup returns the value of a member of an object, nil if it has none, or if doc is not an object. key has no escapes.
-// The last of several members with the same key counts, as in encoding/json.
+// lookup returns the value of a member of an object, nil if it has none, or if doc is not an
+// object. key has no escapes. The last of several members with the same key counts, as in
+// encoding/json.
 func lookup(doc []byte, key string) []byte {
 	if len(doc) < 2 || doc[0] != '{' {
 		return nil
@@ -84,7 +88,8 @@ func lookup(doc []byte, key string) []byte {
 		return nil
 	}
 	for k := len(ms) - 1; k >= 0; k-- {
-		if string(ms[k].key) == key || bytes.IndexByte(ms[k].key, '\\') >= 0 && string(jsonscan.Unescape(ms[k].key)) == key {
+		if string(ms[k].key) == key ||
+			bytes.IndexByte(ms[k].key, '\\') >= 0 && string(jsonscan.Unescape(ms[k].key)) == key {
 			return ms[k].value
 		}
 	}

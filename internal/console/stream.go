@@ -100,8 +100,8 @@ func sameDay(a, b time.Time) bool {
 	return a.Format(time.DateOnly) == b.Format(time.DateOnly)
 }
 
-// streamResource returns the subject of an event about the stream: its scope if that is a part of the resource, else the resource. That of
-// progress is the writer.
+// streamResource returns the subject of an event about the stream: its scope if that is a part of
+// the resource, else the resource. That of progress is the writer.
 func (p *Printer) streamResource(e *consume.Event) string {
 	if e.Progress != nil {
 		return e.Progress.Writer

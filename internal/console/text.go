@@ -11,8 +11,9 @@ import (
 // ellipsis replaces omitted text.
 const ellipsis = "…"
 
-// appendClean appends text, but escapes everything that a terminal would interpret or display out of place: control and format
-// characters (escape sequences, line ends, reversals of the direction). A byte that is not UTF-8 is written like \xff.
+// appendClean appends text, but escapes everything that a terminal would interpret or display out
+// of place: control and format characters (escape sequences, line ends, reversals of the
+// direction). A byte that is not UTF-8 is written like \xff.
 func appendClean[T string | []byte](dst []byte, text T) []byte {
 	plain := 0
 	for plain < len(text) && ' ' <= text[plain] && text[plain] <= '~' {
@@ -40,7 +41,8 @@ func isReplacement(s string) bool {
 	return size > 1
 }
 
-// appendRune appends a character, escaped if it is not printable. The escapes are those of JSON and of YAML's double quotes.
+// appendRune appends a character, escaped if it is not printable. The escapes are those of JSON and
+// of YAML's double quotes.
 func appendRune(dst []byte, r rune) []byte {
 	switch {
 	case r == '\n':
@@ -77,7 +79,8 @@ func width[T string | []byte](text T) int {
 	return len(text)
 }
 
-// cut shortens text to columns columns, with an ellipsis in the last one if it is too long. columns ≤ 0: no limit.
+// cut shortens text to columns columns, with an ellipsis in the last one if it is too long. columns
+// ≤ 0: no limit.
 func cut(text string, columns int) string {
 	if columns <= 0 || len(text) <= columns || width(text) <= columns {
 		return text

@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
-// maxDepth limits the depth of comparisons and output. Deeper values are compared and shown as a whole, which bounds the stack.
+// maxDepth limits the depth of comparisons and output. Deeper values are compared and shown as a
+// whole, which bounds the stack.
 const maxDepth = 100
 
 // appendBlock appends a JSON value as lines of YAML, each indented, in the order of the document.
@@ -33,13 +34,15 @@ func appendBlock(dst, value []byte, indent, depth int) []byte {
 	return dst
 }
 
-// appendMember appends "key: value" to a line that is already indented, and the further lines of the value.
+// appendMember appends "key: value" to a line that is already indented, and the further lines of
+// the value.
 func appendMember(dst []byte, m *member, indent, depth int) []byte {
 	dst = append(appendKey(dst, m.key), ':')
 	return appendBehindKey(dst, m.value, indent, depth)
 }
 
-// appendBehindKey appends a member's value after its colon. Like kubectl, it does not indent lists below their key.
+// appendBehindKey appends a member's value after its colon. Like kubectl, it does not indent lists
+// below their key.
 func appendBehindKey(dst, value []byte, indent, depth int) []byte {
 	switch {
 	case !isContainer(value):
@@ -52,7 +55,8 @@ func appendBehindKey(dst, value []byte, indent, depth int) []byte {
 	return appendBlock(append(dst, '\n'), value, indent+2, depth+1)
 }
 
-// appendElement appends "- value" to a line that is already indented, and the further lines of the value.
+// appendElement appends "- value" to a line that is already indented, and the further lines of the
+// value.
 func appendElement(dst, value []byte, indent, depth int) []byte {
 	dst = append(dst, '-', ' ')
 	if !isContainer(value) || isEmpty(value) || depth+1 >= maxDepth {
@@ -88,8 +92,8 @@ func appendKey(dst, raw []byte) []byte {
 	return appendQuoted(dst, key)
 }
 
-// appendScalar appends a scalar as YAML. A text of several lines becomes an indented literal block if nothing in it must be
-// escaped.
+// appendScalar appends a scalar as YAML. A text of several lines becomes an indented literal block
+// if nothing in it must be escaped.
 func appendScalar(dst, value []byte, indent int) []byte {
 	if !isString(value) {
 		return appendClean(dst, value)
@@ -116,7 +120,8 @@ func appendInline(dst, value []byte) []byte {
 	return appendQuoted(dst, text)
 }
 
-// plainYAML reports whether text means itself in YAML 1.1 and 1.2 without quotes. It errs on the side of quotes.
+// plainYAML reports whether text means itself in YAML 1.1 and 1.2 without quotes. It errs on the
+// side of quotes.
 func plainYAML(text []byte) bool {
 	if len(text) == 0 || len(text) > 1<<20 {
 		return false
@@ -127,7 +132,8 @@ func plainYAML(text []byte) bool {
 	if '0' <= c && c <= '9' {
 		return quantity(text)
 	}
-	if !letter && c != '/' && c != '_' && c != '$' && !option || last == ' ' || last == ':' || bytes.HasPrefix(text, []byte("---")) {
+	if !letter && c != '/' && c != '_' && c != '$' && !option || last == ' ' || last == ':' ||
+		bytes.HasPrefix(text, []byte("---")) {
 		return false
 	}
 	for i, c := range text {
@@ -149,8 +155,9 @@ func plainYAML(text []byte) bool {
 	return true
 }
 
-// quantity reports whether text begins with a number but is none, such as 500m and 256Mi. It needs a letter that no number
-// has, and may have only letters, digits and dots (YAML 1.1 has times and sexagesimal numbers).
+// quantity reports whether text begins with a number but is none, such as 500m and 256Mi. It needs
+// a letter that no number has, and may have only letters, digits and dots (YAML 1.1 has times and
+// sexagesimal numbers).
 func quantity(text []byte) bool {
 	word := false
 	for _, c := range text {
@@ -174,7 +181,8 @@ func appendQuoted(dst, text []byte) []byte {
 			n = len(text)
 		}
 		dst = appendClean(dst, text[:n])
-		if text = text[n:]; len(text) > 0 {
+		text = text[n:]
+		if len(text) > 0 {
 			dst = append(dst, '\\', text[0])
 			text = text[1:]
 		}
@@ -182,8 +190,8 @@ func appendQuoted(dst, text []byte) []byte {
 	return append(dst, '"')
 }
 
-// literal reports whether text can be a literal block: several lines, nothing to escape, and no line whose spaces at the
-// begin or end would change the meaning.
+// literal reports whether text can be a literal block: several lines, nothing to escape, and no
+// line whose spaces at the begin or end would change the meaning.
 func literal(text []byte) bool {
 	if bytes.IndexByte(text, '\n') < 0 || text[0] == ' ' || text[0] == '\n' || text[0] == '\t' {
 		return false
@@ -236,7 +244,8 @@ func appendLiteral(dst, text []byte, indent int) []byte {
 	return dst
 }
 
-// appendJSON appends a value as JSON on one line, and escapes everything that a terminal would interpret.
+// appendJSON appends a value as JSON on one line, and escapes everything that a terminal would
+// interpret.
 func appendJSON(dst, value []byte) []byte {
 	inString, escaped := false, false
 	for i := 0; i < len(value); {

@@ -1,4 +1,5 @@
-// Package duration reads durations as Go writes them, and also days and weeks: 90s, 1h30m, 7d, 2w. It is pure: no state, no goroutines.
+// Package duration reads durations as Go writes them, and also days and weeks: 90s, 1h30m, 7d, 2w.
+// It is pure: no state, no goroutines.
 package duration
 
 import (
@@ -15,8 +16,8 @@ var long = regexp.MustCompile(`^([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([dw])`)
 
 var errForm = errors.New("not a duration")
 
-// Parse reads a sequence of numbers with units: w, d, and those of time.ParseDuration. Weeks and days come first. The error says
-// nothing about the text: its caller knows the key or flag.
+// Parse reads a sequence of numbers with units: w, d, and those of time.ParseDuration. Weeks and
+// days come first. The error says nothing about the text: its caller knows the key or flag.
 func Parse(text string) (time.Duration, error) {
 	rest, sign := text, 1
 	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
@@ -39,10 +40,12 @@ func Parse(text string) (time.Duration, error) {
 		if err != nil || n*float64(unit) > float64(1<<62) {
 			return 0, errForm
 		}
-		if sum += time.Duration(n * float64(unit)); sum > 1<<62 {
+		sum += time.Duration(n * float64(unit))
+		if sum > 1<<62 {
 			return 0, errForm
 		}
-		if rest = rest[len(m[0]):]; rest == "" {
+		rest = rest[len(m[0]):]
+		if rest == "" {
 			return time.Duration(sign) * sum, nil
 		}
 	}

@@ -14,15 +14,24 @@ func TestParse(t *testing.T) {
 	const day = 24 * time.Hour
 	for text, want := range map[string]time.Duration{
 		"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "0": 0, "0s": 0, "0d": 0,
-		"7d": 7 * day, "1d12h": 36 * time.Hour, "2w": 14 * day, "1w1d1h": 8*day + time.Hour, "1.5d": 36 * time.Hour, ".5d": 12 * time.Hour,
-		"-1d": -day, "-1d1h": -25 * time.Hour, "+1d": day, "36500d": 36500 * day,
+		"7d":     7 * day,
+		"1d12h":  36 * time.Hour,
+		"2w":     14 * day,
+		"1w1d1h": 8*day + time.Hour,
+		"1.5d":   36 * time.Hour,
+		".5d":    12 * time.Hour,
+		"-1d":    -day,
+		"-1d1h":  -25 * time.Hour,
+		"+1d":    day,
+		"36500d": 36500 * day,
 	} {
 		if got, err := duration.Parse(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{
-		"", "-", "d", "7", "7 d", "7days", "7D", "1h1d", "1d-1h", "1d+1h", "--1d", "-+1d", "1d 1h", "1M", "1y", "1.2.3d", ".d",
+		"", "-", "d", "7", "7 d", "7days", "7D", "1h1d", "1d-1h", "1d+1h", "--1d", "-+1d", "1d 1h", "1M", "1y",
+		"1.2.3d", ".d",
 		"99999999999d", "53375d53375d53375d", "106751d2562047h", "NaNd", "infd", "1ed",
 	} {
 		if got, err := duration.Parse(text); err == nil {

@@ -13,8 +13,8 @@ const (
 	streamSchema = "https://kubecdc.dev/schema/stream/v1"
 )
 
-// put adds an attribute whose value has been appended to ev.values, with values as the result, and returns the value. Empty
-// attributes are omitted.
+// put adds an attribute whose value has been appended to ev.values, with values as the result, and
+// returns the value. Empty attributes are omitted.
 func (ev *Event) put(name string, values []byte) []byte {
 	value := values[len(ev.values):len(values):len(values)]
 	ev.values = values
@@ -53,13 +53,14 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	e.trace(ev)
 }
 
-// selects reports whether a scope has a selector. The events of such a scope name it, because resource and namespace, which
-// are attributes anyway, do not identify it.
+// selects reports whether a scope has a selector. The events of such a scope name it, because
+// resource and namespace, which are attributes anyway, do not identify it.
 func selects(scope string) bool {
 	return strings.Contains(scope, "Selector=") || strings.Contains(scope, "?any=")
 }
 
-// streamAttributes adds the attributes of a stream event in the same order, with the scope in place of the object.
+// streamAttributes adds the attributes of a stream event in the same order, with the scope in place
+// of the object.
 func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
 	s := d.Stream
 
@@ -98,8 +99,8 @@ func (e *Encoder) putCommon(ev *Event, d *object.Delta, res *object.Resource, sc
 	ev.putText("resource", res.Name)
 }
 
-// appendTime appends nanoseconds since 1970 in RFC 3339, with all nine digits: every time has the same length and sorts as
-// text.
+// appendTime appends nanoseconds since 1970 in RFC 3339, with all nine digits: every time has the
+// same length and sorts as text.
 func appendTime(dst []byte, nanos int64) []byte {
 	t := time.Unix(0, nanos).UTC()
 	dst = t.AppendFormat(dst, time.RFC3339) // several times as fast as a layout with fractional digits
@@ -120,8 +121,8 @@ func (ev *Event) putVersion(rv uint64) {
 	ev.put("sequence", append(v, digits...))
 }
 
-// appendObjectID appends the id, which identifies one version of one object in one history. An observed and an inferred
-// deletion have the same id.
+// appendObjectID appends the id, which identifies one version of one object in one history. An
+// observed and an inferred deletion have the same id.
 func appendObjectID(dst []byte, d *object.Delta) []byte {
 	dst = appendText(dst, d.Ref.Resource.Name)
 	if group := d.Ref.Resource.Group; group != "" {
@@ -154,7 +155,9 @@ func appendStreamID(dst []byte, d *object.Delta) []byte {
 	case object.Gap:
 		dst = strconv.AppendUint(append(dst, "gap/"...), s.From, 10)
 		dst = strconv.AppendUint(append(dst, '-'), s.To, 10)
-		if s.Letter != "" { // several gaps may span the same versions; the dead letter's id already names the history, if any
+		if s.Letter != "" {
+			// several gaps may span the same versions; the dead letter's id already names the
+			// history, if any
 			return appendText(append(dst, '/'), s.Letter)
 		}
 		dst = appendGapEnd(dst, d)
@@ -184,8 +187,8 @@ func appendGapEnd(dst []byte, d *object.Delta) []byte {
 	return dst
 }
 
-// appendHistory appends the number of the history of an id, unless it is the first: after a restore, etcd assigns
-// resourceVersions a second time.
+// appendHistory appends the number of the history of an id, unless it is the first: after a
+// restore, etcd assigns resourceVersions a second time.
 func appendHistory(dst []byte, history uint32) []byte {
 	if history == 0 {
 		return dst
@@ -193,7 +196,8 @@ func appendHistory(dst []byte, history uint32) []byte {
 	return strconv.AppendUint(append(dst, "/h"...), uint64(history), 10)
 }
 
-// appendObjectKey appends the key that all events of one object share, "prod-eu-1/apps/deployments/shop/web".
+// appendObjectKey appends the key that all events of one object share,
+// "prod-eu-1/apps/deployments/shop/web".
 func (e *Encoder) appendObjectKey(dst []byte, ref *object.Ref) []byte {
 	group, namespace := ref.Resource.Group, ref.Namespace()
 	if group == "" {

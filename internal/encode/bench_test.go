@@ -96,7 +96,9 @@ func BenchmarkEncode(b *testing.B) {
 			}
 			if err := ev.SetData(event.ApplicationJSON, map[string]any{
 				"op": "u", "resourceVersion": "48390", "previousResourceVersion": "48211",
-				"before": json.RawMessage(before), "after": json.RawMessage(after), "changedBy": json.RawMessage(d.ChangedBy),
+				"before":    json.RawMessage(before),
+				"after":     json.RawMessage(after),
+				"changedBy": json.RawMessage(d.ChangedBy),
 			}); err != nil {
 				b.Fatal(err)
 			}

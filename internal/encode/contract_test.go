@@ -9,7 +9,9 @@ import (
 
 // TestGoldenContract demands a golden event of each op, kind of stream event and reason of a gap.
 func TestGoldenContract(t *testing.T) {
-	ops, kinds, reasons := make(map[object.Op]bool), make(map[object.StreamKind]bool), make(map[object.GapReason]bool)
+	ops := make(map[object.Op]bool)
+	kinds := make(map[object.StreamKind]bool)
+	reasons := make(map[object.GapReason]bool)
 	for _, d := range deltas() {
 		ops[d.Op] = true
 		if d.Stream != nil {
@@ -53,7 +55,8 @@ func TestGapIDs(t *testing.T) {
 		for _, recovered := range []bool{true, false} {
 			nothingLost := reason == object.ContentChanged
 			for _, other := range []bool{true, false} {
-				if isSame := id(reason, recovered) == id(object.ContentChanged, other); isSame != (nothingLost && recovered == other) {
+				if isSame := id(reason, recovered) == id(object.ContentChanged, other); isSame !=
+					(nothingLost && recovered == other) {
 					t.Errorf("gaps %s and content-changed, recovered %t and %t: %s, %s", reason, recovered, other,
 						id(reason, recovered), id(object.ContentChanged, other))
 				}

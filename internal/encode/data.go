@@ -14,15 +14,16 @@ import (
 // patchRoom is the space reserved for the patch of most changes and for member names, in bytes.
 const patchRoom = 1 << 10
 
-// appendObjectData appends the data of an object event. A null member means "does not exist"; an absent member means "not
-// known", or not requested.
+// appendObjectData appends the data of an object event. A null member means "does not exist"; an
+// absent member means "not known", or not requested.
 func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *shortening) ([]byte, error) {
 	if s == nil {
 		s = &shortening{}
 	}
 	dst = appendChange(dst, d)
 	before, after, diff := e.parts(ev, d, s)
-	// Reserve space for both objects at once: otherwise the array is copied for the second one, and again for the patch.
+	// Reserve space for both objects at once: otherwise the array is copied for the second one, and
+	// again for the patch.
 	room := len(d.ChangedBy) + patchRoom
 	if before {
 		room += d.Before.Size()
@@ -90,19 +91,21 @@ func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, afte
 
 // appendObjects appends the objects that are sent, and the patch between them.
 func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter, sendPatch bool) ([]byte, error) {
-	// The patch reads both objects in dst. Appending to dst does not change the bytes below its length, and if append
-	// allocates a larger array, these slices keep the old one.
+	// The patch reads both objects in dst. Appending to dst does not change the bytes below its
+	// length, and if append allocates a larger array, these slices keep the old one.
 	var before, after []byte
 	var err error
 	switch {
 	case d.Op == object.Created:
 		dst = append(dst, `,"before":null`...)
 	case sendBefore:
-		if dst, before, err = appendObject(dst, `,"before":`, d.Before); err != nil {
+		dst, before, err = appendObject(dst, `,"before":`, d.Before)
+		if err != nil {
 			return dst, err
 		}
 	case sendPatch:
-		if ev.before, err = d.Before.AppendJSON(ev.before[:0]); err != nil {
+		ev.before, err = d.Before.AppendJSON(ev.before[:0])
+		if err != nil {
 			return dst, err
 		}
 		before = ev.before
@@ -111,7 +114,8 @@ func appendObjects(dst []byte, ev *Event, d *object.Delta, sendBefore, sendAfter
 	case d.Op == object.Deleted:
 		dst = append(dst, `,"after":null`...)
 	case sendAfter:
-		if dst, after, err = appendObject(dst, `,"after":`, d.After); err != nil {
+		dst, after, err = appendObject(dst, `,"after":`, d.After)
+		if err != nil {
 			return dst, err
 		}
 	}
@@ -227,7 +231,8 @@ func appendGap(dst []byte, s *object.StreamEvent) []byte {
 	return strconv.AppendBool(dst, s.Recovered)
 }
 
-// appendVersion appends a member with the given name and opening quote, unless the version is not known.
+// appendVersion appends a member with the given name and opening quote, unless the version is not
+// known.
 func appendVersion(dst []byte, member string, rv uint64) []byte {
 	if rv == 0 {
 		return dst

@@ -19,7 +19,8 @@ func deepPair(levels, size int) (before, after []byte) {
 	const leaf = `"abcdefghijklmnopqrstuvwxyz"`
 	bottom := `["b"` + strings.Repeat(`,`+leaf, size/2/len(leaf)) + strings.Repeat(`,12345678`, size/2/9)
 	nest := func(key, last string) []byte {
-		return []byte(`{"o":` + strings.Repeat(`{"a":`, levels) + bottom + last + strings.Repeat(`,"`+key+`":1}`, levels) + `}`)
+		return []byte(
+			`{"o":` + strings.Repeat(`{"a":`, levels) + bottom + last + strings.Repeat(`,"`+key+`":1}`, levels) + `}`)
 	}
 	return nest("y", `,1]`), nest("z", `,2]`)
 }
@@ -56,9 +57,11 @@ func TestCostlyPatchIsAbsentAndTruncatedSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Data.Before, before) || !bytes.Equal(got.Data.After, after) {
-		t.Errorf("objects of %d and %d bytes, want %d and %d", len(got.Data.Before), len(got.Data.After), len(before), len(after))
+		t.Errorf("objects of %d and %d bytes, want %d and %d", len(got.Data.Before), len(got.Data.After), len(before),
+			len(after))
 	}
 	if got.Data.Patch != nil || !slices.Equal(got.Data.Truncated, []string{"patch"}) || got.DataRef != "" {
-		t.Errorf("a patch of %d bytes, truncated %v, reference %q", len(got.Data.Patch), got.Data.Truncated, got.DataRef)
+		t.Errorf("a patch of %d bytes, truncated %v, reference %q", len(got.Data.Patch), got.Data.Truncated,
+			got.DataRef)
 	}
 }

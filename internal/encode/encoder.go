@@ -30,7 +30,8 @@ type Options struct {
 	Run        string // names the term of this process as a writer
 	Checkpoint string // what the agent keeps its positions in, for people; "": not known
 	Node       string // the agent's node; "": none
-	// SampleRatio is the fraction of object events that are traced, from 0 to 1; the event id decides.
+	// SampleRatio is the fraction of object events that are traced, from 0 to 1; the event id
+	// decides.
 	SampleRatio float64
 }
 
@@ -48,7 +49,11 @@ func New(o Options) *Encoder {
 	if o.Cluster == "" {
 		o.Cluster = o.ClusterUID
 	}
-	e := &Encoder{o: o, source: string(appendPathSegment([]byte("/kubernetes/"), o.Cluster)), rejected: rejected(o.SampleRatio)}
+	e := &Encoder{
+		o:        o,
+		source:   string(appendPathSegment([]byte("/kubernetes/"), o.Cluster)),
+		rejected: rejected(o.SampleRatio),
+	}
 	if o.Epoch > 0 {
 		e.epoch = strconv.FormatUint(o.Epoch, 10)
 	}
@@ -69,7 +74,8 @@ var (
 	errNoWriter   = errors.New("no writer")
 )
 
-// Encode makes ev the event of d, and reuses ev's buffers. After an error ev is only valid for another Encode.
+// Encode makes ev the event of d, and reuses ev's buffers. After an error ev is only valid for
+// another Encode.
 func (e *Encoder) Encode(ev *Event, d *object.Delta) error { return e.into(ev, d, e.o.Mode, nil) }
 
 func (e *Encoder) into(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
@@ -93,12 +99,18 @@ func (e *Encoder) encode(ev *Event, d *object.Delta, mode Mode, s *shortening) e
 	if e.o.Cluster == "" {
 		return errNoCluster
 	}
-	check, attributes, data := checkObject, e.objectAttributes, e.appendObjectData
+	check := checkObject
+	attributes := e.objectAttributes
+	data := e.appendObjectData
 	switch {
 	case d.Stream != nil:
-		check, attributes, data = checkStream, e.streamAttributes, e.appendStreamData
+		check = checkStream
+		attributes = e.streamAttributes
+		data = e.appendStreamData
 	case d.Report != nil:
-		check, attributes, data = e.checkReport, e.reportAttributes, e.appendReport
+		check = e.checkReport
+		attributes = e.reportAttributes
+		data = e.appendReport
 	}
 	if err := check(d, s); err != nil {
 		return err
@@ -129,14 +141,17 @@ func (e *Encoder) encode(ev *Event, d *object.Delta, mode Mode, s *shortening) e
 	return err
 }
 
-// checkObject checks that d has everything that the contract requires of its op, except for the members that s omits.
+// checkObject checks that d has everything that the contract requires of its op, except for the
+// members that s omits.
 func checkObject(d *object.Delta, s *shortening) error {
 	var before, after, version bool
 	switch d.Op {
 	case object.Created, object.Read, object.Entered:
 		after, version = true, true
 	case object.Updated:
-		before, after, version = true, true, true
+		before = true
+		after = true
+		version = true
 	case object.Left:
 		before, version = true, true
 	case object.Deleted: // its id does not contain a version

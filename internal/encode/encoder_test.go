@@ -23,15 +23,31 @@ import (
 )
 
 var (
-	deployments = &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
-	pods        = &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
-	secrets     = &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
-	roles       = &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
+	deployments = &object.Resource{
+		Group:      "apps",
+		Version:    "v1",
+		Name:       "deployments",
+		Kind:       "Deployment",
+		Namespaced: true,
+	}
+	pods    = &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	secrets = &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
+	roles   = &object.Resource{
+		Group:   "rbac.authorization.k8s.io",
+		Version: "v1",
+		Name:    "clusterroles",
+		Kind:    "ClusterRole",
+	}
 
 	observed = time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC)
 	full     = encode.Options{
-		Cluster: "prod-eu-1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Mode: encode.Structured, Before: true, Patch: true,
-		Writer: "3f0a5c1e9b7d2846", Run: "0-1795186799000",
+		Cluster:    "prod-eu-1",
+		ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77",
+		Mode:       encode.Structured,
+		Before:     true,
+		Patch:      true,
+		Writer:     "3f0a5c1e9b7d2846",
+		Run:        "0-1795186799000",
 	}
 )
 
@@ -40,11 +56,13 @@ func refOf(res *object.Resource, namespace, name string) *object.Ref {
 }
 
 func version(ref *object.Ref, rv uint64, spec string) *object.Object {
-	meta := fmt.Sprintf(`{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d"}`, ref.Name(), ref.Namespace(), ref.UID, rv)
+	meta := fmt.Sprintf(`{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d"}`, ref.Name(), ref.Namespace(),
+		ref.UID, rv)
 	if ref.Namespace() == "" {
 		meta = fmt.Sprintf(`{"name":%q,"uid":%q,"resourceVersion":"%d"}`, ref.Name(), ref.UID, rv)
 	}
-	doc := fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":%s,"spec":%s}`, ref.Resource.Kind, ref.Resource.APIVersion(), meta, spec)
+	doc := fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":%s,"spec":%s}`, ref.Resource.Kind,
+		ref.Resource.APIVersion(), meta, spec)
 	return object.New(ref, rv, 0, nil, []byte(doc))
 }
 
@@ -64,20 +82,37 @@ func reports() map[string]*object.Delta {
 		"progress": {Report: &object.Report{
 			Number: 7, Since: ago(600), To: ago(31), SnapshotBegan: ago(3600),
 			Scopes: []object.ScopeReport{
-				{Resource: roles, Count: 1, ResourceVersion: 52100}, {Resource: pods, Count: 1009, ResourceVersion: 52098, History: 2},
+				{Resource: roles, Count: 1, ResourceVersion: 52100}, {
+					Resource:        pods,
+					Count:           1009,
+					ResourceVersion: 52098,
+					History:         2,
+				},
 			},
 		}},
 		"progress-interrupted": {Report: &object.Report{
-			Number: 8, Since: ago(600), To: ago(31), SnapshotBegan: ago(3600), Ends: true, APIServerVersion: "v1.37.1", Etcd: "1",
+			Number:           8,
+			Since:            ago(600),
+			To:               ago(31),
+			SnapshotBegan:    ago(3600),
+			Ends:             true,
+			APIServerVersion: "v1.37.1",
+			Etcd:             "1",
 			Scopes: []object.ScopeReport{
 				{Resource: deployments, Scope: "deployments.apps/shop", Etcd: object.UnknownEtcd},
 				{
 					Resource: pods, Scope: "pods/shop", ResourceVersion: 48300, To: ago(100), SnapshotBegan: ago(7200),
 					Interruptions: []object.Interruption{
-						{From: ago(500), Until: ago(460), Why: object.InterruptedCut}, {From: ago(100), Why: object.InterruptedBlocked},
+						{From: ago(500), Until: ago(460), Why: object.InterruptedCut}, {
+							From: ago(100),
+							Why:  object.InterruptedBlocked,
+						},
 					},
 					Hidden: []object.HiddenSpan{
-						{From: object.Point{ResourceVersion: 48001, Time: ago(400)}, Until: object.Point{ResourceVersion: 48250, Time: ago(300)}},
+						{From: object.Point{ResourceVersion: 48001, Time: ago(400)}, Until: object.Point{
+							ResourceVersion: 48250,
+							Time:            ago(300),
+						}},
 						{From: object.Point{ResourceVersion: 48290, Time: ago(200)}},
 					},
 				},
@@ -88,45 +123,237 @@ func reports() map[string]*object.Delta {
 
 // deltas returns one delta of each kind, by the name of its golden files.
 func deltas() map[string]*object.Delta {
-	web, pod, role := refOf(deployments, "shop", "web"), refOf(pods, "shop", "web-0"), refOf(roles, "", "system:node")
+	web := refOf(deployments, "shop", "web")
+	pod := refOf(pods, "shop", "web-0")
+	role := refOf(roles, "", "system:node")
 	secret := refOf(secrets, "shop", "token")
 	changedBy := []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`)
 	since := time.Date(2026, 11, 20, 15, 58, 30, 987654321, time.FixedZone("CET", 3600))
 	observation := &object.Observation{
 		Since: since.Add(-time.Hour),
-		Rules: []byte(`[{"namespaces":["shop"],"operations":["created","updated"],"where":"object.spec.x > 1","onError":"send"},{"labelSelector":"team=payments"}]`),
+		Rules: []byte(
+			`[{"namespaces":["shop"],"operations":["created","updated"],"where":"object.spec.x > 1","onError":"send"},{"labelSelector":"team=payments"}]`),
 	}
 	ds := map[string]*object.Delta{
-		"created":                {Op: object.Created, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, ChangedBy: changedBy},
-		"created-inferred":       {Op: object.Created, Inferred: true, Ref: pod, After: version(pod, 300, `{}`), ResourceVersion: 300},
-		"updated":                {Op: object.Updated, Ref: web, Before: version(web, 48007, `{"replicas":3}`), After: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48211, Previous: 48007, ChangedBy: changedBy},
-		"updated-skipped":        {Op: object.Updated, Ref: web, Before: version(web, 48007, `{"replicas":3}`), After: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48211, Previous: 48007, Skipped: 12},
-		"deleted-skipped":        {Op: object.Deleted, Inferred: true, Ref: web, Before: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48300, Previous: 48211, Skipped: 1},
-		"updated-cluster-scoped": {Op: object.Updated, Ref: role, Before: version(role, 7, `{"a/b":["x"]}`), After: version(role, 9, `{"a/b":["x","y"]}`), ResourceVersion: 9, Previous: 7},
-		"deleted":                {Op: object.Deleted, Ref: web, Before: version(web, 48211, `{"replicas":5}`), ResourceVersion: 48300, Previous: 48211},
-		"deleted-inferred":       {Op: object.Deleted, Inferred: true, Ref: pod, Before: version(pod, 300, `{}`), ResourceVersion: 48400, Previous: 300},
-		"read":                   {Op: object.Read, Ref: web, After: version(web, 48007, `{"replicas":3}`), ResourceVersion: 48007, Snapshot: "20261120T150000.000Z-48007"},
-		"read-redacted":          {Op: object.Read, Ref: secret, After: redacted(version(secret, 48007, `{}`)), ResourceVersion: 48007, Snapshot: "20261120T150000.000Z-48007"},
-		"updated-redacted":       {Op: object.Updated, Ref: web, Before: redacted(version(web, 48007, `{}`)), After: redacted(version(web, 48211, `{"x":1}`)), ResourceVersion: 48211, Previous: 48007},
-		"created-empty-secret":   {Op: object.Created, Ref: secret, After: version(secret, 48007, `{}`), ResourceVersion: 48007},
-		"deleted-redacted":       {Op: object.Deleted, Ref: secret, Before: redacted(version(secret, 48211, `{}`)), ResourceVersion: 48300, Previous: 48211},
-		"entered":                {Op: object.Entered, Ref: pod, After: version(pod, 310, `{}`), ResourceVersion: 310},
-		"entered-before-known":   {Op: object.Entered, Ref: pod, Before: version(pod, 305, `{"x":1}`), After: version(pod, 310, `{}`), ResourceVersion: 310, Previous: 305},
-		"left":                   {Op: object.Left, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
-		"entered-at-node":        {Op: object.Entered, Ref: pod, Before: version(pod, 310, `{}`), After: version(pod, 320, `{"spec":{"nodeName":"n1"}}`), ResourceVersion: 320, Previous: 310, Scope: "pods?fieldSelector=spec.nodeName=n1"},
-		"left-inferred":          {Op: object.Left, Inferred: true, Ref: pod, Before: version(pod, 310, `{}`), ResourceVersion: 320, Previous: 310},
-		"snapshot-started":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: deployments, Scope: "deployments.apps", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 0}},
-		"snapshot-initial":       {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 12, Initial: true}},
-		"snapshot-completed":     {Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods/shop?labelSelector=team=payments", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 12}},
-		"gap":                    {Stream: &object.StreamEvent{Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48300, To: 52017, Since: since, Reason: object.Expired, Recovered: true}},
-		"gap-open":               {Stream: &object.StreamEvent{Kind: object.Gap, Resource: pods, Scope: "pods", From: 48300, Reason: "forbidden"}},
-		"snapshot-continued":     {Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000.000Z-48007", ResourceVersion: 48007, Objects: 12, Continued: true, Observation: observation}},
-		"scope-started":          {Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 48007, Continued: true, Observation: observation}},
-		"scope-started-initial":  {Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: deployments, Scope: "deployments.apps", ResourceVersion: 48007, Initial: true, Observation: &object.Observation{Rules: []byte(`[{}]`)}}},
-		"scope-ended":            {Stream: &object.StreamEvent{Kind: object.ScopeEnded, Resource: pods, Scope: "pods", ResourceVersion: 48300, End: object.Replaced, Successors: []string{"pods/shop", "pods/web?labelSelector=a=b"}}},
-		"scope-ended-removed":    {Stream: &object.StreamEvent{Kind: object.ScopeEnded, Resource: deployments, Scope: "deployments.apps/shop", ResourceVersion: 48300, End: object.Removed}},
+		"created": {
+			Op:              object.Created,
+			Ref:             web,
+			After:           version(web, 48007, `{"replicas":3}`),
+			ResourceVersion: 48007,
+			ChangedBy:       changedBy,
+		},
+		"created-inferred": {
+			Op:              object.Created,
+			Inferred:        true,
+			Ref:             pod,
+			After:           version(pod, 300, `{}`),
+			ResourceVersion: 300,
+		},
+		"updated": {
+			Op:              object.Updated,
+			Ref:             web,
+			Before:          version(web, 48007, `{"replicas":3}`),
+			After:           version(web, 48211, `{"replicas":5}`),
+			ResourceVersion: 48211,
+			Previous:        48007,
+			ChangedBy:       changedBy,
+		},
+		"updated-skipped": {
+			Op:              object.Updated,
+			Ref:             web,
+			Before:          version(web, 48007, `{"replicas":3}`),
+			After:           version(web, 48211, `{"replicas":5}`),
+			ResourceVersion: 48211,
+			Previous:        48007,
+			Skipped:         12,
+		},
+		"deleted-skipped": {
+			Op:              object.Deleted,
+			Inferred:        true,
+			Ref:             web,
+			Before:          version(web, 48211, `{"replicas":5}`),
+			ResourceVersion: 48300,
+			Previous:        48211,
+			Skipped:         1,
+		},
+		"updated-cluster-scoped": {
+			Op:              object.Updated,
+			Ref:             role,
+			Before:          version(role, 7, `{"a/b":["x"]}`),
+			After:           version(role, 9, `{"a/b":["x","y"]}`),
+			ResourceVersion: 9,
+			Previous:        7,
+		},
+		"deleted": {
+			Op:              object.Deleted,
+			Ref:             web,
+			Before:          version(web, 48211, `{"replicas":5}`),
+			ResourceVersion: 48300,
+			Previous:        48211,
+		},
+		"deleted-inferred": {
+			Op:              object.Deleted,
+			Inferred:        true,
+			Ref:             pod,
+			Before:          version(pod, 300, `{}`),
+			ResourceVersion: 48400,
+			Previous:        300,
+		},
+		"read": {
+			Op:              object.Read,
+			Ref:             web,
+			After:           version(web, 48007, `{"replicas":3}`),
+			ResourceVersion: 48007,
+			Snapshot:        "20261120T150000.000Z-48007",
+		},
+		"read-redacted": {
+			Op:              object.Read,
+			Ref:             secret,
+			After:           redacted(version(secret, 48007, `{}`)),
+			ResourceVersion: 48007,
+			Snapshot:        "20261120T150000.000Z-48007",
+		},
+		"updated-redacted": {
+			Op:              object.Updated,
+			Ref:             web,
+			Before:          redacted(version(web, 48007, `{}`)),
+			After:           redacted(version(web, 48211, `{"x":1}`)),
+			ResourceVersion: 48211,
+			Previous:        48007,
+		},
+		"created-empty-secret": {
+			Op:              object.Created,
+			Ref:             secret,
+			After:           version(secret, 48007, `{}`),
+			ResourceVersion: 48007,
+		},
+		"deleted-redacted": {
+			Op:              object.Deleted,
+			Ref:             secret,
+			Before:          redacted(version(secret, 48211, `{}`)),
+			ResourceVersion: 48300,
+			Previous:        48211,
+		},
+		"entered": {Op: object.Entered, Ref: pod, After: version(pod, 310, `{}`), ResourceVersion: 310},
+		"entered-before-known": {
+			Op:              object.Entered,
+			Ref:             pod,
+			Before:          version(pod, 305, `{"x":1}`),
+			After:           version(pod, 310, `{}`),
+			ResourceVersion: 310,
+			Previous:        305,
+		},
+		"left": {
+			Op:              object.Left,
+			Ref:             pod,
+			Before:          version(pod, 310, `{}`),
+			ResourceVersion: 320,
+			Previous:        310,
+		},
+		"entered-at-node": {
+			Op:              object.Entered,
+			Ref:             pod,
+			Before:          version(pod, 310, `{}`),
+			After:           version(pod, 320, `{"spec":{"nodeName":"n1"}}`),
+			ResourceVersion: 320,
+			Previous:        310,
+			Scope:           "pods?fieldSelector=spec.nodeName=n1",
+		},
+		"left-inferred": {
+			Op:              object.Left,
+			Inferred:        true,
+			Ref:             pod,
+			Before:          version(pod, 310, `{}`),
+			ResourceVersion: 320,
+			Previous:        310,
+		},
+		"snapshot-started": {Stream: &object.StreamEvent{
+			Kind:            object.SnapshotStarted,
+			Resource:        deployments,
+			Scope:           "deployments.apps",
+			Snapshot:        "20261120T150000.000Z-48007",
+			ResourceVersion: 48007,
+			Objects:         0,
+		}},
+		"snapshot-initial": {Stream: &object.StreamEvent{
+			Kind:            object.SnapshotStarted,
+			Resource:        pods,
+			Scope:           "pods",
+			Snapshot:        "20261120T150000.000Z-48007",
+			ResourceVersion: 48007,
+			Objects:         12,
+			Initial:         true,
+		}},
+		"snapshot-completed": {Stream: &object.StreamEvent{
+			Kind:            object.SnapshotCompleted,
+			Resource:        pods,
+			Scope:           "pods/shop?labelSelector=team=payments",
+			Snapshot:        "20261120T150000.000Z-48007",
+			ResourceVersion: 48007,
+			Objects:         12,
+		}},
+		"gap": {Stream: &object.StreamEvent{
+			Kind:      object.Gap,
+			Resource:  deployments,
+			Scope:     "deployments.apps",
+			From:      48300,
+			To:        52017,
+			Since:     since,
+			Reason:    object.Expired,
+			Recovered: true,
+		}},
+		"gap-open": {Stream: &object.StreamEvent{
+			Kind:     object.Gap,
+			Resource: pods,
+			Scope:    "pods",
+			From:     48300,
+			Reason:   "forbidden",
+		}},
+		"snapshot-continued": {Stream: &object.StreamEvent{
+			Kind:            object.SnapshotStarted,
+			Resource:        pods,
+			Scope:           "pods",
+			Snapshot:        "20261120T150000.000Z-48007",
+			ResourceVersion: 48007,
+			Objects:         12,
+			Continued:       true,
+			Observation:     observation,
+		}},
+		"scope-started": {Stream: &object.StreamEvent{
+			Kind:            object.ScopeStarted,
+			Resource:        pods,
+			Scope:           "pods",
+			ResourceVersion: 48007,
+			Continued:       true,
+			Observation:     observation,
+		}},
+		"scope-started-initial": {Stream: &object.StreamEvent{
+			Kind:            object.ScopeStarted,
+			Resource:        deployments,
+			Scope:           "deployments.apps",
+			ResourceVersion: 48007,
+			Initial:         true,
+			Observation:     &object.Observation{Rules: []byte(`[{}]`)},
+		}},
+		"scope-ended": {Stream: &object.StreamEvent{
+			Kind:            object.ScopeEnded,
+			Resource:        pods,
+			Scope:           "pods",
+			ResourceVersion: 48300,
+			End:             object.Replaced,
+			Successors:      []string{"pods/shop", "pods/web?labelSelector=a=b"},
+		}},
+		"scope-ended-removed": {Stream: &object.StreamEvent{
+			Kind:            object.ScopeEnded,
+			Resource:        deployments,
+			Scope:           "deployments.apps/shop",
+			ResourceVersion: 48300,
+			End:             object.Removed,
+		}},
 	}
-	for _, reason := range []object.GapReason{object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost, object.ContentChanged} {
+	for _, reason := range []object.GapReason{
+		object.Compacted, object.Rewound, object.SelectionChanged, object.CheckpointLost, object.ContentChanged,
+	} {
 		gap := *ds["gap"].Stream
 		gap.Reason, gap.Recovered = reason, reason == object.ContentChanged
 		switch reason {
@@ -141,8 +368,13 @@ func deltas() map[string]*object.Delta {
 	reformed.To, reformed.Recovered = 48307, false
 	ds["gap-content-reformed"] = &object.Delta{Stream: &reformed}
 	ds["gap-dead-letter"] = &object.Delta{Stream: &object.StreamEvent{
-		Kind: object.Gap, Resource: deployments, Scope: "deployments.apps", From: 48007, To: 48211, Reason: object.DeadLetter,
-		Letter: "deployments.apps/" + web.UID + "/48211",
+		Kind:     object.Gap,
+		Resource: deployments,
+		Scope:    "deployments.apps",
+		From:     48007,
+		To:       48211,
+		Reason:   object.DeadLetter,
+		Letter:   "deployments.apps/" + web.UID + "/48211",
 	}}
 	maps.Copy(ds, reports())
 	for _, d := range ds {
@@ -221,7 +453,8 @@ func TestEncodeContractExample(t *testing.T) {
 	}
 	uid := `7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01`
 	state := func(rv, replicas string) string {
-		return `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + uid + `","resourceVersion":"` + rv + `"},"spec":{"replicas":` + replicas + `}}`
+		return `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + uid +
+			`","resourceVersion":"` + rv + `"},"spec":{"replicas":` + replicas + `}}`
 	}
 	want := `{"specversion":"1.0",` +
 		`"id":"deployments.apps/` + uid + `/48211",` +
@@ -271,7 +504,9 @@ func TestEncodeMembers(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s,before=%t,patch=%t", tc.delta, tc.before, tc.patch), func(t *testing.T) {
 			o := full
-			o.Before, o.Patch, o.Mode = tc.before, tc.patch, encode.Binary
+			o.Before = tc.before
+			o.Patch = tc.patch
+			o.Mode = encode.Binary
 			var ev encode.Event
 			if err := encode.New(o).Encode(&ev, deltas()[tc.delta]); err != nil {
 				t.Fatal(err)
@@ -355,8 +590,12 @@ func TestEncodeErrors(t *testing.T) {
 		"no object after":    func(d *object.Delta) { d.After = nil },
 		"no snapshot id":     func(d *object.Delta) { d.Op = object.Read },
 		"malformed JSON":     func(d *object.Delta) { d.After = object.New(d.Ref, 1, 0, nil, []byte(`{"x" }`)) },
-		"unknown kind":       func(d *object.Delta) { d.Stream = &object.StreamEvent{Kind: "x", Resource: pods, Scope: "pods"} },
-		"no scope":           func(d *object.Delta) { d.Stream = &object.StreamEvent{Kind: object.Gap, Resource: pods} },
+		"unknown kind": func(d *object.Delta) {
+			d.Stream = &object.StreamEvent{Kind: "x", Resource: pods, Scope: "pods"}
+		},
+		"no scope": func(d *object.Delta) {
+			d.Stream = &object.StreamEvent{Kind: object.Gap, Resource: pods}
+		},
 		"no snapshot id ": func(d *object.Delta) {
 			d.Stream = &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods"}
 		},
@@ -370,7 +609,8 @@ func TestEncodeErrors(t *testing.T) {
 		d := deltas()["updated"]
 		breakIt(d)
 		var ev encode.Event
-		if err := encode.New(full).Encode(&ev, d); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(name)) {
+		if err := encode.New(full).Encode(&ev, d); err == nil ||
+			!strings.Contains(err.Error(), strings.TrimSpace(name)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -444,12 +684,20 @@ func TestEncodeConcurrently(t *testing.T) {
 func TestEventReset(t *testing.T) {
 	ref := refOf(pods, "shop", "huge")
 	spec := func(c string) string { return `{"x":"` + strings.Repeat(c, 1<<20) + `"}` }
-	d := &object.Delta{Op: object.Updated, Ref: ref, Before: version(ref, 1, spec("x")), After: version(ref, 2, spec("y")), ResourceVersion: 2, Previous: 1}
+	d := &object.Delta{
+		Op:              object.Updated,
+		Ref:             ref,
+		Before:          version(ref, 1, spec("x")),
+		After:           version(ref, 2, spec("y")),
+		ResourceVersion: 2,
+		Previous:        1,
+	}
 	var ev encode.Event
 	if err := encode.New(full).Encode(&ev, d); err != nil {
 		t.Fatal(err)
 	}
-	if ev.Reset(); cap(ev.Body) != 0 || ev.Delta != nil || ev.ID != nil {
+	ev.Reset()
+	if cap(ev.Body) != 0 || ev.Delta != nil || ev.ID != nil {
 		t.Errorf("after Reset a body of %d bytes, delta %v", cap(ev.Body), ev.Delta)
 	}
 	if err := encode.New(full).Encode(&ev, deltas()["updated"]); err != nil {
@@ -502,8 +750,14 @@ func checkBySDK(t fataler, ev *encode.Event) *event.Event {
 	}
 
 	attributes := map[string]string{
-		"specversion": got.SpecVersion(), "id": got.ID(), "source": got.Source(), "type": got.Type(), "subject": got.Subject(),
-		"time": got.Time().Format("2006-01-02T15:04:05.000000000Z07:00"), "datacontenttype": got.DataContentType(), "dataschema": got.DataSchema(),
+		"specversion":     got.SpecVersion(),
+		"id":              got.ID(),
+		"source":          got.Source(),
+		"type":            got.Type(),
+		"subject":         got.Subject(),
+		"time":            got.Time().Format("2006-01-02T15:04:05.000000000Z07:00"),
+		"datacontenttype": got.DataContentType(),
+		"dataschema":      got.DataSchema(),
 	}
 	for name, v := range got.Extensions() {
 		attributes[name] = v.(string)
@@ -519,7 +773,12 @@ func checkBySDK(t fataler, ev *encode.Event) *event.Event {
 	if !bytes.Equal(data, got.Data()) {
 		t.Fatalf("data\nsent %s\nread %s", data, got.Data())
 	}
-	for name, v := range map[string][]byte{"id": ev.ID, "source": ev.Source, "type": ev.Type, "partitionkey": ev.PartitionKey} {
+	for name, v := range map[string][]byte{
+		"id":           ev.ID,
+		"source":       ev.Source,
+		"type":         ev.Type,
+		"partitionkey": ev.PartitionKey,
+	} {
 		if want[name] != strings.TrimSpace(string(v)) {
 			t.Fatalf("%s is %q in the attributes, %q in the event", name, want[name], v)
 		}

@@ -6,17 +6,18 @@ import (
 )
 
 const (
-	// structuredType is the media type of CloudEvents' JSON format (JSON event format 1.0, section 3).
+	// structuredType is the media type of CloudEvents' JSON format (JSON event format 1.0, section
+	// 3).
 	structuredType = "application/cloudevents+json"
 	dataType       = "application/json"
 )
 
-// maxKept is the largest buffer that an Event keeps for its next delta. Without this bound, each of a thousand workers would
-// eventually hold buffers of the size of the largest object.
+// maxKept is the largest buffer that an Event keeps for its next delta. Without this bound, each of
+// a thousand workers would eventually hold buffers of the size of the largest object.
 const maxKept = 64 << 10
 
-// Event is one encoded CloudEvent. The zero value is ready for Encode. Its byte slices alias its own buffers and are valid
-// until the next Encode or Reset. It belongs to one goroutine.
+// Event is one encoded CloudEvent. The zero value is ready for Encode. Its byte slices alias its
+// own buffers and are valid until the next Encode or Reset. It belongs to one goroutine.
 type Event struct {
 	// Delta is the source of the event.
 	Delta *object.Delta
@@ -26,14 +27,18 @@ type Event struct {
 	ClusterUID   []byte // distinguishes clusters of one Source
 	Type         []byte
 	PartitionKey []byte // the same for all events of one object, of one scope, or of the progress of one writer
-	Writer       []byte // of the progress of an agent (Delta.Report), and of the start of a scope or snapshot; nil: another event
-	Run          []byte // the run of the writer, of the start of a scope or snapshot; nil: another event
+	// of the progress of an agent (Delta.Report), and of the start of a scope or snapshot; nil:
+	// another event
+	Writer []byte
+	Run    []byte // the run of the writer, of the start of a scope or snapshot; nil: another event
 
-	// ContentType is the media type of Body: CloudEvents' JSON format in structured mode, JSON in binary mode.
+	// ContentType is the media type of Body: CloudEvents' JSON format in structured mode, JSON in
+	// binary mode.
 	ContentType string
-	// Attributes are, in binary mode, all context attributes in the order of structured mode. They include datacontenttype,
-	// which the Kafka and HTTP bindings map to their content-type header (ContentType has the same value), and the NATS
-	// binding to ce-datacontenttype. In structured mode Attributes is nil.
+	// Attributes are, in binary mode, all context attributes in the order of structured mode. They
+	// include datacontenttype, which the Kafka and HTTP bindings map to their content-type header
+	// (ContentType has the same value), and the NATS binding to ce-datacontenttype. In structured
+	// mode Attributes is nil.
 	Attributes []Attribute
 	// Body is the whole event in structured mode, its data in binary mode.
 	Body []byte
@@ -55,15 +60,15 @@ type Event struct {
 	differ     patch.Differ
 }
 
-// Attribute is a context attribute of an event. Value is valid UTF-8 without control characters; the publisher escapes other
-// characters that its binding forbids in a header.
+// Attribute is a context attribute of an event. Value is valid UTF-8 without control characters;
+// the publisher escapes other characters that its binding forbids in a header.
 type Attribute struct {
 	Name  string
 	Value []byte
 }
 
-// Reset releases the delta, and buffers that a large object has enlarged. Encode calls it first; a worker calls it when it
-// becomes idle.
+// Reset releases the delta, and buffers that a large object has enlarged. Encode calls it first; a
+// worker calls it when it becomes idle.
 func (ev *Event) Reset() {
 	*ev = Event{
 		Body:       reuse(ev.Body),
@@ -79,8 +84,8 @@ func (ev *Event) Footprint() int {
 	return cap(ev.Body) + cap(ev.values) + cap(ev.before)
 }
 
-// Size returns the size that counts against the limit of a bus, in bytes: the body and, in binary mode, the names and values
-// of the attributes. A binding that escapes values adds a few bytes.
+// Size returns the size that counts against the limit of a bus, in bytes: the body and, in binary
+// mode, the names and values of the attributes. A binding that escapes values adds a few bytes.
 func (ev *Event) Size() int {
 	n := len(ev.Body)
 	for i := range ev.Attributes {

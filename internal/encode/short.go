@@ -11,11 +11,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
-// Short defines which members an event omits to fit into the bus, where the whole event is, and why it is a dead letter.
+// Short defines which members an event omits to fit into the bus, where the whole event is, and why
+// it is a dead letter.
 type Short struct {
-	// Without has the members of data to omit: of "before", "after" and "patch". A null member stays, since it means that
-	// there is no object. Omitting after also omits the patch. Omitting all three also omits a large changedBy, so that the
-	// event is small (MaxShort) for any object.
+	// Without has the members of data to omit: of "before", "after" and "patch". A null member
+	// stays, since it means that there is no object. Omitting after also omits the patch. Omitting
+	// all three also omits a large changedBy, so that the event is small (MaxShort) for any object.
 	Without []string
 	DataRef string // URI of the whole event, "" if there is none
 	Reason  string // why it is a dead letter, "" if it is not one
@@ -29,8 +30,8 @@ const (
 	maxReason    = 1 << 10
 	maxDataRef   = 4 << 10
 
-	// maxName is the maximum length of a name in attributes, in bytes. Kubernetes allows 253 for most names, and any length
-	// for names of roles.
+	// maxName is the maximum length of a name in attributes, in bytes. Kubernetes allows 253 for
+	// most names, and any length for names of roles.
 	maxName  = 1 << 10
 	nameHead = 128
 )
@@ -41,14 +42,18 @@ type shortening struct {
 	dataRef, reason      string
 }
 
-// EncodeShort makes ev the event of d without the members of data that s names. data.truncated and ev.Truncated list the
-// omitted members that the event would have had. data.dataref and the attribute of that name (CloudEvents extension Dataref)
-// give the location of the whole event. The id is that of the whole event. Omitted objects are not read: if all are omitted,
-// a damaged object is not an error. A stream event has no such members.
+// EncodeShort makes ev the event of d without the members of data that s names. data.truncated and
+// ev.Truncated list the omitted members that the event would have had. data.dataref and the
+// attribute of that name (CloudEvents extension Dataref) give the location of the whole event. The
+// id is that of the whole event. Omitted objects are not read: if all are omitted, a damaged object
+// is not an error. A stream event has no such members.
 func (e *Encoder) EncodeShort(ev *Event, d *object.Delta, s Short) error {
 	o := shortening{
-		before: slices.Contains(s.Without, "before"), after: slices.Contains(s.Without, "after"), patch: slices.Contains(s.Without, "patch"),
-		dataRef: s.DataRef, reason: s.Reason,
+		before:  slices.Contains(s.Without, "before"),
+		after:   slices.Contains(s.Without, "after"),
+		patch:   slices.Contains(s.Without, "patch"),
+		dataRef: s.DataRef,
+		reason:  s.Reason,
 	}
 	for _, name := range s.Without {
 		if name != "before" && name != "after" && name != "patch" {
@@ -62,7 +67,8 @@ func (e *Encoder) EncodeShort(ev *Event, d *object.Delta, s Short) error {
 	return e.into(ev, d, e.o.Mode, &o)
 }
 
-// EncodeWhole makes ev the event of d in structured mode, regardless of the mode of e: the target of a dataref.
+// EncodeWhole makes ev the event of d in structured mode, regardless of the mode of e: the target
+// of a dataref.
 func (e *Encoder) EncodeWhole(ev *Event, d *object.Delta) error {
 	return e.into(ev, d, Structured, nil)
 }
@@ -115,8 +121,8 @@ func (s *shortening) appendData(dst []byte, ev *Event) []byte {
 	return dst
 }
 
-// shortName returns a name for attributes: a name that is too long for a key or a header is replaced by its beginning, "~"
-// and its sha256. The object in the data has the complete name.
+// shortName returns a name for attributes: a name that is too long for a key or a header is
+// replaced by its beginning, "~" and its sha256. The object in the data has the complete name.
 func shortName(name string) string {
 	if len(name) <= maxName {
 		return name

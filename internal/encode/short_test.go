@@ -30,18 +30,26 @@ func shortened() map[string]struct {
 		delta string
 		short encode.Short
 	}{
-		"short-updated-patch":        {"updated", encode.Short{Without: []string{"patch"}}},
-		"short-updated-before":       {"updated", encode.Short{Without: []string{"patch", "before"}}},
-		"short-updated-reference":    {"updated", encode.Short{Without: nothing, DataRef: ref}},
-		"short-created-reference":    {"created", encode.Short{Without: nothing, DataRef: ref}},
-		"short-deleted-reference":    {"deleted", encode.Short{Without: nothing, DataRef: ref}},
-		"short-read-reference":       {"read", encode.Short{Without: nothing, DataRef: ref}},
-		"short-entered-reference":    {"entered-before-known", encode.Short{Without: nothing, DataRef: ref}},
-		"short-left-reference":       {"left", encode.Short{Without: nothing, DataRef: ref}},
-		"short-changed-by":           {"updated-by-many", encode.Short{Without: nothing}},
-		"dead-letter":                {"updated", encode.Short{Reason: "refused: publish to kubecdc.prod-eu-1.…: HTTP 400"}},
-		"dead-letter-too-large":      {"updated", encode.Short{Without: []string{"patch", "before"}, Reason: "too_large: it has 2000000 bytes"}},
-		"dead-letter-with-reference": {"created", encode.Short{Without: nothing, DataRef: ref, Reason: "refused: \"no\"\n"}},
+		"short-updated-patch":     {"updated", encode.Short{Without: []string{"patch"}}},
+		"short-updated-before":    {"updated", encode.Short{Without: []string{"patch", "before"}}},
+		"short-updated-reference": {"updated", encode.Short{Without: nothing, DataRef: ref}},
+		"short-created-reference": {"created", encode.Short{Without: nothing, DataRef: ref}},
+		"short-deleted-reference": {"deleted", encode.Short{Without: nothing, DataRef: ref}},
+		"short-read-reference":    {"read", encode.Short{Without: nothing, DataRef: ref}},
+		"short-entered-reference": {"entered-before-known", encode.Short{Without: nothing, DataRef: ref}},
+		"short-left-reference":    {"left", encode.Short{Without: nothing, DataRef: ref}},
+		"short-changed-by":        {"updated-by-many", encode.Short{Without: nothing}},
+		"dead-letter": {"updated", encode.Short{
+			Reason: "refused: publish to kubecdc.prod-eu-1.…: HTTP 400",
+		}},
+		"dead-letter-too-large": {"updated", encode.Short{Without: []string{
+			"patch", "before",
+		}, Reason: "too_large: it has 2000000 bytes"}},
+		"dead-letter-with-reference": {"created", encode.Short{
+			Without: nothing,
+			DataRef: ref,
+			Reason:  "refused: \"no\"\n",
+		}},
 	}
 }
 
@@ -72,8 +80,10 @@ func TestEncodeShortGolden(t *testing.T) {
 				}
 				goldenEvent(t, name, mode, &ev)
 				id := slices.Clone(ev.ID)
-				if err := encode.New(o).Encode(&ev, ds[tc.delta]); err != nil || !bytes.Equal(ev.ID, id) || ev.Truncated != nil {
-					t.Errorf("the whole event: %v, id %s and that of the short one %s, truncated %v", err, ev.ID, id, ev.Truncated)
+				if err := encode.New(o).Encode(&ev, ds[tc.delta]); err != nil || !bytes.Equal(ev.ID, id) ||
+					ev.Truncated != nil {
+					t.Errorf("the whole event: %v, id %s and that of the short one %s, truncated %v", err, ev.ID, id,
+						ev.Truncated)
 				}
 			})
 		}
@@ -110,9 +120,13 @@ func TestEncodeShortTruncated(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s without %v of %v", tc.delta, tc.without, tc.options), func(t *testing.T) {
 			o := full
-			o.Before, o.Patch, o.Mode = tc.options["before"], tc.options["patch"], encode.Binary
+			o.Before = tc.options["before"]
+			o.Patch = tc.options["patch"]
+			o.Mode = encode.Binary
 			var ev encode.Event
-			if err := encode.New(o).EncodeShort(&ev, deltas()[tc.delta], encode.Short{Without: tc.without}); err != nil {
+			if err := encode.New(o).EncodeShort(&ev, deltas()[tc.delta], encode.Short{
+				Without: tc.without,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			data := map[string]json.RawMessage{}
@@ -133,14 +147,16 @@ func TestEncodeShortTruncated(t *testing.T) {
 					t.Errorf("%s is named in truncated, and there: %s", name, ev.Body)
 				}
 			}
-			if want := map[string]string{"created": "before", "deleted": "after"}[tc.delta]; want != "" && string(data[want]) != "null" {
+			if want := map[string]string{"created": "before", "deleted": "after"}[tc.delta]; want != "" &&
+				string(data[want]) != "null" {
 				t.Errorf("%s is %s, want null", want, data[want])
 			}
 		})
 	}
 }
 
-// An object that cannot be encoded is no error if the event omits it. Such an event becomes a dead letter.
+// An object that cannot be encoded is no error if the event omits it. Such an event becomes a dead
+// letter.
 func TestEncodeShortOfADamagedObject(t *testing.T) {
 	for name, breakIt := range map[string]func(d *object.Delta){
 		"malformed": func(d *object.Delta) { d.After = object.New(d.Ref, 1, 0, nil, []byte(`{"x" }`)) },
@@ -154,7 +170,10 @@ func TestEncodeShortOfADamagedObject(t *testing.T) {
 		if broken == nil {
 			t.Fatalf("%s: no error of Encode", name)
 		}
-		if err := encode.New(full).EncodeShort(&ev, d, encode.Short{Without: nothing, Reason: "encode: " + broken.Error()}); err != nil {
+		if err := encode.New(full).EncodeShort(&ev, d, encode.Short{
+			Without: nothing,
+			Reason:  "encode: " + broken.Error(),
+		}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		checkBySDK(t, &ev)
@@ -167,7 +186,8 @@ func TestEncodeShortRefuses(t *testing.T) {
 		`leave out "spec"`: {Without: []string{"patch", "spec"}},
 		"a dataref of":     {DataRef: "https://x/" + strings.Repeat("x", 5000)},
 	} {
-		if err := encode.New(full).EncodeShort(&ev, deltas()["updated"], s); err == nil || !strings.Contains(err.Error(), want) {
+		if err := encode.New(full).EncodeShort(&ev, deltas()["updated"], s); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -182,19 +202,33 @@ func TestEncodeShortIsSmall(t *testing.T) {
 			namespace = strings.Repeat("n", 63)
 		}
 		char := rapid.SampledFrom([]string{"a", `"`, "\x00", "ä", "\u0085", "\ufffe", "\xff", "🎈"}).Draw(t, "char")
-		name := strings.Repeat(char, rapid.SampledFrom([]int{1, 253, 1024, 1025, 4096, 200_000}).Draw(t, "length")/len(char)+1)
+		name := strings.Repeat(char,
+			rapid.SampledFrom([]int{1, 253, 1024, 1025, 4096, 200_000}).Draw(t, "length")/len(char)+1)
 		ref := refOf(res, namespace, name)
-		body, _ := json.Marshal(map[string]string{"text": strings.Repeat("x", rapid.SampledFrom([]int{1, 1_400_000}).Draw(t, "body"))})
+		body, _ := json.Marshal(map[string]string{
+			"text": strings.Repeat("x", rapid.SampledFrom([]int{1, 1_400_000}).Draw(t, "body")),
+		})
 		d := &object.Delta{
-			Op: rapid.SampledFrom(object.Ops()).Draw(t, "op"), Ref: ref, ResourceVersion: 1 << 63, Previous: 1<<63 - 1, History: 1 << 31, Snapshot: "s",
-			Before: object.New(ref, 1, 0, nil, body), After: object.New(ref, 2, 0, nil, body),
+			Op:              rapid.SampledFrom(object.Ops()).Draw(t, "op"),
+			Ref:             ref,
+			ResourceVersion: 1 << 63,
+			Previous:        1<<63 - 1,
+			History:         1 << 31,
+			Snapshot:        "s",
+			Before:          object.New(ref, 1, 0, nil, body),
+			After:           object.New(ref, 2, 0, nil, body),
 		}
 		if rapid.Bool().Draw(t, "changed by many") {
-			d.ChangedBy = []byte(`[` + strings.Repeat(`{"manager":"m"},`, rapid.IntRange(1, 100_000).Draw(t, "managers")) + `{}]`)
+			d.ChangedBy = []byte(
+				`[` + strings.Repeat(`{"manager":"m"},`, rapid.IntRange(1, 100_000).Draw(t, "managers")) + `{}]`)
 		}
 		o := full
 		o.Mode = rapid.SampledFrom([]encode.Mode{encode.Structured, encode.Binary}).Draw(t, "mode")
-		s := encode.Short{Without: nothing, DataRef: "https://claims.example/" + strings.Repeat("c", 4000), Reason: strings.Repeat("ä\x01", 10_000)}
+		s := encode.Short{
+			Without: nothing,
+			DataRef: "https://claims.example/" + strings.Repeat("c", 4000),
+			Reason:  strings.Repeat("ä\x01", 10_000),
+		}
 		var ev encode.Event
 		if err := encode.New(o).EncodeShort(&ev, d, s); err != nil {
 			t.Fatal(err)
@@ -213,7 +247,9 @@ func TestEncodeLongNames(t *testing.T) {
 		ref := refOf(roles, "", strings.Repeat("r", 5000)+last)
 		d := &object.Delta{Op: object.Created, Ref: ref, ResourceVersion: 1, After: version(ref, 1, `{}`)}
 		var whole, short encode.Event
-		if err := errors.Join(encode.New(full).Encode(&whole, d), encode.New(full).EncodeShort(&short, d, encode.Short{Without: nothing})); err != nil {
+		if err := errors.Join(encode.New(full).Encode(&whole, d), encode.New(full).EncodeShort(&short, d, encode.Short{
+			Without: nothing,
+		})); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(whole.PartitionKey, short.PartitionKey) || len(whole.PartitionKey) > 1024 {
@@ -232,10 +268,12 @@ func TestEncodeWhole(t *testing.T) {
 	binary.Mode = encode.Binary
 	var whole, structured encode.Event
 	for name, d := range deltas() {
-		if err := errors.Join(encode.New(binary).EncodeWhole(&whole, d), encode.New(full).Encode(&structured, d)); err != nil {
+		if err := errors.Join(encode.New(binary).EncodeWhole(&whole, d),
+			encode.New(full).Encode(&structured, d)); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(whole.Body, structured.Body) || whole.ContentType != structured.ContentType || whole.Attributes != nil {
+		if !bytes.Equal(whole.Body, structured.Body) || whole.ContentType != structured.ContentType ||
+			whole.Attributes != nil {
 			t.Errorf("%s: %s", name, whole.Body)
 		}
 	}

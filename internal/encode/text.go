@@ -7,11 +7,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
-// appendText appends s as an attribute value. CloudEvents' strings have no control characters and no noncharacters
-// (CloudEvents 1.0, Type System), but names of some resources may have them: the API server forbids only "%" and "/" in the
-// name of a ClusterRole. They are percent-encoded, which is unique because no name contains "%". An error instead would
-// allow anyone who may create a ClusterRole to stop the stream of all of them. The object in the data has the unencoded
-// name.
+// appendText appends s as an attribute value. CloudEvents' strings have no control characters and
+// no noncharacters (CloudEvents 1.0, Type System), but names of some resources may have them: the
+// API server forbids only "%" and "/" in the name of a ClusterRole. They are percent-encoded, which
+// is unique because no name contains "%". An error instead would allow anyone who may create a
+// ClusterRole to stop the stream of all of them. The object in the data has the unencoded name.
 func appendText(dst []byte, s string) []byte {
 	plain := jsonscan.Plain(s)
 	dst = append(dst, s[:plain]...)
@@ -36,7 +36,8 @@ func appendPercent(dst []byte, c byte) []byte {
 	return append(dst, '%', hex[c>>4], hex[c&15])
 }
 
-// appendPath appends the path under which the API server serves the resource: "/apis/apps/v1/namespaces/shop/deployments".
+// appendPath appends the path under which the API server serves the resource:
+// "/apis/apps/v1/namespaces/shop/deployments".
 func appendPath(dst []byte, res *object.Resource, namespace string) []byte {
 	if res.Group == "" {
 		dst = append(dst, "/api/"...)
@@ -52,7 +53,8 @@ func appendPath(dst []byte, res *object.Resource, namespace string) []byte {
 	return appendPathSegment(dst, res.Name)
 }
 
-// appendPathSegment appends one segment of a URI's path, percent-encoding what RFC 3986 does not allow in one (pchar).
+// appendPathSegment appends one segment of a URI's path, percent-encoding what RFC 3986 does not
+// allow in one (pchar).
 func appendPathSegment(dst []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; isPathByte(c) {

@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 )
 
-// Trace is the trace context of an event (W3C Trace Context, level 1). The zero value: the event is not traced.
+// Trace is the trace context of an event (W3C Trace Context, level 1). The zero value: the event is
+// not traced.
 //
-// It is derived from the sha256 of source + "\n" + id, so that each copy of an event has the same trace, even after a
-// restart or from another agent. ID is the beginning of that hash, as is JetStream's Nats-Msg-Id.
+// It is derived from the sha256 of source + "\n" + id, so that each copy of an event has the same
+// trace, even after a restart or from another agent. ID is the beginning of that hash, as is
+// JetStream's Nats-Msg-Id.
 type Trace struct {
 	ID   [16]byte
 	Span [8]byte // the event's path from the API server to the bus; the parent of consumers' spans
@@ -18,8 +20,8 @@ type Trace struct {
 // Sampled reports whether the event is traced.
 func (t *Trace) Sampled() bool { return t.Span != [8]byte{} }
 
-// AppendParent appends t as the value of the attribute traceparent: 55 characters (CloudEvents extension Distributed
-// Tracing).
+// AppendParent appends t as the value of the attribute traceparent: 55 characters (CloudEvents
+// extension Distributed Tracing).
 func (t *Trace) AppendParent(dst []byte) []byte {
 	dst = append(dst, "00-"...)
 	dst = hex.AppendEncode(dst, t.ID[:])
@@ -28,9 +30,9 @@ func (t *Trace) AppendParent(dst []byte) []byte {
 	return append(dst, "-01"...) // sampled
 }
 
-// randomBits is the number of bits of a trace id that decide about sampling: its last 7 bytes (W3C Trace Context, level 2,
-// and OpenTelemetry's consistent probability sampling). An agent at 10 % therefore traces every event that an agent at 1 %
-// traces.
+// randomBits is the number of bits of a trace id that decide about sampling: its last 7 bytes (W3C
+// Trace Context, level 2, and OpenTelemetry's consistent probability sampling). An agent at 10 %
+// therefore traces every event that an agent at 1 % traces.
 const randomBits = 56
 
 // rejected returns how many of the 2^56 possible values are not sampled. ratio is between 0 and 1.

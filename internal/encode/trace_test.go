@@ -46,7 +46,8 @@ func TestTracedEventsCarryTraceParent(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		if got := traceParent(&off); got != "" || off.Trace.Sampled() || strings.Contains(string(off.Body), "traceparent") {
+		if got := traceParent(&off); got != "" || off.Trace.Sampled() ||
+			strings.Contains(string(off.Body), "traceparent") {
 			t.Errorf("%s: tracing is off, and traceparent is %q", name, got)
 		}
 		got := traceParent(&binary)
@@ -65,13 +66,17 @@ func TestTracedEventsCarryTraceParent(t *testing.T) {
 		if other := traceParent(&again); other != got {
 			t.Errorf("%s: %q from an encoder, %q from another", name, got, other)
 		}
-		// The trace ID depends on the message's ID alone, so that a trace can be found from the message.
+		// The trace ID depends on the message's ID alone, so that a trace can be found from the
+		// message.
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s", binary.Source, binary.ID))
 		if id := hex.EncodeToString(binary.Trace.ID[:]); id != hex.EncodeToString(sum[:16]) ||
-			!strings.HasPrefix(base64.RawURLEncoding.EncodeToString(sum[:18]), base64.RawURLEncoding.EncodeToString(binary.Trace.ID[:15])) {
+			!strings.HasPrefix(base64.RawURLEncoding.EncodeToString(sum[:18]),
+				base64.RawURLEncoding.EncodeToString(binary.Trace.ID[:15])) {
 			t.Errorf("%s: the trace id %s is not the beginning of the message id", name, id)
 		}
-		if err := sampling(encode.Binary, 1).EncodeShort(&short, d, encode.Short{Without: []string{"before", "after", "patch"}}); err != nil {
+		if err := sampling(encode.Binary, 1).EncodeShort(&short, d, encode.Short{Without: []string{
+			"before", "after", "patch",
+		}}); err != nil {
 			t.Fatal(err)
 		}
 		if other := traceParent(&short); other != got || !short.Trace.Sampled() {
@@ -80,7 +85,8 @@ func TestTracedEventsCarryTraceParent(t *testing.T) {
 	}
 }
 
-// An event that is traced at a low ratio is traced at a higher one too. The number of traced events fits the ratio.
+// An event that is traced at a low ratio is traced at a higher one too. The number of traced events
+// fits the ratio.
 func TestRatioOfTracedEvents(t *testing.T) {
 	const n = 20_000
 	ref := refOf(deployments, "shop", "web")
@@ -98,7 +104,8 @@ func TestRatioOfTracedEvents(t *testing.T) {
 			if sampled && !ev.Trace.Sampled() {
 				t.Fatalf("rv %d is traced at a lower ratio than %v, and not there", rv+1, ratio)
 			}
-			if sampled = ev.Trace.Sampled(); sampled {
+			sampled = ev.Trace.Sampled()
+			if sampled {
 				counts[i]++
 			}
 		}

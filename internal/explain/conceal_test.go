@@ -51,7 +51,9 @@ func document(key, text string) string {
 		value = "{" + name + ": " + value + "}"
 	}
 	doc := strings.TrimSuffix(strings.TrimPrefix(value, "{"), "}") + "\n"
-	for _, needed := range []string{"apiVersion: " + config.APIVersion, "bus: {stdout: {}}", "watch: [{resources: [pods, configmaps]}]"} {
+	for _, needed := range []string{
+		"apiVersion: " + config.APIVersion, "bus: {stdout: {}}", "watch: [{resources: [pods, configmaps]}]",
+	} {
 		if name, _, _ := strings.Cut(needed, ":"); name != parts[0] && name+"[]" != parts[0] {
 			doc += needed + "\n"
 		}
@@ -101,7 +103,8 @@ func encode(t *testing.T, b *bytes.Buffer, v any) {
 	}
 }
 
-// partOf returns a part of 8 bytes of a value that a text has, "" if it has none. The scheme of a URL is in messages anyway.
+// partOf returns a part of 8 bytes of a value that a text has, "" if it has none. The scheme of a
+// URL is in messages anyway.
 func partOf(value, text string) string {
 	low := strings.ToLower(text)
 	for i := 0; i+8 <= len(value); i++ {
@@ -112,8 +115,8 @@ func partOf(value, text string) string {
 	return ""
 }
 
-// An error, and the summary of a valid file, showed what came from the environment. For every key and several values, no output
-// has a part of it.
+// An error, and the summary of a valid file, showed what came from the environment. For every key
+// and several values, no output has a part of it.
 func TestNoOutputShowsWhatCameFromTheEnvironment(t *testing.T) {
 	valid, invalid := 0, 0
 	for n, value := range secretValues() {
@@ -121,8 +124,10 @@ func TestNoOutputShowsWhatCameFromTheEnvironment(t *testing.T) {
 			continue
 		}
 		t.Setenv("SECRET", value)
-		for _, key := range append(config.Keys(), "watch[]", "tracing.unknown", "unknown", "watch[].redact[]", "watch[].namespaces[]",
-			"watch[].resources[]", "watch[].except[]", "watch[].operations[]", "bus.kafka.brokers[]", "strip[]", "noise[]", "oversize[]") {
+		for _, key := range append(config.Keys(), "watch[]", "tracing.unknown", "unknown", "watch[].redact[]",
+			"watch[].namespaces[]",
+			"watch[].resources[]", "watch[].except[]", "watch[].operations[]", "bus.kafka.brokers[]", "strip[]",
+			"noise[]", "oversize[]") {
 			for _, written := range []string{`"${SECRET}"`, `"pre-${SECRET}"`, `["${SECRET}", "${SECRET}"]`} {
 				text := document(key, written)
 				out := printed(t, text)
@@ -149,7 +154,8 @@ func TestNoOutputShowsWhatCameFromTheEnvironment(t *testing.T) {
 func TestErrorNamesTheVariable(t *testing.T) {
 	t.Setenv("SECRET", "Tr0ub4dor")
 	for text, want := range map[string]string{
-		document("snapshot.every", `"${SECRET}"`):        "snapshot.every: must be a duration such as 90s, 2m, 12h or 7d, got the value of ${SECRET}",
+		document("snapshot.every",
+			`"${SECRET}"`): "snapshot.every: must be a duration such as 90s, 2m, 12h or 7d, got the value of ${SECRET}",
 		document("cluster", `"a ${SECRET} b"`):           "got the value of ${SECRET}",
 		document("watch[].where", `"object.${SECRET}("`): "watch[0].where: must be a CEL expression",
 	} {

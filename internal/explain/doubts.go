@@ -11,8 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Doubts finds expressions that never hold, or never hold for the operations that show which objects exist (read, left). It also
-// finds expressions that test paths without values.
+// Doubts finds expressions that never hold, or never hold for the operations that show which
+// objects exist (read, left). It also finds expressions that test paths without values.
 func Doubts(c *config.Config) []*yamldoc.Error {
 	var doubts []*yamldoc.Error
 	for i := range c.Watch {
@@ -22,7 +22,10 @@ func Doubts(c *config.Config) []*yamldoc.Error {
 			continue // agent.CheckRules reports the error
 		}
 		doubt := func(format string, args ...any) {
-			doubts = append(doubts, &yamldoc.Error{Path: fmt.Sprintf("watch[%d].where", i), Message: fmt.Sprintf(format, args...)})
+			doubts = append(doubts, &yamldoc.Error{
+				Path:    fmt.Sprintf("watch[%d].where", i),
+				Message: fmt.Sprintf(format, args...),
+			})
 		}
 		ops := object.Ops()
 		if !slices.ContainsFunc(ops, func(op object.Op) bool { return !f.NeverHolds(op) }) {
@@ -30,17 +33,20 @@ func Doubts(c *config.Config) []*yamldoc.Error {
 			continue
 		}
 		if c.Snapshot.Mode != config.SnapshotNever && f.NeverHolds(object.Read) {
-			doubt(`is never true for op "r": snapshots send none of the existing objects; write op == "r" || (…) to send them`)
+			doubt(
+				`is never true for op "r": snapshots send none of the existing objects; write op == "r" || (…) to send them`)
 		}
 		if (r.LabelSelector != "" || r.FieldSelector != "") && f.NeverHolds(object.Left) {
-			doubt(`is never true for op "l": no event shows that an object no longer matches the rule's selectors; write op == "l" || (…) to send that`)
+			doubt(
+				`is never true for op "l": no event shows that an object no longer matches the rule's selectors; write op == "l" || (…) to send that`)
 		}
 		doubtAsks(c, i, f.Asks(), doubt)
 	}
 	return doubts
 }
 
-// doubtAsks finds paths of rule i's expression that may not exist, and tests that cannot see values removed by redaction.
+// doubtAsks finds paths of rule i's expression that may not exist, and tests that cannot see values
+// removed by redaction.
 func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format string, args ...any)) {
 	r := &c.Watch[i]
 	secrets := config.Resource{Name: "secrets"}
@@ -67,9 +73,13 @@ func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format str
 			case everywhere.Removes(path):
 				doubt("%s is never true: this is stripped, or removed by redaction", call)
 			case takesSecrets && ofSecrets.Removes(path) && strings.HasPrefix(path, "metadata.annotations"):
-				doubt("%s is never true of Secrets, of which redaction keeps only listed annotations (docs/guides/redact.md)", call)
+				doubt(
+					"%s is never true of Secrets, of which redaction keeps only listed annotations (docs/guides/redact.md)",
+					call)
 			case takesSecrets && ofSecrets.Removes(path):
-				doubt("%s is never true of Secrets, whose values redaction removes; with redaction.mode hash it shows that they change", call)
+				doubt(
+					"%s is never true of Secrets, whose values redaction removes; with redaction.mode hash it shows that they change",
+					call)
 			}
 		}
 	}
@@ -78,12 +88,14 @@ func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format str
 		_, redacted = withheldOf(c, r, secrets)
 	}
 	if unseen && len(redacted) > 0 && c.Redaction.Mode == config.RedactRemove {
-		doubt("changedOnly is also true for an update that changes only what redaction removes (%s); with redaction.mode hash it shows "+
-			"that this changes", strings.Join(redacted, ", "))
+		doubt(
+			"changedOnly is also true for an update that changes only what redaction removes (%s); with redaction.mode hash it shows "+
+				"that this changes", strings.Join(redacted, ", "))
 	}
 }
 
-// withoutRemoved returns a cutter for the paths that are removed completely from the objects of a resource under a rule.
+// withoutRemoved returns a cutter for the paths that are removed completely from the objects of a
+// resource under a rule.
 func withoutRemoved(c *config.Config, rule *config.Rule, r config.Resource) *object.Cutter {
 	removed, redacted := withheldOf(c, rule, r)
 	if c.Redaction.Mode == config.RedactRemove {
@@ -99,7 +111,8 @@ func withoutRemoved(c *config.Config, rule *config.Rule, r config.Resource) *obj
 	return cutter
 }
 
-// noiseOf returns the built-in filters that can withhold updates of a resource's objects under a rule.
+// noiseOf returns the built-in filters that can withhold updates of a resource's objects under a
+// rule.
 func noiseOf(c *config.Config, rule *config.Rule, r *object.Resource) ([]string, error) {
 	all := []string{}
 	for _, n := range c.Noise {
@@ -114,8 +127,8 @@ func noiseOf(c *config.Config, rule *config.Rule, r *object.Resource) ([]string,
 	return all, nil
 }
 
-// removesFrom returns a function that reports whether redaction removes values from the objects of a resource under a rule: a change of
-// only such a value looks like no change.
+// removesFrom returns a function that reports whether redaction removes values from the objects of
+// a resource under a rule: a change of only such a value looks like no change.
 func removesFrom(c *config.Config, rule *config.Rule) func(r *object.Resource) bool {
 	return func(r *object.Resource) bool {
 		_, redacted := withheldOf(c, rule, config.Resource{Group: r.Group, Name: r.Name})
@@ -123,7 +136,8 @@ func removesFrom(c *config.Config, rule *config.Rule) func(r *object.Resource) b
 	}
 }
 
-// withheldOf returns the paths that are stripped, and those that are redacted, from the objects of a resource under a rule.
+// withheldOf returns the paths that are stripped, and those that are redacted, from the objects of
+// a resource under a rule.
 func withheldOf(c *config.Config, rule *config.Rule, r config.Resource) (stripped, redacted []string) {
 	stripped, redacted = append([]string{}, c.Strip...), []string{}
 	if r.Group == "" && r.Name == "secrets" && c.Redaction.Secrets {

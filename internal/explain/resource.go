@@ -71,7 +71,8 @@ func everyNamespace(clusterScoped bool) string {
 	return "all"
 }
 
-// Resource explains what a configuration does with a resource, without values that came from the environment.
+// Resource explains what a configuration does with a resource, without values that came from the
+// environment.
 func Resource(f *config.File, r config.Resource) (*Explanation, error) {
 	e, err := explained(f, r)
 	f.ConcealStrings(e)
@@ -98,7 +99,8 @@ func explained(f *config.File, r config.Resource) (*Explanation, error) {
 	case v.Except >= 0:
 		e.Why = fmt.Sprintf("watch[%d] excludes it: %s", v.Excluding, f.Watch[v.Excluding].Except[v.Except])
 	default:
-		e.Why = fmt.Sprintf("watch[%d] takes some namespaces only, and %s have none; give them a rule of their own", v.Excluding, r)
+		e.Why = fmt.Sprintf("watch[%d] takes some namespaces only, and %s have none; give them a rule of their own",
+			v.Excluding, r)
 	}
 	if v.Excluding >= 0 {
 		at := place(v.Excluding)
@@ -108,14 +110,25 @@ func explained(f *config.File, r config.Resource) (*Explanation, error) {
 }
 
 // captured fills in the explanation of a resource that rules select.
-func (e *Explanation) captured(c *config.Config, rules []config.Taking, r config.Resource, place func(int) ruleAt) error {
+func (e *Explanation) captured(
+	c *config.Config, rules []config.Taking, r config.Resource, place func(int) ruleAt,
+) error {
 	_, settings := c.Bus.Chosen()
 	summary := settings.Summary()
-	e.Captured, e.fate = true, &fate{
-		Part: agent.PartInWords(c, r.Group, r.Name), Redaction: string(c.Redaction.Mode), Before: c.Event.Before, Patch: c.Event.Patch,
-		Bus: summary.Text, Subject: summary.Subject, Topic: summary.Topic, ClusterScoped: r.ClusterScoped,
+	e.Captured = true
+	e.fate = &fate{
+		Part:          agent.PartInWords(c, r.Group, r.Name),
+		Redaction:     string(c.Redaction.Mode),
+		Before:        c.Event.Before,
+		Patch:         c.Event.Patch,
+		Bus:           summary.Text,
+		Subject:       summary.Subject,
+		Topic:         summary.Topic,
+		ClusterScoped: r.ClusterScoped,
 	}
-	if e.Why = fmt.Sprintf("watch[%d] names it as %s", rules[0].Rule, c.Watch[rules[0].Rule].Resources[rules[0].Pattern]); len(rules) > 1 {
+	e.Why = fmt.Sprintf("watch[%d] names it as %s", rules[0].Rule,
+		c.Watch[rules[0].Rule].Resources[rules[0].Pattern])
+	if len(rules) > 1 {
 		e.Why = fmt.Sprintf("by the first of %d rules that matches the object", len(rules))
 	}
 	resource := &object.Resource{Group: r.Group, Name: r.Name}
@@ -127,12 +140,16 @@ func (e *Explanation) captured(c *config.Config, rules []config.Taking, r config
 		rule := &c.Watch[t.Rule]
 		x := taking{
 			ruleAt: place(t.Rule), Pattern: rule.Resources[t.Pattern].String(), Namespaces: namespaces(rule.Namespaces),
-			LabelSelector: rule.LabelSelector, FieldSelector: rule.FieldSelector, Operations: e.operations(c, rules, rule),
-			Where: rule.Where, OnError: string(rule.OnError),
+			LabelSelector: rule.LabelSelector,
+			FieldSelector: rule.FieldSelector,
+			Operations:    e.operations(c, rules, rule),
+			Where:         rule.Where,
+			OnError:       string(rule.OnError),
 		}
 		x.Stripped, x.Redacted = withheldOf(c, rule, r)
 		x.Copies = copiesInWords(c, r)
-		if x.Noise, err = noiseOf(c, rule, resource); err != nil {
+		x.Noise, err = noiseOf(c, rule, resource)
+		if err != nil {
 			return err
 		}
 		namespace := exampleNamespace(rule)
@@ -157,7 +174,8 @@ func (e *Explanation) operations(c *config.Config, rules []config.Taking, rule *
 		list = append(list, string(config.Read))
 	}
 	selects := func(r *config.Rule) bool { return r.LabelSelector != "" || r.FieldSelector != "" }
-	stays := slices.ContainsFunc(rules, func(t config.Taking) bool { // another rule still selects it after it ceases to match this one
+	stays := slices.ContainsFunc(rules, func(t config.Taking) bool {
+		// another rule still selects it after it ceases to match this one
 		other := &c.Watch[t.Rule]
 		return !selects(other) && (other.Namespaces.All() || slices.Equal(other.Namespaces, rule.Namespaces))
 	})
@@ -167,7 +185,8 @@ func (e *Explanation) operations(c *config.Config, rules []config.Taking, rule *
 	return list
 }
 
-// names sets the subject or topic of stream events. It returns a function for the one of an object in a namespace, "" if the bus has none.
+// names sets the subject or topic of stream events. It returns a function for the one of an object
+// in a namespace, "" if the bus has none.
 func (e *Explanation) names(c *config.Config, r *object.Resource) (example func(namespace string) string, err error) {
 	_, settings := c.Bus.Chosen()
 	bus, ok := settings.(driver.Named)
@@ -179,7 +198,11 @@ func (e *Explanation) names(c *config.Config, r *object.Resource) (example func(
 		return nil, err
 	}
 	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.ScopeStarted} {
-		e.StreamEvents = append(e.StreamEvents, name(&object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: r, Scope: "SCOPE"}}))
+		e.StreamEvents = append(e.StreamEvents, name(&object.Delta{Stream: &object.StreamEvent{
+			Kind:     kind,
+			Resource: r,
+			Scope:    "SCOPE",
+		}}))
 	}
 	e.StreamEvents = slices.Compact(e.StreamEvents)
 	return func(namespace string) string {
@@ -271,7 +294,8 @@ func (t *taking) exemplify(table facts) {
 	}
 }
 
-// add adds the properties that are the same for all rules, with the example after the subject or topic.
+// add adds the properties that are the same for all rules, with the example after the subject or
+// topic.
 func (f *fate) add(table facts, exemplify func(facts)) {
 	if f.Part != "" {
 		table.add("part", f.Part)

@@ -68,8 +68,13 @@ type relayed struct {
 func Summarize(f *config.File) *Summary {
 	bus, settings := f.Bus.Chosen()
 	s := &Summary{
-		Cluster: f.Cluster, Bus: settings.Summary(), takesAll: bus.Stdout, Refused: summarizeRefused(f.Config), Relays: summarizeRelays(f.Config),
-		checkpoint: summarizeCheckpoint(f.Config), Off: []string{},
+		Cluster:    f.Cluster,
+		Bus:        settings.Summary(),
+		takesAll:   bus.Stdout,
+		Refused:    summarizeRefused(f.Config),
+		Relays:     summarizeRelays(f.Config),
+		checkpoint: summarizeCheckpoint(f.Config),
+		Off:        []string{},
 	}
 	if f.Mode != config.ModeCluster {
 		s.Mode = string(f.Mode)
@@ -89,7 +94,11 @@ func Summarize(f *config.File) *Summary {
 	for _, n := range f.Noise {
 		s.Noise = append(s.Noise, string(n))
 	}
-	s.Redacts = redacts{Secrets: f.Redaction.Secrets, Mode: string(f.Redaction.Mode), AcrossObjects: f.Redaction.AcrossObjects}
+	s.Redacts = redacts{
+		Secrets:       f.Redaction.Secrets,
+		Mode:          string(f.Redaction.Mode),
+		AcrossObjects: f.Redaction.AcrossObjects,
+	}
 	for _, o := range []struct {
 		key string
 		on  bool
@@ -124,7 +133,8 @@ func summarizeRefused(c *config.Config) refusals {
 		r.ClaimCheck = publishhttp.WithoutQuery(k.HTTP.URL)
 	}
 	bus, _ := c.Bus.Chosen()
-	if r.DeadLetter = c.DeadLetter.Of(bus); strings.Contains(r.DeadLetter, "://") {
+	r.DeadLetter = c.DeadLetter.Of(bus)
+	if strings.Contains(r.DeadLetter, "://") {
 		r.DeadLetter = publishhttp.WithoutQuery(r.DeadLetter)
 	}
 	return r
@@ -146,7 +156,8 @@ func summarizeCheckpoint(c *config.Config) string {
 	case c.Checkpoint.File != nil:
 		return "file " + c.Checkpoint.File.Path
 	case c.Checkpoint.ConfigMap != nil:
-		return fmt.Sprintf("ConfigMap %s of namespace %s", c.Checkpoint.ConfigMap.Name, c.Checkpoint.ConfigMap.Namespace)
+		return fmt.Sprintf("ConfigMap %s of namespace %s", c.Checkpoint.ConfigMap.Name,
+			c.Checkpoint.ConfigMap.Namespace)
 	}
 	return "ConfigMap " + config.DefaultCheckpoint + " for an agent in a pod, else a file of its own"
 }
@@ -271,7 +282,8 @@ func (r *refusals) tooLarge() string {
 	}
 	words := make([]string, len(r.GivenUp))
 	for i, w := range r.GivenUp {
-		if words[i] = w; w == string(config.OversizeReference) {
+		words[i] = w
+		if w == string(config.OversizeReference) {
 			words[i] = "all but a reference (" + r.ClaimCheck + ")"
 		}
 	}

@@ -14,7 +14,8 @@ func Exclusive(f *os.File) error { return lock(f, windows.LOCKFILE_EXCLUSIVE_LOC
 func Shared(f *os.File) error { return lock(f, 0) }
 
 func lock(f *os.File, how uint32) error {
-	err := windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
+		new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return ErrLocked
 	}

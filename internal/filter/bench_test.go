@@ -7,8 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// BenchmarkNoise is what a ready-made filter costs per update, of those it withholds and of those it sends. The objects are
-// compressed, as they are in the pipeline.
+// BenchmarkNoise is what a ready-made filter costs per update, of those it withholds and of those
+// it sends. The objects are compressed, as they are in the pipeline.
 func BenchmarkNoise(b *testing.B) {
 	for _, tc := range []struct{ name, withheld, sent string }{
 		{"managed-fields-only", "deployment-applied-again", "deployment-scaled"},
@@ -36,7 +36,8 @@ func BenchmarkNoise(b *testing.B) {
 	}
 }
 
-// BenchmarkWhere is what an expression costs per update. The last two open the object, or all of both.
+// BenchmarkWhere is what an expression costs per update. The last two open the object, or all of
+// both.
 func BenchmarkWhere(b *testing.B) {
 	for _, tc := range []struct {
 		name, where string
@@ -46,10 +47,15 @@ func BenchmarkWhere(b *testing.B) {
 		{"changed", `changed("spec")`},
 		{"changedOnly", `!changedOnly("status")`},
 		{"member", `after.spec.replicas > 3`},
-		{"decoded", `before.spec.template == after.spec.template && after.spec.template.spec.containers.all(c, c.image != "")`},
+		{
+			"decoded",
+			`before.spec.template == after.spec.template && after.spec.template.spec.containers.all(c, c.image != "")`,
+		},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
-			x := resourced(b, filter.Options{Operations: []string{"updated"}, Where: tc.where, OnError: "drop"}, deployments)
+			x := resourced(b, filter.Options{Operations: []string{
+				"updated",
+			}, Where: tc.where, OnError: "drop"}, deployments)
 			d := packed(b, deployments, "deployment-scaled")
 			b.ReportAllocs()
 			for b.Loop() {
@@ -68,7 +74,11 @@ func packed(b *testing.B, r *object.Resource, pair string) *object.Delta {
 	codec := object.NewCodec(before)
 	ref := object.NewRef(r, "shop", "web", "u1")
 	return &object.Delta{
-		Op: object.Updated, Ref: ref, Before: object.New(ref, 1, 0, codec, before), After: object.New(ref, 2, 0, codec, after),
-		ResourceVersion: 2, Previous: 1,
+		Op:              object.Updated,
+		Ref:             ref,
+		Before:          object.New(ref, 1, 0, codec, before),
+		After:           object.New(ref, 2, 0, codec, after),
+		ResourceVersion: 2,
+		Previous:        1,
 	}
 }

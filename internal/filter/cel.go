@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	// hidden is the variable that holds the evaluation. The macros changed and changedOnly expand to calls of the function
-	// ask with it. No expression can contain these names.
+	// hidden is the variable that holds the evaluation. The macros changed and changedOnly expand
+	// to calls of the function ask with it. No expression can contain these names.
 	hidden = "@delta"
 	ask    = "@ask"
 
 	// maxExpression is the maximum length of an expression, in characters.
 	maxExpression = 16 << 10
-	// maxCost limits one evaluation, in CEL's units: a few milliseconds, or some tens of them if strings are built in loops.
+	// maxCost limits one evaluation, in CEL's units: a few milliseconds, or some tens of them if
+	// strings are built in loops.
 	maxCost = 100_000
-	// bytesPerCost is the number of compared bytes that cost one unit: they take about as long as other operations of that
-	// cost.
+	// bytesPerCost is the number of compared bytes that cost one unit: they take about as long as
+	// other operations of that cost.
 	bytesPerCost = 64
 )
 
@@ -52,7 +53,8 @@ func compile(text string) (*expression, error) {
 		cel.Variable("name", cel.StringType),
 		cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType)),
 		cel.Variable(hidden, cel.DynType),
-		cel.Function(ask, cel.Overload(ask, []*cel.Type{cel.DynType, cel.IntType}, cel.BoolType, cel.BinaryBinding(x.answer))),
+		cel.Function(ask,
+			cel.Overload(ask, []*cel.Type{cel.DynType, cel.IntType}, cel.BoolType, cel.BinaryBinding(x.answer))),
 		cel.Macros(
 			cel.GlobalVarArgMacro("changed", x.macro(func(paths []string) (question, error) {
 				if len(paths) != 1 {
@@ -62,7 +64,9 @@ func compile(text string) (*expression, error) {
 			})),
 			cel.GlobalVarArgMacro("changedOnly", x.macro(func(paths []string) (question, error) {
 				if len(paths) == 0 {
-					return nil, errors.New(`changedOnly takes one or more paths, as in changedOnly("status", "metadata.annotations")`)
+					return nil,
+						errors.New(
+							`changedOnly takes one or more paths, as in changedOnly("status", "metadata.annotations")`)
 				}
 				return newChangedOnly(paths)
 			})),
@@ -88,11 +92,12 @@ func compile(text string) (*expression, error) {
 		return nil, &ExpressionError{Line: 1, Column: 1, Message: msg}
 	}
 	x.env, x.checked = env, checked
-	if x.program, err = env.Program(checked,
+	x.program, err = env.Program(checked,
 		cel.EvalOptions(cel.OptOptimize),
 		cel.CostLimit(maxCost),
 		cel.CostTracking(costs{}),
-	); err != nil {
+	)
+	if err != nil {
 		// Only invalid constants remain after the check: a regular expression, a number.
 		return nil, &ExpressionError{Line: 1, Column: 1, Message: err.Error()}
 	}
@@ -139,7 +144,8 @@ func (x *expression) answer(delta, number ref.Val) ref.Val {
 	if !ok || !okay || i < 0 || int(i) >= len(e.answers) {
 		return types.NewErr("no such overload")
 	}
-	if e.compared = e.answers[i] == unasked; e.compared {
+	e.compared = e.answers[i] == unasked
+	if e.compared {
 		before, after, err := e.both()
 		if err != nil {
 			return types.WrapErr(err)
@@ -148,15 +154,16 @@ func (x *expression) answer(delta, number ref.Val) ref.Val {
 		if err != nil {
 			return types.WrapErr(err) // repeated if it is asked again
 		}
-		if e.answers[i] = no; yea {
+		e.answers[i] = no
+		if yea {
 			e.answers[i] = yes
 		}
 	}
 	return types.Bool(e.answers[i] == yes)
 }
 
-// costs estimates the cost of ask and of operators that read a whole object or array: CEL counts only their members, or one
-// unit in all.
+// costs estimates the cost of ask and of operators that read a whole object or array: CEL counts
+// only their members, or one unit in all.
 type costs struct{}
 
 // CallCost implements cost.ActualCostEstimator.
@@ -237,7 +244,11 @@ func expressionErrors(found []*cel.Error) error {
 		if strings.HasPrefix(message, "undeclared reference to") {
 			message += `; available: op, before, after, resource, namespace, name, labels, changed("path") and changedOnly("path", …)`
 		}
-		errs = append(errs, &ExpressionError{Line: max(e.Location.Line(), 1), Column: max(e.Location.Column(), 0) + 1, Message: message})
+		errs = append(errs, &ExpressionError{
+			Line:    max(e.Location.Line(), 1),
+			Column:  max(e.Location.Column(), 0) + 1,
+			Message: message,
+		})
 	}
 	if len(errs) == 1 {
 		return errs[0]

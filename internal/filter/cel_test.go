@@ -20,8 +20,14 @@ import (
 )
 
 var (
-	deployments = &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
-	nodes       = &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"}
+	deployments = &object.Resource{
+		Group:      "apps",
+		Version:    "v1",
+		Name:       "deployments",
+		Kind:       "Deployment",
+		Namespaced: true,
+	}
+	nodes = &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"}
 )
 
 const (
@@ -36,7 +42,8 @@ const (
 		`"containers":[{"name":"a","image":"x:1"},{"name":"b","image":"y:1"}],"big":9223372036854775808},"status":{"ready":2,"none":null}}`
 )
 
-// delta returns a change of deployments.apps shop/web. before and after are JSON, or "" if there is none.
+// delta returns a change of deployments.apps shop/web. before and after are JSON, or "" if there is
+// none.
 func delta(op object.Op, before, after string) *object.Delta {
 	return deltaOf(deployments, "shop", "web", op, before, after)
 }
@@ -49,7 +56,14 @@ func deltaOf(r *object.Resource, namespace, name string, op object.Op, before, a
 		}
 		return object.New(ref, rv, 0, nil, []byte(doc))
 	}
-	return &object.Delta{Op: op, Ref: ref, Before: version(1, before), After: version(2, after), ResourceVersion: 2, Previous: 1}
+	return &object.Delta{
+		Op:              op,
+		Ref:             ref,
+		Before:          version(1, before),
+		After:           version(2, after),
+		ResourceVersion: 2,
+		Previous:        1,
+	}
 }
 
 // deltas returns one delta of each op, of deployments.apps shop/web.
@@ -75,7 +89,8 @@ func resourced(tb testing.TB, o filter.Options, r *object.Resource) *filter.Reso
 }
 
 func TestWhere(t *testing.T) {
-	// The values name the deltas that are sent. Brackets mark deltas for which the expression cannot be evaluated.
+	// The values name the deltas that are sent. Brackets mark deltas for which the expression
+	// cannot be evaluated.
 	for where, sent := range map[string]string{
 		`true`:             "created deleted entered left read scaled status",
 		`false`:            "",
@@ -139,7 +154,9 @@ func TestWhere(t *testing.T) {
 	} {
 		for _, onError := range []string{"", "send", "drop"} {
 			reg := prometheus.NewRegistry()
-			x := resourced(t, filter.Options{Where: where, OnError: onError, Rule: "watch[0]", Metrics: filter.NewMetrics(reg)}, deployments)
+			x := resourced(t,
+				filter.Options{Where: where, OnError: onError, Rule: "watch[0]", Metrics: filter.NewMetrics(reg)},
+				deployments)
 			want, failing := map[string]string{}, 0
 			for name := range deltas() {
 				want[name] = filter.ReasonWhere
@@ -169,10 +186,11 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-// A name in backticks is the name of a member, even if it contains namespace. Elsewhere namespace is the variable, even after a
-// backtick that is part of a string or comment.
+// A name in backticks is the name of a member, even if it contains namespace. Elsewhere namespace
+// is the variable, even after a backtick that is part of a string or comment.
 func TestNamesInBackticks(t *testing.T) {
-	d := delta(object.Created, "", `{"metadata":{"namespace":"shop","labels":{"app/namespace":"x","namespace":"y","a.namespace-b":"z"}}}`)
+	d := delta(object.Created, "",
+		`{"metadata":{"namespace":"shop","labels":{"app/namespace":"x","namespace":"y","a.namespace-b":"z"}}}`)
 	for _, where := range []string{
 		"after.metadata.labels.`app/namespace` == 'x'",
 		"namespace == 'shop' && after.metadata.labels.`app/namespace` + namespace + after.metadata.labels.`a.namespace-b` == 'xshopz'",
@@ -196,7 +214,8 @@ func TestNamesInBackticks(t *testing.T) {
 func counted(t *testing.T, reg *prometheus.Registry) int {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "kubecdc_filter_errors_total" || len(families[0].GetMetric()) != 1 {
+	if err != nil || len(families) != 1 || families[0].GetName() != "kubecdc_filter_errors_total" ||
+		len(families[0].GetMetric()) != 1 {
 		t.Fatalf("gathered %v: %v", families, err)
 	}
 	return int(families[0].GetMetric()[0].GetCounter().GetValue())
@@ -246,7 +265,8 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 		Operations: []string{"created", "read"}, Noise: []string{"status-only", "status"}, OnError: "ask", Where: "x",
 	})
 	for _, want := range []string{
-		`operation "read": want created, updated or deleted`, `noise "status": want one of endpoints-churn, lease-heartbeats,`,
+		`operation "read": want created, updated or deleted`,
+		`noise "status": want one of endpoints-churn, lease-heartbeats,`,
 		`onError "ask": want send or drop`, "undeclared reference to 'x'",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -264,7 +284,8 @@ func TestWhereCostsTooMuch(t *testing.T) {
 		`after.list.all(a, after.list.all(b, changed("metadata") || a == b))`,
 	} {
 		reg := prometheus.NewRegistry()
-		x := resourced(t, filter.Options{Where: where, OnError: "drop", Rule: "r", Metrics: filter.NewMetrics(reg)}, deployments)
+		x := resourced(t, filter.Options{Where: where, OnError: "drop", Rule: "r", Metrics: filter.NewMetrics(reg)},
+			deployments)
 		if got := x.Withholds(d); got != filter.ReasonError || counted(t, reg) != 1 {
 			t.Errorf("%s: %q, %d errors", where, got, counted(t, reg))
 		}
@@ -275,15 +296,16 @@ func TestWhereCostsTooMuch(t *testing.T) {
 	}
 }
 
-// An operator that reads a whole object or array costs the size of the value, not one. With large values, 500 such operators take
-// seconds.
+// An operator that reads a whole object or array costs the size of the value, not one. With large
+// values, 500 such operators take seconds.
 func TestWhereCostsOfWholeValues(t *testing.T) {
 	of := func(x string) string {
 		var list []string
 		for i := range 1000 {
 			list = append(list, fmt.Sprintf(`{"name":"n%d","value":%d}`, i, i))
 		}
-		return `{"metadata":{},"times":[` + strings.Repeat("1,", 499) + `1],"spec":{"list":[` + strings.Join(list, ",") + `],"x":"` + x + `"}}`
+		return `{"metadata":{},"times":[` + strings.Repeat("1,", 499) + `1],"spec":{"list":[` +
+			strings.Join(list, ",") + `],"x":"` + x + `"}}`
 	}
 	d := delta(object.Updated, of("1"), of("2"))
 	for _, what := range []string{
@@ -307,7 +329,10 @@ func TestWhereErrorsAreLogged(t *testing.T) {
 		var out bytes.Buffer
 		reg := prometheus.NewRegistry()
 		x := resourced(t, filter.Options{
-			Where: `{"a": 1}[after.data.key] == 1`, OnError: "drop", Rule: "watch[7]", Log: slog.New(slog.NewTextHandler(&out, nil)),
+			Where:   `{"a": 1}[after.data.key] == 1`,
+			OnError: "drop",
+			Rule:    "watch[7]",
+			Log:     slog.New(slog.NewTextHandler(&out, nil)),
 			Metrics: filter.NewMetrics(reg),
 		}, deployments)
 		d := delta(object.Created, "", `{"data":{"key":"hunter2"}}`)
@@ -322,7 +347,10 @@ func TestWhereErrorsAreLogged(t *testing.T) {
 		if len(lines) != 2 || counted(t, reg) != 4 {
 			t.Errorf("%d errors, logged:\n%s", counted(t, reg), out.String())
 		}
-		for _, want := range []string{"level=WARN", "rule=watch[7]", "resource=deployments.apps", "namespace=shop", "name=web", "op=c", "error_kind=no_such_key", "on_error=drop"} {
+		for _, want := range []string{
+			"level=WARN", "rule=watch[7]", "resource=deployments.apps", "namespace=shop", "name=web", "op=c",
+			"error_kind=no_such_key", "on_error=drop",
+		} {
 			if !strings.Contains(lines[0], want) {
 				t.Errorf("no %s in %s", want, lines[0])
 			}
@@ -335,12 +363,17 @@ func TestWhereErrorsAreLogged(t *testing.T) {
 
 // Goroutines share a filter and its pool of evaluations.
 func TestWithholdsConcurrently(t *testing.T) {
-	x := resourced(t, filter.Options{Where: `after.spec.replicas == int(after.metadata.name)`, OnError: "drop", Noise: []string{"status-only"}}, deployments)
+	x := resourced(t,
+		filter.Options{Where: `after.spec.replicas == int(after.metadata.name)`, OnError: "drop", Noise: []string{
+			"status-only",
+		}}, deployments)
 	var g sync.WaitGroup
 	for worker := range 8 {
 		g.Go(func() {
 			for i := range 500 {
-				doc := func(n int) string { return fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"replicas":%d}}`, i, n) }
+				doc := func(n int) string {
+					return fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"replicas":%d}}`, i, n)
+				}
 				if got := x.Withholds(delta(object.Updated, doc(-1), doc(i))); got != "" {
 					t.Errorf("worker %d, %d: %q", worker, i, got)
 				}

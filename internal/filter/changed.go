@@ -11,7 +11,8 @@ func bookkeeping() []string {
 	return []string{"metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 }
 
-// question is a question about the JSON before and after, each nil if it does not exist. It is safe for concurrent use.
+// question is a question about the JSON before and after, each nil if it does not exist. It is safe
+// for concurrent use.
 type question interface {
 	ask(before, after []byte) (bool, error)
 }
@@ -44,8 +45,8 @@ func (c *changedOnly) ask(before, after []byte) (bool, error) {
 	return c.but.same(before, after)
 }
 
-// changed asks whether two objects differ at a path, including the case that one of them has no such value, or does not
-// exist.
+// changed asks whether two objects differ at a path, including the case that one of them has no
+// such value, or does not exist.
 type changed struct{ path *object.Path }
 
 func newChanged(path string) (question, error) {

@@ -47,8 +47,14 @@ func TestChangedAndChangedOnly(t *testing.T) {
 		{`{"a":[{"b":1}]}`, `{"a":[{"b":1},{"c":2}]}`, "a[*].b", false, false},
 		{`{"a":[]}`, `{}`, "a[*].b", false, false},
 
-		{`{"metadata":{"resourceVersion":"1","generation":1}}`, `{"metadata":{"resourceVersion":"2","managedFields":[]}}`, "a", false, true},
-		{`{"metadata":{"resourceVersion":"1","labels":{"x":"y"}}}`, `{"metadata":{"resourceVersion":"2"}}`, "metadata.labels.x", true, true},
+		{
+			`{"metadata":{"resourceVersion":"1","generation":1}}`,
+			`{"metadata":{"resourceVersion":"2","managedFields":[]}}`, "a", false, true,
+		},
+		{
+			`{"metadata":{"resourceVersion":"1","labels":{"x":"y"}}}`, `{"metadata":{"resourceVersion":"2"}}`,
+			"metadata.labels.x", true, true,
+		},
 		{`{"metadata":{"resourceVersion":"1"}}`, `{"metadata":{"resourceVersion":"2"}}`, "metadata", true, true},
 	} {
 		for what, want := range map[string]bool{"changed": tc.changed, "changedOnly": tc.only} {

@@ -11,8 +11,9 @@ import (
 
 // comparison compares two objects except for the values at paths. It is immutable.
 //
-// An object that contains only values at the paths counts as absent: the first annotation of an object adds
-// metadata.annotations too, and removing the last annotation removes metadata.annotations.
+// An object that contains only values at the paths counts as absent: the first annotation of an
+// object adds metadata.annotations too, and removing the last annotation removes
+// metadata.annotations.
 type comparison struct {
 	paths  []string
 	mask   *object.Mask
@@ -73,7 +74,8 @@ func newComparison(paths []string) (*comparison, error) {
 	}
 	for _, parent := range order {
 		s := surrounding{}
-		if s.path, err = object.NewPath(parent); err != nil {
+		s.path, err = object.NewPath(parent)
+		if err != nil {
 			return nil, err
 		}
 		all := false
@@ -81,7 +83,8 @@ func newComparison(paths []string) (*comparison, error) {
 			all = all || rest == "[*]"
 		}
 		if !all {
-			if s.inside, err = newComparison(inside[parent]); err != nil {
+			s.inside, err = newComparison(inside[parent])
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -118,7 +121,8 @@ func (c *comparison) same(a, b []byte) (bool, error) {
 	return same, damaged(err)
 }
 
-// blank reports whether exactly one of two objects has the surrounding, with no content except values at the paths.
+// blank reports whether exactly one of two objects has the surrounding, with no content except
+// values at the paths.
 func (s *surrounding) blank(a, b []byte) (bool, error) {
 	x, err := object.Locate(a, s.path)
 	if err != nil {

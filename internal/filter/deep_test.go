@@ -37,10 +37,14 @@ func TestWhereComparesDeepObjects(t *testing.T) {
 			for _, open := range []string{`[`, `{"a":`} {
 				closing := map[string]string{`[`: `]`, `{"a":`: `}`}[open]
 				d := &object.Delta{
-					Op: object.Updated, Ref: object.NewRef(deployments, "shop", "web", "u1"), ResourceVersion: 8, Previous: 7,
+					Op:              object.Updated,
+					Ref:             object.NewRef(deployments, "shop", "web", "u1"),
+					ResourceVersion: 8,
+					Previous:        7,
 				}
 				for at, inner := range map[**object.Object]string{&d.Before: tc.before, &d.After: tc.after} {
-					raw := fmt.Sprintf(`{"spec":%s%s%s}`, strings.Repeat(open, levels), inner, strings.Repeat(closing, levels))
+					raw := fmt.Sprintf(`{"spec":%s%s%s}`, strings.Repeat(open, levels), inner,
+						strings.Repeat(closing, levels))
 					*at = object.New(d.Ref, 7, 0, nil, []byte(raw))
 				}
 				if got := x.Withholds(d); (got == "") != tc.same {

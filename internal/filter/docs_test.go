@@ -19,16 +19,19 @@ func guideChanges(t *testing.T) map[string]*object.Delta {
 		return deltaOf(r, "default", "web", op, before, after)
 	}
 	update := func(pair string) *object.Delta {
-		return of(resourceOf(t, pair), object.Updated, stripped(t, real(t, pair, "before")), stripped(t, real(t, pair, "after")))
+		return of(resourceOf(t, pair), object.Updated, stripped(t, real(t, pair, "before")),
+			stripped(t, real(t, pair, "after")))
 	}
 	configMaps := &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	configMap := func(rv, annotations, data string) string {
-		return `{"kind":"ConfigMap","metadata":{"name":"web","resourceVersion":"` + rv + `"` + annotations + `},"data":{"a":"` + data + `"}}`
+		return `{"kind":"ConfigMap","metadata":{"name":"web","resourceVersion":"` + rv + `"` + annotations +
+			`},"data":{"a":"` + data + `"}}`
 	}
 	lead := func(renewed string) string {
 		return `,"annotations":{"control-plane.alpha.kubernetes.io/leader":"{\"renewTime\":\"` + renewed + `\"}"}`
 	}
-	three, two := stripped(t, real(t, "deployment-scaled", "before")), stripped(t, real(t, "deployment-scaled", "after"))
+	three := stripped(t, real(t, "deployment-scaled", "before"))
+	two := stripped(t, real(t, "deployment-scaled", "after"))
 	image := strings.Replace(three, `"image":"nginx:1"`, `"image":"nginx:2"`, 1)
 	if image == three {
 		t.Fatal("the Deployment has another image")
@@ -47,15 +50,19 @@ func guideChanges(t *testing.T) map[string]*object.Delta {
 		"a Pod begins to run":                update("pod-running"),
 		"a Pod becomes unready":              update("pod-unready"),
 		"a Pod is asked to end":              update("pod-deleting"),
-		"a Pod is gone":                      of(pods, object.Deleted, stripped(t, real(t, "pod-deleting", "after")), ""),
-		"a Node becomes unready":             update("node-not-ready"),
-		"a Node is tainted":                  update("node-tainted"),
-		"a Node says that it lives":          update("node-heartbeat"),
-		"a Node has pulled an image":         update("node-image"),
-		"a Lease of kube-system is renewed":  lease,
-		"a ConfigMap gets new data":          of(configMaps, object.Updated, configMap("1", lead("1"), "x"), configMap("2", lead("1"), "y")),
-		"a ConfigMap holds a new lead":       of(configMaps, object.Updated, configMap("1", lead("1"), "x"), configMap("2", lead("2"), "x")),
-		"a ConfigMap holds its first lead":   of(configMaps, object.Updated, configMap("1", "", "x"), configMap("2", lead("2"), "x")),
+		"a Pod is gone": of(pods, object.Deleted, stripped(t, real(t, "pod-deleting", "after")),
+			""),
+		"a Node becomes unready":            update("node-not-ready"),
+		"a Node is tainted":                 update("node-tainted"),
+		"a Node says that it lives":         update("node-heartbeat"),
+		"a Node has pulled an image":        update("node-image"),
+		"a Lease of kube-system is renewed": lease,
+		"a ConfigMap gets new data": of(configMaps, object.Updated, configMap("1", lead("1"), "x"),
+			configMap("2", lead("1"), "y")),
+		"a ConfigMap holds a new lead": of(configMaps, object.Updated, configMap("1", lead("1"), "x"),
+			configMap("2", lead("2"), "x")),
+		"a ConfigMap holds its first lead": of(configMaps, object.Updated, configMap("1", "", "x"),
+			configMap("2", lead("2"), "x")),
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 // keepBytes is the largest buffer that an evaluation keeps for the next object.
 const keepBytes = 256 << 10
 
-// evaluation is the evaluation of one delta, and caches its results. It belongs to one goroutine. It is CEL's Activation,
-// and the value of the hidden variable that changed and changedOnly read.
+// evaluation is the evaluation of one delta, and caches its results. It belongs to one goroutine.
+// It is CEL's Activation, and the value of the hidden variable that changed and changedOnly read.
 type evaluation struct {
 	d             *object.Delta
 	before, after side
@@ -58,7 +58,9 @@ func (s *side) json() ([]byte, error) {
 	if err != nil {
 		return nil, errJSON // the original error may contain data of the object
 	}
-	s.raw, s.kept, s.opened = raw, raw, true
+	s.raw = raw
+	s.kept = raw
+	s.opened = true
 	return raw, nil
 }
 
@@ -79,7 +81,8 @@ func (s *side) val() ref.Val {
 	return s.value
 }
 
-// begin starts the evaluation of d. It hides an object that the op of d does not have, even if the delta carries one.
+// begin starts the evaluation of d. It hides an object that the op of d does not have, even if the
+// delta carries one.
 func (e *evaluation) begin(d *object.Delta, x *expression) {
 	before, after := d.Before, d.After
 	switch d.Op {
@@ -110,10 +113,12 @@ func (e *evaluation) end() {
 
 // both returns the JSON before and after, nil if it does not exist.
 func (e *evaluation) both() (before, after []byte, err error) {
-	if before, err = e.before.json(); err != nil {
+	before, err = e.before.json()
+	if err != nil {
 		return nil, nil, err
 	}
-	if after, err = e.after.json(); err != nil {
+	after, err = e.after.json()
+	if err != nil {
 		return nil, nil, err
 	}
 	return before, after, nil
@@ -157,7 +162,8 @@ func (e *evaluation) labelsOf() ref.Val {
 		if !ok {
 			break
 		}
-		if v, ok = m.Find(types.String(name)); !ok {
+		v, ok = m.Find(types.String(name))
+		if !ok {
 			break
 		}
 	}

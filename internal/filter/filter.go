@@ -17,17 +17,19 @@ import (
 
 // Options define which deltas are sent. The zero value withholds nothing.
 type Options struct {
-	// Operations has the ops of "created", "updated" and "deleted" that are sent; empty: all. Read, Entered and Left are
-	// always sent.
+	// Operations has the ops of "created", "updated" and "deleted" that are sent; empty: all. Read,
+	// Entered and Left are always sent.
 	Operations []string
 	// The CEL expression Where withholds the deltas for which it is false. "": no expression.
 	Where string
-	// OnError is the action for a delta for which Where cannot be evaluated: "send" or "drop"; "": send.
+	// OnError is the action for a delta for which Where cannot be evaluated: "send" or "drop"; "":
+	// send.
 	OnError string
 	// Noise has names of ready-made filters, see NoiseNames.
 	Noise []string
-	// Removes reports whether redaction removes values of the resource's objects, instead of hashing them. A change of only
-	// such a value is invisible, and must not count as noise. nil: true for Secrets only.
+	// Removes reports whether redaction removes values of the resource's objects, instead of
+	// hashing them. A change of only such a value is invisible, and must not count as noise. nil:
+	// true for Secrets only.
 	Removes func(r *object.Resource) bool
 	// Rule names the rule in metrics and in the log: "watch[0]".
 	Rule    string
@@ -62,7 +64,8 @@ type Filter struct {
 	pool sync.Pool // of *evaluation
 }
 
-// New compiles the filter of a rule. It returns all errors at once; the errors of an expression are *ExpressionError.
+// New compiles the filter of a rule. It returns all errors at once; the errors of an expression are
+// *ExpressionError.
 func New(o Options) (*Filter, error) {
 	f := &Filter{rule: o.Rule, log: o.Log, removes: o.Removes}
 	var errs []error
@@ -97,7 +100,8 @@ func New(o Options) (*Filter, error) {
 	}
 	if o.Where != "" {
 		var err error
-		if f.where, err = compile(o.Where); err != nil {
+		f.where, err = compile(o.Where)
+		if err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -117,8 +121,8 @@ func New(o Options) (*Filter, error) {
 	return f, nil
 }
 
-// For returns the filter for one resource; nil if it withholds none of its deltas. (A nil *Resourced in an interface is not
-// nil: check it before the conversion.)
+// For returns the filter for one resource; nil if it withholds none of its deltas. (A nil
+// *Resourced in an interface is not nil: check it before the conversion.)
 func (f *Filter) For(r *object.Resource) *Resourced {
 	if f == nil {
 		return nil
@@ -197,8 +201,10 @@ func (x *Resourced) failed(d *object.Delta, err error) string {
 	}
 	now, last := time.Now().UnixNano(), f.warned.Load()
 	if (last == 0 || now-last >= int64(warnEvery)) && f.warned.CompareAndSwap(last, now) {
-		f.log.Warn("cannot evaluate where for a change; further failures of this rule are counted, and logged once a minute",
-			"rule", f.rule, "resource", x.resource, "namespace", d.Ref.Namespace(), "name", d.Ref.Name(), "op", string(d.Op),
+		f.log.Warn(
+			"cannot evaluate where for a change; further failures of this rule are counted, and logged once a minute",
+			"rule", f.rule, "resource", x.resource, "namespace", d.Ref.Namespace(), "name", d.Ref.Name(), "op",
+			string(d.Op),
 			"error_kind", kindOf(err), "on_error", what)
 	}
 	return reason

@@ -2,7 +2,8 @@ package filter
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are shared by all filters of a process; the label rule distinguishes them. A nil *Metrics counts nothing.
+// Metrics are shared by all filters of a process; the label rule distinguishes them. A nil *Metrics
+// counts nothing.
 type Metrics struct {
 	errors *prometheus.CounterVec
 }

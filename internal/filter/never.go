@@ -9,8 +9,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// NeverHolds reports whether the filter's expression is false for every delta of an op, whatever the object is: probably a
-// mistake. It returns false if op alone does not decide, or if there is no expression.
+// NeverHolds reports whether the filter's expression is false for every delta of an op, whatever
+// the object is: probably a mistake. It returns false if op alone does not decide, or if there is
+// no expression.
 func (f *Filter) NeverHolds(op object.Op) bool {
 	if f.where == nil {
 		return false

@@ -8,14 +8,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// noise is a ready-made filter: it withholds an update in which nothing differs except for its paths.
+// noise is a ready-made filter: it withholds an update in which nothing differs except for its
+// paths.
 type noise struct {
 	name      string
 	resources []string // the resources that it applies to; nil: all
 	paths     []string // in addition to resourceVersion and managedFields
 
 	but *comparison
-	// visible is as but, except for metadata.generation, which reveals the change of a value that redaction removes.
+	// visible is as but, except for metadata.generation, which reveals the change of a value that
+	// redaction removes.
 	visible *comparison
 	none    *comparison // except for bookkeeping alone
 }
@@ -28,8 +30,12 @@ func noises() []noise {
 	return []noise{
 		{name: "managed-fields-only"},
 		{name: "status-only", paths: []string{"status"}},
-		{name: "lease-heartbeats", resources: []string{"leases.coordination.k8s.io"}, paths: []string{"spec.renewTime"}},
-		{name: "node-heartbeats", resources: []string{"nodes"}, paths: []string{"status.conditions[*].lastHeartbeatTime"}},
+		{name: "lease-heartbeats", resources: []string{"leases.coordination.k8s.io"}, paths: []string{
+			"spec.renewTime",
+		}},
+		{name: "node-heartbeats", resources: []string{"nodes"}, paths: []string{
+			"status.conditions[*].lastHeartbeatTime",
+		}},
 		{
 			name: "endpoints-churn", resources: []string{"endpoints", "endpointslices.discovery.k8s.io"},
 			paths: []string{"endpoints", "subsets[*].addresses", "subsets[*].notReadyAddresses", triggerTime},
@@ -49,9 +55,12 @@ func newNoise(name string) (*noise, error) {
 	for _, c := range []struct {
 		to    **comparison
 		paths []string
-	}{{&n.but, append(bookkeeping(), n.paths...)}, {&n.visible, append(visible, n.paths...)}, {&n.none, bookkeeping()}} {
+	}{{&n.but, append(bookkeeping(), n.paths...)}, {&n.visible, append(visible, n.paths...)}, {
+		&n.none, bookkeeping(),
+	}} {
 		var err error
-		if *c.to, err = newComparison(c.paths); err != nil {
+		*c.to, err = newComparison(c.paths)
+		if err != nil {
 			return nil, fmt.Errorf("noise %s: %w", name, err)
 		}
 	}
@@ -66,8 +75,8 @@ type masked struct {
 	none *comparison
 }
 
-// maskOf returns the filter for a resource, nil if it withholds nothing there. removes: redaction removes values of its
-// objects.
+// maskOf returns the filter for a resource, nil if it withholds nothing there. removes: redaction
+// removes values of its objects.
 func (n *noise) maskOf(r *object.Resource, removes bool) *masked {
 	switch {
 	case n.resources != nil && !slices.Contains(n.resources, r.String()):
@@ -77,12 +86,13 @@ func (n *noise) maskOf(r *object.Resource, removes bool) *masked {
 	case len(n.paths) == 0:
 		return nil
 	}
-	// The change of a removed value is visible in the generation, if the resource has one, and nowhere else. Noise is
-	// therefore only an update with a visible difference.
+	// The change of a removed value is visible in the generation, if the resource has one, and
+	// nowhere else. Noise is therefore only an update with a visible difference.
 	return &masked{reason: reasonNoise + n.name, but: n.visible, none: n.none}
 }
 
-// takes reports whether the filter withholds an update. It ignores invalid JSON, which the encoder reports.
+// takes reports whether the filter withholds an update. It ignores invalid JSON, which the encoder
+// reports.
 func (m *masked) takes(e *evaluation) bool {
 	before, after, err := e.both()
 	if err != nil {

@@ -18,11 +18,23 @@ import (
 )
 
 var (
-	leases    = &object.Resource{Group: "coordination.k8s.io", Version: "v1", Name: "leases", Kind: "Lease", Namespaced: true}
+	leases = &object.Resource{
+		Group:      "coordination.k8s.io",
+		Version:    "v1",
+		Name:       "leases",
+		Kind:       "Lease",
+		Namespaced: true,
+	}
 	endpoints = &object.Resource{Version: "v1", Name: "endpoints", Kind: "Endpoints", Namespaced: true}
-	slicesOf  = &object.Resource{Group: "discovery.k8s.io", Version: "v1", Name: "endpointslices", Kind: "EndpointSlice", Namespaced: true}
-	pods      = &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
-	secrets   = &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
+	slicesOf  = &object.Resource{
+		Group:      "discovery.k8s.io",
+		Version:    "v1",
+		Name:       "endpointslices",
+		Kind:       "EndpointSlice",
+		Namespaced: true,
+	}
+	pods    = &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	secrets = &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
 )
 
 // resourceOf returns the resource of a pair of testdata/objects, by the first word of its name.
@@ -30,7 +42,12 @@ func resourceOf(t testing.TB, pair string) *object.Resource {
 	t.Helper()
 	word, _, _ := strings.Cut(pair, "-")
 	r := map[string]*object.Resource{
-		"lease": leases, "node": nodes, "slice": slicesOf, "endpoints": endpoints, "deployment": deployments, "pod": pods,
+		"lease":      leases,
+		"node":       nodes,
+		"slice":      slicesOf,
+		"endpoints":  endpoints,
+		"deployment": deployments,
+		"pod":        pods,
 	}[word]
 	if r == nil {
 		t.Fatalf("no resource for %s", pair)
@@ -38,7 +55,8 @@ func resourceOf(t testing.TB, pair string) *object.Resource {
 	return r
 }
 
-// real returns an object as the API server wrote it (v1.36.3). Nodes and the status of pods were written as the kubelet does.
+// real returns an object as the API server wrote it (v1.36.3). Nodes and the status of pods were
+// written as the kubelet does.
 func real(t testing.TB, pair, side string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "objects", pair+"."+side+".json"))
@@ -51,7 +69,9 @@ func real(t testing.TB, pair, side string) string {
 // stripped returns an object as an informer keeps it.
 func stripped(t testing.TB, doc string) string {
 	t.Helper()
-	c, err := object.NewCutter([]string{"metadata.managedFields", `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`})
+	c, err := object.NewCutter([]string{
+		"metadata.managedFields", `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +119,9 @@ func TestNoiseOnRealObjects(t *testing.T) {
 	}
 	for pair, want := range withheldPairs() {
 		r := resourceOf(t, pair)
-		for _, form := range []func(testing.TB, string) string{stripped, func(_ testing.TB, doc string) string { return doc }} {
+		for _, form := range []func(testing.TB, string) string{stripped, func(_ testing.TB, doc string) string {
+			return doc
+		}} {
 			before, after := form(t, real(t, pair, "before")), form(t, real(t, pair, "after"))
 			var got []string
 			for _, name := range filter.NoiseNames() {
@@ -115,7 +137,8 @@ func TestNoiseOnRealObjects(t *testing.T) {
 					t.Errorf("%s: withheld for %q", pair, reason)
 				}
 				// The reverse update has the same result.
-				if there, back := x.Withholds(deltaOf(r, "", "n", object.Updated, before, after)), x.Withholds(deltaOf(r, "", "n", object.Updated, after, before)); there != back {
+				if there, back := x.Withholds(deltaOf(r, "", "n", object.Updated, before, after)),
+					x.Withholds(deltaOf(r, "", "n", object.Updated, after, before)); there != back {
 					t.Errorf("%s, %s: %q there, %q back", pair, name, there, back)
 				}
 			}
@@ -135,7 +158,10 @@ func TestNoiseSendsWhatMatters(t *testing.T) {
 		{"lease-renewed", `"leaseDurationSeconds":`, `"leaseTransitions":4,"leaseDurationSeconds":`},
 		{"node-heartbeat", `"kubeletVersion":"v1.36.3"`, `"kubeletVersion":"v1.36.4"`},
 		{"node-heartbeat", `"status":"True"`, `"status":"Unknown"`},
-		{"node-heartbeat", `"lastTransitionTime":"2026-11-20T15:00:00Z"`, `"lastTransitionTime":"2026-11-20T15:00:01Z"`},
+		{
+			"node-heartbeat", `"lastTransitionTime":"2026-11-20T15:00:00Z"`,
+			`"lastTransitionTime":"2026-11-20T15:00:01Z"`,
+		},
 		{"slice-unready", `"kubernetes.io/service-name":"web"`, `"kubernetes.io/service-name":"shop"`},
 		{"slice-unready", `"addressType":"IPv4"`, `"addressType":"IPv6"`},
 		{"slice-unready", `"annotations":{`, `"annotations":{"team":"payments",`},
@@ -182,11 +208,19 @@ func TestNoiseIsForItsResources(t *testing.T) {
 	}
 	d := deltaOf(pods, "default", "web", object.Updated, same, same)
 	d.Inferred = true
-	if got := resourced(t, all, pods).Withholds(d); got != "noise:managed-fields-only" && got != "noise:status-only" && !strings.HasPrefix(got, "noise:") {
+	if got := resourced(t, all, pods).Withholds(d); got != "noise:managed-fields-only" && got != "noise:status-only" &&
+		!strings.HasPrefix(got, "noise:") {
 		t.Errorf("an inferred update without a difference is sent: %q", got)
 	}
-	d = &object.Delta{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 1}}
-	if got := resourced(t, filter.Options{Noise: filter.NoiseNames(), Operations: []string{"created"}, Where: "false"}, pods).Withholds(d); got != "" {
+	d = &object.Delta{Stream: &object.StreamEvent{
+		Kind:            object.ScopeStarted,
+		Resource:        pods,
+		Scope:           "pods",
+		ResourceVersion: 1,
+	}}
+	if got := resourced(t, filter.Options{Noise: filter.NoiseNames(), Operations: []string{
+		"created",
+	}, Where: "false"}, pods).Withholds(d); got != "" {
 		t.Errorf("a stream event is withheld: %q", got)
 	}
 }
@@ -224,10 +258,12 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// If redaction removes values, an update that changes only such a value looks unchanged. It must be sent.
+// If redaction removes values, an update that changes only such a value looks unchanged. It must be
+// sent.
 func TestNoiseSparesRemovedValues(t *testing.T) {
 	doc := func(rv, generation, status string) string {
-		return `{"metadata":{"name":"x","resourceVersion":"` + rv + `","generation":` + generation + `},"status":` + status + `}`
+		return `{"metadata":{"name":"x","resourceVersion":"` + rv + `","generation":` + generation + `},"status":` +
+			status + `}`
 	}
 	for _, tc := range []struct {
 		name, before, after string
@@ -259,7 +295,10 @@ func TestNoiseSparesHiddenCopies(t *testing.T) {
 		t.Errorf("withheld for %q", got)
 	}
 	hides := object.NewScanned(d.Ref, 2, &object.Scanned{Hides: true}, nil, []byte(`{"metadata":{"name":"x"}}`))
-	for _, d := range []object.Delta{{Before: hides, After: d.After}, {Before: d.Before, After: hides}, {Before: hides, After: hides}} {
+	for _, d := range []object.Delta{{Before: hides, After: d.After}, {Before: d.Before, After: hides}, {
+		Before: hides,
+		After:  hides,
+	}} {
 		d.Op, d.Ref = object.Updated, hides.Ref
 		if got := x.Withholds(&d); got != "" {
 			t.Errorf("withheld for %q", got)
@@ -267,8 +306,8 @@ func TestNoiseSparesHiddenCopies(t *testing.T) {
 	}
 }
 
-// without returns a tree without the values that a path names, and without the objects that become empty. It implements the masks
-// in another way.
+// without returns a tree without the values that a path names, and without the objects that become
+// empty. It implements the masks in another way.
 func without(v any, steps ...string) any {
 	if len(steps) == 0 {
 		return nil
@@ -323,9 +362,14 @@ func maskPaths(name string) [][]string {
 	}[name]...)
 }
 
-// A filter never withholds an update that changes anything outside of its paths, whatever the objects look like.
+// A filter never withholds an update that changes anything outside of its paths, whatever the
+// objects look like.
 func TestNoiseProperty(t *testing.T) {
-	resources := map[string]*object.Resource{"lease-heartbeats": leases, "node-heartbeats": nodes, "endpoints-churn": slicesOf}
+	resources := map[string]*object.Resource{
+		"lease-heartbeats": leases,
+		"node-heartbeats":  nodes,
+		"endpoints-churn":  slicesOf,
+	}
 	var trees []any
 	for pair := range withheldPairs() {
 		var v any

@@ -2,12 +2,12 @@ package filter
 
 import "strings"
 
-// namespaceVariable replaces the variable namespace in CEL, where that word is reserved. It has the same length, so that
-// errors give the right column.
+// namespaceVariable replaces the variable namespace in CEL, where that word is reserved. It has the
+// same length, so that errors give the right column.
 const namespaceVariable = "__nmspc__"
 
-// withNamespace replaces the variable namespace in an expression by namespaceVariable. It does not change strings, comments,
-// names in backticks, and members after a dot.
+// withNamespace replaces the variable namespace in an expression by namespaceVariable. It does not
+// change strings, comments, names in backticks, and members after a dot.
 func withNamespace(text string) string {
 	if !strings.Contains(text, "namespace") {
 		return text

@@ -17,7 +17,8 @@ import (
 // errJSON means that JSON is damaged. Objects are checked when they are received.
 var errJSON = errors.New("damaged object")
 
-// valueOf returns a JSON value as a CEL value. Objects and arrays are decoded level by level, on access. It keeps raw.
+// valueOf returns a JSON value as a CEL value. Objects and arrays are decoded level by level, on
+// access. It keeps raw.
 func valueOf(raw []byte) ref.Val { return valueIn(raw, 0) }
 
 // valueIn is valueOf for a value inside that many objects and arrays.
@@ -43,7 +44,8 @@ func valueIn(raw []byte, levels int) ref.Val {
 	return numberOf(raw)
 }
 
-// numberOf returns a number: an int if it is written as one and fits, else a double. CEL compares the two by value.
+// numberOf returns a number: an int if it is written as one and fits, else a double. CEL compares
+// the two by value.
 func numberOf(raw []byte) ref.Val {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return types.Int(n)
@@ -55,7 +57,8 @@ func numberOf(raw []byte) ref.Val {
 	return types.Double(x)
 }
 
-// mapping is a JSON object: a map of strings. It implements traits.Mapper, and belongs to one goroutine.
+// mapping is a JSON object: a map of strings. It implements traits.Mapper, and belongs to one
+// goroutine.
 type mapping struct {
 	raw    []byte
 	levels int // around it

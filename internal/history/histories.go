@@ -8,9 +8,10 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// histories finds the resources of a selection whose resourceVersions belong to another etcd than the moments. It returns none if
-// no moment is a resourceVersion, or if all resources are in the common etcd. From a source that can omit events it reads the
-// stream events of these resources, and of some in the common etcd. Other sources send them with the answer, see noting.
+// histories finds the resources of a selection whose resourceVersions belong to another etcd than
+// the moments. It returns none if no moment is a resourceVersion, or if all resources are in the
+// common etcd. From a source that can omit events it reads the stream events of these resources,
+// and of some in the common etcd. Other sources send them with the answer, see noting.
 func (r *Record) histories(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Histories, error) {
 	h := &timeline.Histories{}
 	for i := range s.Resources {
@@ -23,7 +24,10 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 	}
 	all := s.all()
 	services := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{
-		{Group: "apiregistration.k8s.io", Plural: "apiservices"}, {Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"},
+		{Group: "apiregistration.k8s.io", Plural: "apiservices"}, {
+			Group:  "apiextensions.k8s.io",
+			Plural: "customresourcedefinitions",
+		},
 	}}
 	for _, q := range []struct {
 		of     *Selection
@@ -56,11 +60,14 @@ func asksHistories(s *Selection, moments []timeline.Moment) bool {
 		_, _, ok := m.ResourceVersion()
 		return ok
 	})
-	elsewhere := slices.ContainsFunc(s.Resources, func(r Resource) bool { return !r.custom && !timeline.InCommonHistory(r.String()) })
+	elsewhere := slices.ContainsFunc(s.Resources, func(r Resource) bool {
+		return !r.custom && !timeline.InCommonHistory(r.String())
+	})
 	return versions && (s.Resources == nil || elsewhere)
 }
 
-// all returns the selection of all objects of the resources of s, and of some resources in the common etcd.
+// all returns the selection of all objects of the resources of s, and of some resources in the
+// common etcd.
 func (s *Selection) all() *Selection {
 	out := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID}
 	if s.Resources == nil {

@@ -23,8 +23,10 @@ func TestPodsInAnEtcdOfTheirOwn(t *testing.T) {
 			etcd := strings.Fields(names)
 			var others podRecord
 			others.progress(3, 3, 1, 110)
-			r.WriteString(strings.Replace(others.String(), `"scopes":[{"resource":"pods",`, `"scopes":[{"resource":"configmaps","etcd":"`+etcd[0]+
-				`"},{"resource":"secrets","etcd":"`+etcd[1]+`"},{"resource":"pods","etcd":"`+etcd[2]+`",`, 1))
+			r.WriteString(
+				strings.Replace(others.String(), `"scopes":[{"resource":"pods",`,
+					`"scopes":[{"resource":"configmaps","etcd":"`+etcd[0]+
+						`"},{"resource":"secrets","etcd":"`+etcd[1]+`"},{"resource":"pods","etcd":"`+etcd[2]+`",`, 1))
 			for minute := range 30 {
 				at := float64(60*minute + 60)
 				r.progress(at, at, minute+2, 120+minute)

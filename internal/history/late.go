@@ -8,8 +8,8 @@ import (
 )
 
 // lateSpans passes on the late spans of a fold. A history without a beginning is read without the
-// progress that shows them, unless the source sends everything. Then they are not known: a long record
-// has more progress than changes.
+// progress that shows them, unless the source sends everything. Then they are not known: a long
+// record has more progress than changes.
 type lateSpans struct {
 	*Record
 

@@ -8,17 +8,19 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A named object has no version before its first record, which the index of a JetStream finds. So its
-// history costs what happened since then, and not the length of the record:
+// A named object has no version before its first record, which the index of a JetStream finds. So
+// its history costs what happened since then, and not the length of the record:
 //
 //	gaps          snapshots, starts, ends       first record      until
 //	─┬────────────┬─────────────────────────────┬─────────────────┬─────▶ record
 //	 │            └ all stream events are read from here
 //	 └ gaps alone: an earlier object of the name may be missing
 
-// startOfOne returns where to read the versions of the one object of a selection from, up to a moment,
-// and the progress to read. Only a source that sends stream events alone can leave any out.
-func (r *Record) startOfOne(ctx context.Context, s *Selection, to timeline.Moment, h *timeline.Histories) (consume.Start, *window, error) {
+// startOfOne returns where to read the versions of the one object of a selection from, up to a
+// moment, and the progress to read. Only a source that sends stream events alone can leave any out.
+func (r *Record) startOfOne(
+	ctx context.Context, s *Selection, to timeline.Moment, h *timeline.Histories,
+) (consume.Start, *window, error) {
 	w, err := r.around(ctx, s, to, h)
 	if err != nil || w == nil || !r.Seeks() || !s.One() {
 		return consume.Beginning(), w, err
@@ -52,7 +54,8 @@ func (r *Record) first(ctx context.Context, s *Selection) (first *consume.Event,
 	return first, err
 }
 
-// earlierGaps calls f for each gap up to a moment that precedes a start, in the order of the record.
+// earlierGaps calls f for each gap up to a moment that precedes a start, in the order of the
+// record.
 func (r *Record) earlierGaps(
 	ctx context.Context, s *Selection, start consume.Start, to timeline.Moment, f func(gap *consume.Event) error,
 ) error {
@@ -60,7 +63,12 @@ func (r *Record) earlierGaps(
 	if len(positions) != 1 {
 		return nil
 	}
-	q := consume.Query{Objects: s.objects(), Events: consume.ScopeEvents, Start: consume.Beginning(), ProgressSince: time.Now()}
+	q := consume.Query{
+		Objects:       s.objects(),
+		Events:        consume.ScopeEvents,
+		Start:         consume.Beginning(),
+		ProgressSince: time.Now(),
+	}
 	_, err := r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) {
 		switch {
 		case e.Position.Next > positions[0].Next:

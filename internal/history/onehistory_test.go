@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// TestHistoryOfOneNeedsNoEarlierStreamEvents compares the history of one object with one that is made
-// from all records, in drawn worlds. The versions are the same, and no scope is more certain.
+// TestHistoryOfOneNeedsNoEarlierStreamEvents compares the history of one object with one that is
+// made from all records, in drawn worlds. The versions are the same, and no scope is more certain.
 func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 	less := 0
 	check := func(t *rapid.T) {
@@ -34,9 +34,13 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 			return
 		}
 		e := rapid.SampledFrom(objects).Draw(t, "object")
-		s := &history.Selection{Namespace: e.Namespace, Resources: []history.Resource{{Plural: e.Resource, Names: []string{e.Name}}}}
+		s := &history.Selection{Namespace: e.Namespace, Resources: []history.Resource{{
+			Plural: e.Resource,
+			Names:  []string{e.Name},
+		}}}
 		seconds := int(end.Sub(begin).Seconds())
-		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
+		moment := timeline.At(
+			begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
 		if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
 			moment = timeline.Now(end)
 		}
@@ -49,16 +53,19 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 		ask := func(r *history.Record) (versions []string, scopes map[string]certainty.Level, read int) {
 			clear(j.read)
 			late = nil
-			of, reading, err := r.Versions(t.Context(), s, nil, moment, func(v *timeline.Version, e *consume.Event) error {
-				isUnfinished := strings.HasSuffix(e.ID, "/started") // of a snapshot: only who reads its start sees this gap
-				if v == nil && e.Type == consume.TypeGap && !isUnfinished {
-					versions = append(versions, "gap "+e.ID)
-				}
-				if v != nil {
-					versions = append(versions, fmt.Sprint(v.Op, " ", v.UID, " ", v.ResourceVersion, " ", v.Time.Sub(begin)))
-				}
-				return nil
-			})
+			of, reading, err := r.Versions(t.Context(), s, nil, moment,
+				func(v *timeline.Version, e *consume.Event) error {
+					// of a snapshot: only who reads its start sees this gap
+					isUnfinished := strings.HasSuffix(e.ID, "/started")
+					if v == nil && e.Type == consume.TypeGap && !isUnfinished {
+						versions = append(versions, "gap "+e.ID)
+					}
+					if v != nil {
+						versions = append(versions,
+							fmt.Sprint(v.Op, " ", v.UID, " ", v.ResourceVersion, " ", v.Time.Sub(begin)))
+					}
+					return nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +117,8 @@ func TestHistoryOfOneNeedsNoEarlierStreamEvents(t *testing.T) {
 		}
 	}
 	for range 20 { // few worlds have enough before the object's first record
-		if rapid.Check(t, check); less > 0 {
+		rapid.Check(t, check)
+		if less > 0 {
 			return
 		}
 	}

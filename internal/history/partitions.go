@@ -12,8 +12,8 @@ import (
 )
 
 // A Kafka has no index of objects, and events about scopes are among all others. Progress is its
-// index: it names when the last snapshot began. Each partition has all progress and all events about
-// scopes, so one of them shows from where all are read:
+// index: it names when the last snapshot began. Each partition has all progress and all events
+// about scopes, so one of them shows from where all are read:
 //
 //	       named          window      moment
 //	──┬────┬──────────────┬───────────┬─────▶ one partition
@@ -50,7 +50,9 @@ func (l *logStart) unread(read []certainty.Scope) []*consume.Event {
 	for i := range read {
 		known[scopeKey{cluster: read[i].ClusterKey(), name: read[i].Name}] = true
 	}
-	return slices.DeleteFunc(l.ends, func(e *consume.Event) bool { return known[scopeKey{cluster: e.ClusterKey(), name: e.Scope}] })
+	return slices.DeleteFunc(l.ends, func(e *consume.Event) bool {
+		return known[scopeKey{cluster: e.ClusterKey(), name: e.Scope}]
+	})
 }
 
 // logIndex is what one log of each topic says about a moment, as far as it was read.
@@ -62,9 +64,10 @@ type logIndex struct {
 	scopes  map[scopeKey]*snapshots
 	begins  map[logWriter]*consume.Event // the first progress of each writer
 	resumes map[runKey]bool              // runs that have resumed a scope: the writer has an earlier run
-	named   map[logEntry]time.Time       // when the last snapshots began, by the last progress at the moment; zero: there is none
-	ends    map[scopeKey]*consume.Event  // the last end of each scope at the moment
-	unnamed bool                         // Fold.Unnamed at the moment
+	// when the last snapshots began, by the last progress at the moment; zero: there is none
+	named   map[logEntry]time.Time
+	ends    map[scopeKey]*consume.Event // the last end of each scope at the moment
+	unnamed bool                        // Fold.Unnamed at the moment
 }
 
 // startInLogs returns from where to read the state of a moment. A resourceVersion has no time to
@@ -90,7 +93,8 @@ func (r *Record) startInLogs(ctx context.Context, s *Selection, m timeline.Momen
 		switch before := x.begun().Add(-windowSkew); {
 		case x.beginsTooLate():
 			since = at.Add(-windowGrowth * at.Sub(since))
-			if growths++; growths > mostGrowths {
+			growths++
+			if growths > mostGrowths {
 				since = time.Time{}
 			}
 		case x.lacksSnapshots() && before.Before(since) && !x.begun().IsZero():
@@ -113,7 +117,9 @@ func newIndex(s *Selection, m timeline.Moment, at time.Time) *logIndex {
 
 // readIndex reads one log of each topic from a time on, until it has passed the moment. A zero time
 // is the beginning.
-func (r *Record) readIndex(ctx context.Context, s *Selection, m timeline.Moment, at, since time.Time) (*logIndex, error) {
+func (r *Record) readIndex(
+	ctx context.Context, s *Selection, m timeline.Moment, at, since time.Time,
+) (*logIndex, error) {
 	x := newIndex(s, m, at)
 	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning(), OneCopy: true}
 	if !since.IsZero() {
@@ -238,8 +244,8 @@ func (x *logIndex) lacksSnapshots() bool {
 // ofCluster returns the key of the scope in any log.
 func (k scopeKey) ofCluster() scopeKey { return scopeKey{cluster: k.cluster, name: k.name} }
 
-// endedScopes returns the scopes that have ended at the moment, and of whose objects it is known what
-// became of them.
+// endedScopes returns the scopes that have ended at the moment, and of whose objects it is known
+// what became of them.
 func (x *logIndex) endedScopes() map[scopeKey]bool {
 	ended := map[scopeKey]bool{}
 	for _, s := range x.fold.Scopes() {
@@ -250,9 +256,9 @@ func (x *logIndex) endedScopes() map[scopeKey]bool {
 	return ended
 }
 
-// covers reports whether the scopes that were observed at the moment have all objects of a selection of
-// one cluster. Another scope, of which nothing was read, then adds nothing. A question about several
-// clusters may be about one that has no agent any more.
+// covers reports whether the scopes that were observed at the moment have all objects of a
+// selection of one cluster. Another scope, of which nothing was read, then adds nothing. A question
+// about several clusters may be about one that has no agent any more.
 func (x *logIndex) covers(s *Selection) bool {
 	if s.ClusterUID == "" {
 		return false
@@ -286,7 +292,8 @@ func (x *logIndex) covers(s *Selection) bool {
 	return len(clusters) > 0 && len(s.Resources) > 0
 }
 
-// isWhole reports whether a scope has all objects of its resource; of a namespace, unless that is "".
+// isWhole reports whether a scope has all objects of its resource; of a namespace, unless that is
+// "".
 func isWhole(s *certainty.Scope, namespace string) bool {
 	switch {
 	case s.Name == s.Resource:
@@ -297,8 +304,8 @@ func isWhole(s *certainty.Scope, namespace string) bool {
 	return !strings.Contains(s.Name, "=") && s.Covers(namespace) // without selectors
 }
 
-// startOfAll returns the start from which all scopes can be read, if x has one log from its beginning
-// on. It is not later than a time.
+// startOfAll returns the start from which all scopes can be read, if x has one log from its
+// beginning on. It is not later than a time.
 func (r *Record) startOfAll(ctx context.Context, s *Selection, x *logIndex, latest time.Time) (*logStart, error) {
 	beginning := &logStart{start: consume.Beginning()}
 	isUnknown := len(x.needed()) == 0 && len(x.ends) == 0
@@ -329,8 +336,8 @@ func (r *Record) startOfAll(ctx context.Context, s *Selection, x *logIndex, late
 	return out, nil
 }
 
-// before returns a time before all needed snapshots, not later than latest. A record with a clock that
-// is ahead makes one partition begin earlier than another.
+// before returns a time before all needed snapshots, not later than latest. A record with a clock
+// that is ahead makes one partition begin earlier than another.
 func (x *logIndex) before(latest time.Time) time.Time {
 	for _, began := range x.needed() {
 		if before := began.Add(-windowSkew); before.Before(latest) {
@@ -344,7 +351,8 @@ func (x *logIndex) before(latest time.Time) time.Time {
 func (x *logIndex) needed() map[scopeKey]time.Time {
 	ended, out := x.endedScopes(), map[scopeKey]time.Time{}
 	for key, s := range x.scopes {
-		if k := key.ofCluster(); s.before && !ended[k] && !isPart(key, x.scopes) && (out[k].IsZero() || s.began.Before(out[k])) {
+		if k := key.ofCluster(); s.before && !ended[k] && !isPart(key, x.scopes) &&
+			(out[k].IsZero() || s.began.Before(out[k])) {
 			out[k] = s.began
 		}
 	}

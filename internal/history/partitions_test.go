@@ -25,18 +25,24 @@ func drawTopic(t *rapid.T, begin time.Time, partitions int) (*topic, time.Time) 
 	var agents []*scopeAgent
 	skews := map[string]time.Duration{} // of agents that see the same objects
 	for _, resource := range []string{"pods", "nodes"} {
-		skews[resource] = time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, -1, -40, 40, 200}).Draw(t, "skew")) * time.Minute
+		skews[resource] = time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, -1, -40, 40, 200}).Draw(t, "skew")) *
+			time.Minute
 	}
 	k.clocksDiffer = skews["pods"] != skews["nodes"]
 	for n, scope := range [][3]string{
-		{"pods", "pods", ""}, {"pods", "pods", ""}, {"pods", "pods/shop", "shop"}, {"pods", "pods/tools?labelSelector=a=b", "tools"}, {"nodes", "nodes", ""},
+		{"pods", "pods", ""}, {"pods", "pods", ""}, {"pods", "pods/shop", "shop"}, {
+			"pods", "pods/tools?labelSelector=a=b", "tools",
+		}, {"nodes", "nodes", ""},
 	} {
 		if rapid.IntRange(0, 2).Draw(t, "exists") == 0 {
 			continue
 		}
 		agents = append(agents, &scopeAgent{
-			writerOfDay: writerOfDay{name: fmt.Sprint("w", n), resource: scope[0], skew: skews[scope[0]]}, t: k, scope: scope[1], ns: scope[2],
-			every: rapid.IntRange(20, 200).Draw(t, "every"),
+			writerOfDay: writerOfDay{name: fmt.Sprint("w", n), resource: scope[0], skew: skews[scope[0]]},
+			t:           k,
+			scope:       scope[1],
+			ns:          scope[2],
+			every:       rapid.IntRange(20, 200).Draw(t, "every"),
 		})
 	}
 	minutes := rapid.IntRange(10, 400).Draw(t, "minutes")
@@ -88,7 +94,8 @@ func (k *topic) String() string {
 	for p, part := range k.partitions {
 		fmt.Fprintf(&b, "partition %d from %d:\n", p, part.first)
 		for i, r := range part.records {
-			isQuiet := r.e.Progress != nil && i > 0 && i < len(part.records)-1 && part.records[i-1].e.Progress != nil && part.records[i+1].e.Progress != nil
+			isQuiet := r.e.Progress != nil && i > 0 && i < len(part.records)-1 && part.records[i-1].e.Progress != nil &&
+				part.records[i+1].e.Progress != nil
 			if r.e.Data == nil && !isQuiet {
 				fmt.Fprintln(&b, i, r.e.Time.Format(time.TimeOnly), r.e.Type, r.e.Scope, r.e.Progress, r.e.Stream)
 			}
@@ -97,8 +104,8 @@ func (k *topic) String() string {
 	return b.String()
 }
 
-// stateOf returns the state from all records: of each partition up to the end, or until it has passed
-// the moment.
+// stateOf returns the state from all records: of each partition up to the end, or until it has
+// passed the moment.
 func (k *topic) stateOf(s *history.Selection, m timeline.Moment, upToEnd bool) *timeline.State {
 	state := timeline.NewState(m, timeline.Options{Asked: s.Asks})
 	isDone := map[consume.Log]bool{}
@@ -126,7 +133,8 @@ func (k *topic) hasScope(s *certainty.Scope, m timeline.Moment) bool {
 		}
 	}
 	return slices.ContainsFunc(all, func(e *consume.Event) bool {
-		return m.Includes(e) && (e.Stream != nil && e.Scope == s.Name || e.Progress != nil && writers[e.Progress.Writer])
+		return m.Includes(e) &&
+			(e.Stream != nil && e.Scope == s.Name || e.Progress != nil && writers[e.Progress.Writer])
 	})
 }
 
@@ -145,12 +153,14 @@ func objectsOf(s *timeline.State) (out []string) {
 	return out
 }
 
-// A state from a part of each partition is the same, and as certain, as one from all records. Agents
-// are killed, some for ever; their clocks differ; partitions have no leader; snapshots are continued;
-// retention has removed records.
+// A state from a part of each partition is the same, and as certain, as one from all records.
+// Agents are killed, some for ever; their clocks differ; partitions have no leader; snapshots are
+// continued; retention has removed records.
 func TestPartsOfPartitionsAreEnough(t *testing.T) {
 	selections := map[string]*history.Selection{
-		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}}, "nodes": {Resources: []history.Resource{{Plural: "nodes"}}},
+		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}}, "nodes": {Resources: []history.Resource{{
+			Plural: "nodes",
+		}}},
 		"pods of shop":  {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "shop"},
 		"pods of tools": {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "tools"},
 	}
@@ -163,7 +173,8 @@ func TestPartsOfPartitionsAreEnough(t *testing.T) {
 		asked.ClusterUID = rapid.SampledFrom([]string{"", "c"}).Draw(t, "uid")
 		s := &asked
 		seconds := int(end.Sub(begin).Seconds())
-		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
+		moment := timeline.At(
+			begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
 		case 0:
 			moment = timeline.Moment{}
@@ -181,23 +192,27 @@ func TestPartsOfPartitionsAreEnough(t *testing.T) {
 			g, has := got[name]
 			switch {
 			case has && g.Certainty == w.Certainty:
-			case has && g.Certainty > w.Certainty && g.Ended != nil: // another agent of the scope does not work any more
+			case has && g.Certainty > w.Certainty && g.Ended != nil:
+				// another agent of the scope does not work any more
 			case !has && w.Certainty == certainty.Unknown && !k.hasScope(&w, moment): // it starts after the moment
 			case !has && isCovered(&w, got, s): // an agent that does not work any more, of objects that another one has
 			default:
-				t.Fatalf("%s at %s: %v, and from all records %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty, g, w, k)
+				t.Fatalf("%s at %s: %v, and from all records %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty,
+					g, w, k)
 			}
 		}
 		if !k.clocksDiffer { // otherwise an agent sends events of a time that the progress of others has passed
 			for name, w := range scopesOf(k.stateOf(s, moment, true)) {
 				// An end is exact, although a partition may have only what came later.
 				if g, has := got[name]; has && g.Ended == nil && g.Certainty < w.Certainty {
-					t.Fatalf("%s at %s: %v, and up to the end of the record %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty, g, w, k)
+					t.Fatalf("%s at %s: %v, and up to the end of the record %v\n%+v\n%+v\n%s", name, moment,
+						g.Certainty, w.Certainty, g, w, k)
 				}
 			}
 		}
 		for name, g := range got {
-			if _, has := want[name]; !has && g.Certainty != certainty.Unknown { // it may find scopes that start after the moment
+			if _, has := want[name]; !has && g.Certainty != certainty.Unknown {
+				// it may find scopes that start after the moment
 				t.Fatalf("%s at %s: %v, and the record does not show it", name, moment, g.Certainty)
 			}
 		}
@@ -221,18 +236,29 @@ func isCovered(w *certainty.Scope, got map[string]certainty.Scope, s *history.Se
 	return false
 }
 
-// An agent that was killed days ago has no progress near the moment. Its scope is found all the same,
-// unless another scope has all objects that are asked for.
+// An agent that was killed days ago has no progress near the moment. Its scope is found all the
+// same, unless another scope has all objects that are asked for.
 func TestScopeOfAnAgentThatIsGone(t *testing.T) {
 	t.Parallel()
 	k := &topic{partitions: []*topicPartition{{}, {}, {}}}
 	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	c := &cluster{objects: map[string]live{}}
-	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {resource: "pods", namespace: "tools", name: "b", rv: 1}} {
+	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {
+		resource:  "pods",
+		namespace: "tools",
+		name:      "b",
+		rv:        1,
+	}} {
 		c.objects[o.uid()] = o
 	}
-	alive := &scopeAgent{writerOfDay: writerOfDay{name: "w1", resource: "pods"}, t: k, scope: "pods/shop", ns: "shop", every: 360}
-	gone := &scopeAgent{writerOfDay: writerOfDay{name: "w2", resource: "pods"}, t: k, scope: "pods/tools?labelSelector=a=b", ns: "tools", every: 360}
+	alive := &scopeAgent{writerOfDay: writerOfDay{
+		name:     "w1",
+		resource: "pods",
+	}, t: k, scope: "pods/shop", ns: "shop", every: 360}
+	gone := &scopeAgent{writerOfDay: writerOfDay{
+		name:     "w2",
+		resource: "pods",
+	}, t: k, scope: "pods/tools?labelSelector=a=b", ns: "tools", every: 360}
 	for m := range 3 * 1440 {
 		for _, a := range []*scopeAgent{alive, gone} {
 			now := begin.Add(time.Duration(m) * time.Minute)
@@ -303,7 +329,11 @@ func calmTopic(days int) (*topic, time.Time) {
 	k := &topic{partitions: []*topicPartition{{}, {}, {}, {}}}
 	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	c := &cluster{objects: map[string]live{}}
-	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {resource: "nodes", name: "b", rv: 1}} {
+	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {
+		resource: "nodes",
+		name:     "b",
+		rv:       1,
+	}} {
 		c.objects[o.uid()] = o
 	}
 	agents := []*scopeAgent{
@@ -367,8 +397,8 @@ func TestStateCostsADay(t *testing.T) {
 	}
 }
 
-// No agent of a cluster works any more. Its objects are part of an answer about all clusters, and that
-// is not certain.
+// No agent of a cluster works any more. Its objects are part of an answer about all clusters, and
+// that is not certain.
 func TestClusterThatIsGone(t *testing.T) {
 	k, begin := calmTopic(3)
 	gone, _ := calmTopic(3)
@@ -378,14 +408,20 @@ func TestClusterThatIsGone(t *testing.T) {
 				continue
 			}
 			e := *r.e
-			e.Source, e.Cluster, e.ClusterUID, e.ID = "/kubernetes/y", "y", "d", "y"+e.ID
+			e.Source = "/kubernetes/y"
+			e.Cluster = "y"
+			e.ClusterUID = "d"
+			e.ID = "y" + e.ID
 			k.partitions[p].records = append(k.partitions[p].records, topicRecord{r.at, &e, r.stored})
 		}
 	}
 	for p, part := range k.partitions {
 		slices.SortStableFunc(part.records, func(a, b topicRecord) int { return a.stored.Compare(b.stored) })
 		for i := range part.records {
-			part.records[i].e.Position = consume.Position{Log: consume.Log{Name: "topic", Partition: p}, Next: uint64(i + 1)}
+			part.records[i].e.Position = consume.Position{Log: consume.Log{
+				Name:      "topic",
+				Partition: p,
+			}, Next: uint64(i + 1)}
 		}
 	}
 	s := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
@@ -403,7 +439,8 @@ func TestTopicThatIsYoungerThanTheMoment(t *testing.T) {
 	k, begin := calmTopic(2)
 	pods := &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}
 	for _, hours := range []int{-1, -10} {
-		states, _, err := (&history.Record{Source: k}).States(t.Context(), pods, timeline.At(begin.Add(time.Duration(hours)*time.Hour)))
+		states, _, err := (&history.Record{Source: k}).States(t.Context(), pods,
+			timeline.At(begin.Add(time.Duration(hours)*time.Hour)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -433,11 +470,15 @@ func TestTopicThatIsYoungerThanTheMoment(t *testing.T) {
 				}
 				e.Progress = &p
 			}
-			e.Position = consume.Position{Log: consume.Log{Name: two.nameOf(i), Partition: i}, Next: uint64(len(two.partitions[i].records) + 1)}
+			e.Position = consume.Position{Log: consume.Log{
+				Name:      two.nameOf(i),
+				Partition: i,
+			}, Next: uint64(len(two.partitions[i].records) + 1)}
 			two.partitions[i].records = append(two.partitions[i].records, topicRecord{e.Time, &e, e.Time})
 		}
 	}
-	states, _, err := (&history.Record{Source: two}).States(t.Context(), &history.Selection{}, timeline.At(begin.Add(30*time.Hour)))
+	states, _, err := (&history.Record{Source: two}).States(t.Context(), &history.Selection{},
+		timeline.At(begin.Add(30*time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,11 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// statesInLogs is States for a source of several logs. It reads each moment from a start of its own:
-// what is between two moments may be long.
-func (r *Record) statesInLogs(ctx context.Context, s *Selection, moments []timeline.Moment) (timeline.States, *Reading, error) {
+// statesInLogs is States for a source of several logs. It reads each moment from a start of its
+// own: what is between two moments may be long.
+func (r *Record) statesInLogs(
+	ctx context.Context, s *Selection, moments []timeline.Moment,
+) (timeline.States, *Reading, error) {
 	var states timeline.States
 	all := &Reading{Began: time.Now()}
 	for k, m := range moments {
@@ -77,15 +79,15 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 	return state, reading, nil
 }
 
-// younger finds the logs that did not exist at a time, because their topic has grown since. Nothing was
-// removed from their beginning, and all records are later.
+// younger finds the logs that did not exist at a time, because their topic has grown since. Nothing
+// was removed from their beginning, and all records are later.
 type younger struct {
 	moment timeline.Moment
 	logs   map[consume.Log]bool
 }
 
-// youngFor is how long a log is read that seems to be younger. The clock of the agent that sent its first
-// record may be ahead of others.
+// youngFor is how long a log is read that seems to be younger. The clock of the agent that sent its
+// first record may be ahead of others.
 const youngFor = 6 * time.Hour
 
 // note notes a record, and reports isEnough.

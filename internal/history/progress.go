@@ -29,20 +29,21 @@ const (
 	// windowSkew is how much the clocks of agents and of the bus may differ. If they differ more,
 	// or a writer was silent, the window is made longer.
 	windowSkew = 2 * time.Minute
-	// windowGrowth is how much longer. After mostGrowths, two days, the question reads all progress.
+	// windowGrowth is how much longer. After mostGrowths, two days, the question reads all
+	// progress.
 	windowGrowth = 6
 	mostGrowths  = 3
 )
 
-// window is the progress that a question reads, and the stream events that it needs to find its start.
-// The zero value is all of them.
+// window is the progress that a question reads, and the stream events that it needs to find its
+// start. The zero value is all of them.
 type window struct {
 	first time.Time // moment
 	since time.Time // when the bus stored its first progress; zero: it begins with the record
 	// streams is when the bus stored its first stream event; zero: it begins with the record.
 	streams time.Time
-	// last has the last progress of each writer, in the order of the record. Those before the window
-	// are known from here.
+	// last has the last progress of each writer, in the order of the record. Those before the
+	// window are known from here.
 	last []*consume.Event
 	// scopes has the last start, end or gap of each scope of the resources.
 	scopes map[scopeKey]*consume.Event
@@ -85,7 +86,9 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 		return w, nil
 	}
 	last := map[writerKey]*consume.Event{}
-	w.scopes, w.known, w.looked = map[scopeKey]*consume.Event{}, marks{}, map[scopeKey]bool{}
+	w.scopes = map[scopeKey]*consume.Event{}
+	w.known = marks{}
+	w.looked = map[scopeKey]bool{}
 	q := consume.Query{Objects: s.objects(), Events: consume.ScopeEvents, Start: consume.Beginning(), LastOfEach: true}
 	_, err := r.read(ctx, q, nil, s.ofCluster(), func(e *consume.Event) (bool, error) {
 		switch {
@@ -112,7 +115,9 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 
 // ofCluster takes the events of all objects of the clusters.
 func (s *Selection) ofCluster() taken {
-	return taken{unreadable: s.MayTake, event: func(e *consume.Event) bool { return e.DeadLetterReason == "" && s.takesCluster(e) }}
+	return taken{unreadable: s.MayTake, event: func(e *consume.Event) bool {
+		return e.DeadLetterReason == "" && s.takesCluster(e)
+	}}
 }
 
 func comparePositions(a, b *consume.Event) int { return cmp.Compare(a.Position.Next, b.Position.Next) }
@@ -173,8 +178,11 @@ func (w *window) grow() bool {
 	if w.since.IsZero() || !w.beginsTooLate() {
 		return false
 	}
-	if w.growths++; w.growths > mostGrowths {
-		w.since, w.streams, w.known = time.Time{}, time.Time{}, nil
+	w.growths++
+	if w.growths > mostGrowths {
+		w.since = time.Time{}
+		w.streams = time.Time{}
+		w.known = nil
 		return true
 	}
 	w.since = w.first.Add(-windowGrowth * w.first.Sub(w.since))
@@ -184,8 +192,8 @@ func (w *window) grow() bool {
 	return true
 }
 
-// growStreams makes the part of the stream events longer if it lacks the snapshot of a scope, or may
-// lack a scope, and reports whether it did.
+// growStreams makes the part of the stream events longer if it lacks the snapshot of a scope, or
+// may lack a scope, and reports whether it did.
 func (w *window) growStreams(s *Selection, x *logIndex) bool {
 	if !x.lacksSnapshots() && len(w.lacking(s, x)) == 0 {
 		return false
@@ -199,9 +207,9 @@ func (w *window) growStreams(s *Selection, x *logIndex) bool {
 	return true
 }
 
-// lacking returns the resources of which an agent that did not work at the moment had more scopes than
-// it is known to have started or ended. It may have started them before another agent did, or retention
-// has removed the starts. Then their snapshots may still be there.
+// lacking returns the resources of which an agent that did not work at the moment had more scopes
+// than it is known to have started or ended. It may have started them before another agent did, or
+// retention has removed the starts. Then their snapshots may still be there.
 func (w *window) lacking(s *Selection, x *logIndex) map[string]bool {
 	type of struct {
 		writerKey

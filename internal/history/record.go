@@ -24,18 +24,20 @@ type Record struct {
 	// Cluster is the name of the only cluster that is asked for, as in consume.Query.
 	Cluster string
 
-	// Reads reports whether the source may have some of the events of objects, and whether it has all of them, as driver.Confined. nil: it
-	// has all. Only says in words what it has. Both may be known only after the first read.
+	// Reads reports whether the source may have some of the events of objects, and whether it has
+	// all of them, as driver.Confined. nil: it has all. Only says in words what it has. Both may be
+	// known only after the first read.
 	Reads func(objects []consume.Objects, events consume.Events, cluster string) (some, all bool)
 	Only  func() string
 
-	// Since is the moment before which Versions may omit versions and gaps; zero: it omits none. A source that cannot send
-	// the events of one object alone is read from MaxLag before Since. There, copies and snapshots of an earlier
-	// version count as versions.
+	// Since is the moment before which Versions may omit versions and gaps; zero: it omits none. A
+	// source that cannot send the events of one object alone is read from MaxLag before Since.
+	// There, copies and snapshots of an earlier version count as versions.
 	Since time.Time
 
 	// OnLate takes the late spans that Versions finds, once they are known: those of several scopes
-	// together. nil: they are not asked for. Reading.LateUnknown says if it has not looked for them.
+	// together. nil: they are not asked for. Reading.LateUnknown says if it has not looked for
+	// them.
 	OnLate func([]timeline.Late) error
 
 	// OnRetry and OnResume are as in consume.Query. Either may be nil.
@@ -50,8 +52,8 @@ type Record struct {
 // moment: it says nothing about the others.
 func (r *Record) HasSeveralLogs() bool { return !r.Source.Traits().OneLog }
 
-// Seeks reports whether the source can send stream events alone. If not, and the record is one log, a
-// state is read from its beginning.
+// Seeks reports whether the source can send stream events alone. If not, and the record is one log,
+// a state is read from its beginning.
 func (r *Record) Seeks() bool { return r.Source.Traits().Seeks && !r.HasSeveralLogs() }
 
 // Events returns the number of events that have been read so far. It is safe for concurrent use.
@@ -59,8 +61,9 @@ func (r *Record) Events() int64 { return r.events.Load() }
 
 // Reading reports the data that a record did not provide.
 type Reading struct {
-	Began      time.Time         // when the reading began, by the clock of the reader
-	Only       string            // what the source has, if it does not have all objects of the selection; "": it has all
+	Began time.Time // when the reading began, by the clock of the reader
+	// what the source has, if it does not have all objects of the selection; "": it has all
+	Only       string
 	Unreadable Unreadable        // records that may be about objects of the selection
 	Latest     time.Time         // time of the latest event at or before the first moment of States
 	Incomplete []Incomplete      // objects whose event lacks a part that could not be fetched
@@ -78,7 +81,8 @@ type Incomplete struct {
 	Err  error  // of fetching the part
 }
 
-// Lacks says in words what the source has, if it does not have all objects of a selection. "": it has all.
+// Lacks says in words what the source has, if it does not have all objects of a selection. "": it
+// has all.
 func (r *Record) Lacks(s *Selection) string {
 	if r.Reads != nil {
 		if _, all := r.Reads(s.objects(), consume.AllEvents, s.Cluster); !all {
@@ -88,9 +92,11 @@ func (r *Record) Lacks(s *Selection) string {
 	return ""
 }
 
-// States returns the states of moments, in the same order, for the objects of a selection. It ignores labels: the caller
-// applies Selector.
-func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.Moment) (timeline.States, *Reading, error) {
+// States returns the states of moments, in the same order, for the objects of a selection. It
+// ignores labels: the caller applies Selector.
+func (r *Record) States(
+	ctx context.Context, s *Selection, moments ...timeline.Moment,
+) (timeline.States, *Reading, error) {
 	if r.HasSeveralLogs() {
 		return r.statesInLogs(ctx, s, moments)
 	}
@@ -109,27 +115,30 @@ func (r *Record) States(ctx context.Context, s *Selection, moments ...timeline.M
 	}
 	var latest time.Time
 	complete, noting := false, !r.Seeks() && asksHistories(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
-		if complete {
-			return false, nil // only noted
-		}
-		if moments[0].Includes(e) && e.Time.After(latest) {
-			latest = e.Time
-		}
-		states.Add(e)
-		complete = states.Done()
-		return complete && !noting, nil
-	})
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s),
+		func(e *consume.Event) (bool, error) {
+			if complete {
+				return false, nil // only noted
+			}
+			if moments[0].Includes(e) && e.Time.After(latest) {
+				latest = e.Time
+			}
+			states.Add(e)
+			complete = states.Done()
+			return complete && !noting, nil
+		})
 	if err != nil {
 		return nil, nil, err
 	}
 	reading.keepIncomplete(states, nil)
-	reading.Began, reading.Latest, reading.Only = began, latest, r.Lacks(s)
+	reading.Began = began
+	reading.Latest = latest
+	reading.Only = r.Lacks(s)
 	return states, reading, nil
 }
 
-// keepIncomplete keeps the objects that lack a part in one of the states, and those of other versions
-// that are shown. Others had another version at these moments, or were read after them.
+// keepIncomplete keeps the objects that lack a part in one of the states, and those of other
+// versions that are shown. Others had another version at these moments, or were read after them.
 func (r *Reading) keepIncomplete(states timeline.States, shown map[string]bool) {
 	lacks := map[string]bool{}
 	maps.Copy(lacks, shown)
@@ -143,10 +152,15 @@ func (r *Reading) keepIncomplete(states timeline.States, shown map[string]bool) 
 	r.Incomplete = slices.DeleteFunc(r.Incomplete, func(i Incomplete) bool { return !lacks[i.Name] })
 }
 
-// Versions calls f for each version of the objects of a selection up to a moment, with the event that shows it, in the order in which they
-// are read. It also calls f for each gap of their scopes, with a nil version. It returns the certainty of each scope at the moment, and in
-// the Reading that at since, unless since is nil.
-func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Moment, to timeline.Moment, f func(*timeline.Version, *consume.Event) error) ([]certainty.Scope, *Reading, error) {
+// Versions calls f for each version of the objects of a selection up to a moment, with the event
+// that shows it, in the order in which they are read. It also calls f for each gap of their scopes,
+// with a nil version. It returns the certainty of each scope at the moment, and in the Reading that
+// at since, unless since is nil.
+func (r *Record) Versions(
+	ctx context.Context, s *Selection, since *timeline.Moment, to timeline.Moment, f func(
+		*timeline.Version, *consume.Event,
+	) error,
+) ([]certainty.Scope, *Reading, error) {
 	began := time.Now()
 	moments := []timeline.Moment{to}
 	if since != nil {
@@ -173,7 +187,12 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	late := lateSpans{Record: r, since: since, isUnknown: since == nil && w != nil && !w.since.IsZero()}
 	var folds []*timeline.Fold
 	for k, m := range moments {
-		o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks, Joined: joined, Late: r.OnLate != nil && !late.isUnknown && k == 0}
+		o := timeline.Options{
+			Etcd:   histories.Etcd,
+			Asked:  s.Asks,
+			Joined: joined,
+			Late:   r.OnLate != nil && !late.isUnknown && k == 0,
+		}
 		folds = append(folds, timeline.NewFold(m, o))
 	}
 	late.fold = folds[0]
@@ -190,40 +209,43 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 		}
 	}
 	complete, noting := false, !r.Seeks() && asksHistories(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s), func(e *consume.Event) (bool, error) {
-		if complete {
-			return false, nil // only noted
-		}
-		for _, begin := range folds[1:] {
-			begin.Add(e)
-		}
-		versions := folds[0].Add(e)
-		if err := late.take(e); err != nil {
-			return true, err
-		}
-		if gap := folds[0].Gap(); gap != nil {
-			if err := takeGap(gap); err != nil {
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s),
+		func(e *consume.Event) (bool, error) {
+			if complete {
+				return false, nil // only noted
+			}
+			for _, begin := range folds[1:] {
+				begin.Add(e)
+			}
+			versions := folds[0].Add(e)
+			if err := late.take(e); err != nil {
 				return true, err
 			}
-		}
-		for _, v := range versions {
-			if err := f(v, e); err != nil {
-				return true, err
+			if gap := folds[0].Gap(); gap != nil {
+				if err := takeGap(gap); err != nil {
+					return true, err
+				}
 			}
-		}
-		if r.HasSeveralLogs() {
-			return e.Data == nil && !noting && areDoneIn(folds, e.Position.Log), nil
-		}
-		complete = !slices.ContainsFunc(folds, func(f *timeline.Fold) bool { return !f.Done() })
-		return complete && !noting, nil
-	})
+			for _, v := range versions {
+				if err := f(v, e); err != nil {
+					return true, err
+				}
+			}
+			if r.HasSeveralLogs() {
+				return e.Data == nil && !noting && areDoneIn(folds, e.Position.Log), nil
+			}
+			complete = !slices.ContainsFunc(folds, func(f *timeline.Fold) bool { return !f.Done() })
+			return complete && !noting, nil
+		})
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, f := range folds {
 		r.noteLogs(reading, f)
 	}
-	reading.Began, reading.Only, reading.LateUnknown = began, r.Lacks(s), late.isUnknown
+	reading.Began = began
+	reading.Only = r.Lacks(s)
+	reading.LateUnknown = late.isUnknown
 	if err := late.end(); err != nil {
 		return nil, nil, err
 	}
@@ -233,7 +255,8 @@ func (r *Record) Versions(ctx context.Context, s *Selection, since *timeline.Mom
 	return folds[0].Scopes(), reading, nil
 }
 
-// Has reports whether the record has events of the objects of a selection. If the source can seek, it reads no stream events.
+// Has reports whether the record has events of the objects of a selection. If the source can seek,
+// it reads no stream events.
 func (r *Record) Has(ctx context.Context, s *Selection) (bool, error) {
 	found := false
 	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
@@ -266,8 +289,9 @@ type taken struct {
 
 func (s *Selection) taken() taken { return taken{s.Takes, s.MayTake} }
 
-// read calls f for each event that takes accepts, until it returns true or an error, or the record ends. If the source has several logs,
-// true ends the log of the event alone, and the events of all logs come by time. w, unless nil, is the progress that q asks for.
+// read calls f for each event that takes accepts, until it returns true or an error, or the record
+// ends. If the source has several logs, true ends the log of the event alone, and the events of all
+// logs come by time. w, unless nil, is the progress that q asks for.
 func (r *Record) read(
 	ctx context.Context, q consume.Query, w *window, takes taken, f func(*consume.Event) (enough bool, err error),
 ) (*Reading, error) {
@@ -282,14 +306,16 @@ func (r *Record) read(
 			if !takes.event(e) {
 				continue
 			}
-			if enough, err = f(e); enough || err != nil {
+			enough, err = f(e)
+			if enough || err != nil {
 				return enough, err
 			}
 		}
 		return false, nil
 	}
 	joined := func(e *consume.Event) (enough bool, err error) {
-		if enough, err = join(e.Position); enough || err != nil {
+		enough, err = join(e.Position)
+		if enough || err != nil {
 			return enough, err
 		}
 		return f(e)
@@ -298,13 +324,19 @@ func (r *Record) read(
 	defer cancel(nil)
 	var away *time.Timer
 	if r.HasSeveralLogs() && !r.Source.Traits().Merges {
-		return nil, errors.New("the record is in several logs that the bus cannot merge by time: its past cannot be read")
+		return nil,
+			errors.New("the record is in several logs that the bus cannot merge by time: its past cannot be read")
 	}
-	q.Cluster, q.StopAtEnd, q.ByTime = r.Cluster, true, r.HasSeveralLogs()
+	q.Cluster = r.Cluster
+	q.StopAtEnd = true
+	q.ByTime = r.HasSeveralLogs()
 	q.OnRetry = func(err error) {
 		if away == nil {
 			away = time.AfterFunc(MaxOutage, func() {
-				cancel(fmt.Errorf("the bus was unreachable for %s, so the answer is incomplete: repeat the command when the bus is back: %w", MaxOutage, err))
+				cancel(
+					fmt.Errorf(
+						"the bus was unreachable for %s, so the answer is incomplete: repeat the command when the bus is back: %w",
+						MaxOutage, err))
 			})
 			if r.OnRetry != nil {
 				r.OnRetry(err)

@@ -47,7 +47,8 @@ func seeking(s consume.Source, seeks bool) consume.Source {
 	return as{s, consume.Traits{OneLog: true, Seeks: seeks}}
 }
 
-// away is a bus that goes away after its first record, and comes back after a while; 0: it does not.
+// away is a bus that goes away after its first record, and comes back after a while; 0: it does
+// not.
 type away struct {
 	q    consume.Query
 	back time.Duration
@@ -92,7 +93,10 @@ func TestBusThatGoesAway(t *testing.T) {
 		back time.Duration
 		want string
 	}{
-		{"for good", 0, "the bus was unreachable for 30s, so the answer is incomplete: repeat the command when the bus is back: the connection is lost"},
+		{
+			"for good", 0,
+			"the bus was unreachable for 30s, so the answer is incomplete: repeat the command when the bus is back: the connection is lost",
+		},
 		{"for a while", history.MaxOutage - time.Second, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -143,7 +147,8 @@ func TestSelectionOfWords(t *testing.T) {
 		{"pods a[", "want an object's name"},
 		{"all,pods", "cannot be combined"},
 	} {
-		if _, err := history.NewSelection(strings.Fields(c.args), "", "", ""); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := history.NewSelection(strings.Fields(c.args), "", "", ""); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: want %q, got %v", c.args, c.want, err)
 		}
 	}
@@ -176,7 +181,8 @@ func TestEachPartitionIsRead(t *testing.T) {
 	}
 	source := &partitions{}
 	r := &history.Record{Source: as{source, consume.Traits{}}}
-	if _, _, err := r.States(t.Context(), &history.Selection{}, timeline.AtVersion(145, 0)); err == nil || !strings.Contains(err.Error(), "several logs") {
+	if _, _, err := r.States(t.Context(), &history.Selection{}, timeline.AtVersion(145, 0)); err == nil ||
+		!strings.Contains(err.Error(), "several logs") {
 		t.Errorf("a bus that says nothing about its logs was read: %v", err)
 	}
 	for partition := range 2 {
@@ -214,27 +220,34 @@ type podRecord struct{ strings.Builder }
 
 func (r *podRecord) add(seconds float64, typ, id string, rv int, attributes, data string) {
 	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second)))
-	fmt.Fprintf(r, `{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x","apiversion":"v1",`+
-		`"kind":"Pod","resource":"pods",%s"resourceversion":"%d","sequence":"%020d","partitionkey":"k","data":%s}`+"\n",
+	fmt.Fprintf(r,
+		`{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.%s","time":%q,"cluster":"x","apiversion":"v1",`+
+			`"kind":"Pod","resource":"pods",%s"resourceversion":"%d","sequence":"%020d","partitionkey":"k","data":%s}`+
+			"\n",
 		id, typ, at.Format(time.RFC3339Nano), attributes, rv, rv, data)
 }
 
 func (r *podRecord) stream(seconds float64, typ, id string, rv int) {
-	r.add(seconds, typ, id, rv, `"scope":"pods",`, fmt.Sprintf(`{"snapshot":"s1","resourceVersion":"%d","objects":2,"writer":"w","run":"0-1"}`, rv))
+	r.add(seconds, typ, id, rv, `"scope":"pods",`,
+		fmt.Sprintf(`{"snapshot":"s1","resourceVersion":"%d","objects":2,"writer":"w","run":"0-1"}`, rv))
 }
 
 // progress adds the progress of all scopes of pods, complete up to a time.
 func (r *podRecord) progress(seconds, to float64, number, rv int) {
 	at := func(seconds float64) string {
-		return time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second))).Format(time.RFC3339Nano)
+		return time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second))).
+			Format(time.RFC3339Nano)
 	}
-	fmt.Fprintf(r, `{"specversion":"1.0","id":"progress/w/0-1/%[1]d","source":"/kubernetes/x","type":"dev.kubecdc.progress","time":%[2]q,"cluster":"x","data":`+
-		`{"writer":"w","run":"0-1","number":%[1]d,"since":%[3]q,"to":%[4]q,"scopes":[{"resource":"pods","resourceVersion":"%[5]d"}]}}`+"\n",
+	fmt.Fprintf(r,
+		`{"specversion":"1.0","id":"progress/w/0-1/%[1]d","source":"/kubernetes/x","type":"dev.kubecdc.progress","time":%[2]q,"cluster":"x","data":`+
+			`{"writer":"w","run":"0-1","number":%[1]d,"since":%[3]q,"to":%[4]q,"scopes":[{"resource":"pods","resourceVersion":"%[5]d"}]}}`+
+			"\n",
 		number, at(seconds), at(seconds-600), at(to), rv)
 }
 
 func (r *podRecord) object(seconds float64, typ, op, name string, rv int) {
-	r.add(seconds, typ, fmt.Sprintf("pods/%s/%d", name, rv), rv, fmt.Sprintf(`"namespace":"shop","name":%q,"uid":%[1]q,"op":%q,`, name, op),
+	r.add(seconds, typ, fmt.Sprintf("pods/%s/%d", name, rv), rv,
+		fmt.Sprintf(`"namespace":"shop","name":%q,"uid":%[1]q,"op":%q,`, name, op),
 		fmt.Sprintf(`{"op":%q,"snapshot":"s1","resourceVersion":"%d","after":{"metadata":{"name":%q}}}`, op, rv, name))
 }
 
@@ -248,13 +261,15 @@ func (r *podRecord) file(t *testing.T) string {
 	return path
 }
 
-// An agent that ended inside a snapshot sends its start again with the same id, and does not read objects again that have changed since.
-// So the state is read from the first start. A file can be read from a position, as a JetStream can.
+// An agent that ended inside a snapshot sends its start again with the same id, and does not read
+// objects again that have changed since. So the state is read from the first start. A file can be
+// read from a position, as a JetStream can.
 func TestStateOfAContinuedSnapshot(t *testing.T) {
 	var r podRecord
 	r.stream(0, "snapshot.started", "pods/s1/started", 100)
 	r.object(1, "object.read", "r", "web", 90)
-	r.object(2, "object.updated", "u", "web", 105) // the checkpoint is at 105; the first object of the snapshot is not acknowledged
+	// the checkpoint is at 105; the first object of the snapshot is not acknowledged
+	r.object(2, "object.updated", "u", "web", 105)
 	// A crash and a restart, after the duplicate window of JetStream.
 	r.stream(200, "snapshot.started", "pods/s1/started", 100)
 	r.object(201, "object.read", "r", "api", 80)
@@ -264,7 +279,9 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 	path := r.file(t)
 	for _, seek := range []bool{false, true} {
 		r := &history.Record{Source: seeking(&fromfile.File{Path: path}, seek)}
-		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
+		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{
+			Plural: "pods",
+		}}}, timeline.AtVersion(108, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,12 +290,14 @@ func TestStateOfAContinuedSnapshot(t *testing.T) {
 			names = append(names, v.Name)
 		}
 		if got := strings.Join(names, " "); got != "api web" {
-			t.Errorf("seek %t: the state has %q, want api and web; it says that it is %s", seek, got, certainty.Worst(states[0].Scopes()))
+			t.Errorf("seek %t: the state has %q, want api and web; it says that it is %s", seek, got,
+				certainty.Worst(states[0].Scopes()))
 		}
 	}
 }
 
-// If retention has removed the first start of a continued snapshot, nobody knows which reads are gone with it.
+// If retention has removed the first start of a continued snapshot, nobody knows which reads are
+// gone with it.
 func TestStateOfAContinuedSnapshotWithoutItsBeginning(t *testing.T) {
 	var r podRecord
 	r.add(200, "snapshot.started", "pods/s1/started", 100, `"scope":"pods",`,
@@ -290,7 +309,9 @@ func TestStateOfAContinuedSnapshotWithoutItsBeginning(t *testing.T) {
 	path := r.file(t)
 	for _, seek := range []bool{false, true} {
 		r := &history.Record{Source: seeking(&fromfile.File{Path: path}, seek)}
-		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}}, timeline.AtVersion(108, 0))
+		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{
+			Plural: "pods",
+		}}}, timeline.AtVersion(108, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,8 +321,9 @@ func TestStateOfAContinuedSnapshotWithoutItsBeginning(t *testing.T) {
 	}
 }
 
-// A change that was observed before the moment may be stored after a progress that is sent after it, and that does not claim it. The answer has the
-// change. Reading ends at the first progress that claims the moment.
+// A change that was observed before the moment may be stored after a progress that is sent after
+// it, and that does not claim it. The answer has the change. Reading ends at the first progress
+// that claims the moment.
 func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 	var record podRecord
 	record.stream(0, "snapshot.started", "pods/s1/started", 100)
@@ -348,14 +370,18 @@ func TestEventStoredAfterTheFirstProgressAfterTheMoment(t *testing.T) {
 	}
 }
 
-// The CRDs of a cluster say what a word means for this cluster, also if another cluster has a CRD of the same name or word.
+// The CRDs of a cluster say what a word means for this cluster, also if another cluster has a CRD
+// of the same name or word.
 func TestWordsAreThoseOfTheCluster(t *testing.T) {
 	var lines strings.Builder
 	add := func(cluster, group, plural, short string, rv int) {
-		fmt.Fprintf(&lines, `{"specversion":"1.0","id":"crd/%[1]s/%[5]d","source":"/kubernetes/%[1]s","type":"dev.kubecdc.object.updated","time":"2026-11-20T14:00:00Z",`+
-			`"cluster":%[1]q,"apiversion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","resource":"customresourcedefinitions","name":"%[3]s.%[2]s",`+
-			`"uid":"%[1]s-%[3]s","op":"u","resourceversion":"%[5]d","sequence":"%020[5]d","partitionkey":"k","data":{"op":"u","resourceVersion":"%[5]d",`+
-			`"after":{"spec":{"group":%[2]q,"names":{"plural":%[3]q,"kind":"K","shortNames":[%[4]q]}}}}}`+"\n", cluster, group, plural, short, rv)
+		fmt.Fprintf(&lines,
+			`{"specversion":"1.0","id":"crd/%[1]s/%[5]d","source":"/kubernetes/%[1]s","type":"dev.kubecdc.object.updated","time":"2026-11-20T14:00:00Z",`+
+				`"cluster":%[1]q,"apiversion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","resource":"customresourcedefinitions","name":"%[3]s.%[2]s",`+
+				`"uid":"%[1]s-%[3]s","op":"u","resourceversion":"%[5]d","sequence":"%020[5]d","partitionkey":"k","data":{"op":"u","resourceVersion":"%[5]d",`+
+				`"after":{"spec":{"group":%[2]q,"names":{"plural":%[3]q,"kind":"K","shortNames":[%[4]q]}}}}}`+"\n",
+			cluster,
+			group, plural, short, rv)
 	}
 	add("a", "demo.example.com", "widgets", "wi", 1)
 	add("b", "demo.example.com", "widgets", "wg", 2)
@@ -391,7 +417,14 @@ func TestWordsAreThoseOfTheCluster(t *testing.T) {
 
 // A word that names no resource costs one event for each resource of the record.
 func TestResourcesOfALongRecord(t *testing.T) {
-	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	bus, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      server.RANDOM_PORT,
+		JetStream: true,
+		StoreDir:  t.TempDir(),
+		NoSigs:    true,
+		NoLog:     true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,30 +443,37 @@ func TestResourcesOfALongRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	known := []string{"configmaps", "pods", "widgets.example.com"}
 	for rv := range 200 {
 		for _, resource := range known {
 			plural, group, _ := strings.Cut(resource, ".")
-			event := fmt.Sprintf(`{"specversion":"1.0","id":"%[1]s/progress/%[4]d","source":"/kubernetes/x","type":"dev.kubecdc.progress","time":"2026-11-20T14:00:00Z",`+
-				`"cluster":"x","apiversion":%[2]q,"kind":"K","resource":%[3]q,"scope":%[3]q,"resourceversion":"%[4]d","sequence":"%020[4]d","partitionkey":"k",`+
-				`"data":{"resourceVersion":"%[4]d"}}`, resource, strings.TrimPrefix(group+"/v1", "/"), plural, rv+1)
+			event := fmt.Sprintf(
+				`{"specversion":"1.0","id":"%[1]s/progress/%[4]d","source":"/kubernetes/x","type":"dev.kubecdc.progress","time":"2026-11-20T14:00:00Z",`+
+					`"cluster":"x","apiversion":%[2]q,"kind":"K","resource":%[3]q,"scope":%[3]q,"resourceversion":"%[4]d","sequence":"%020[4]d","partitionkey":"k",`+
+					`"data":{"resourceVersion":"%[4]d"}}`, resource, strings.TrimPrefix(group+"/v1", "/"), plural, rv+1)
 			if _, err := js.PublishMsg(t.Context(), &nats.Msg{
-				Subject: "kubecdc.x.stream." + cmp.Or(strings.ReplaceAll(group, ".", "%2E"), "core") + "." + plural, Data: []byte(event),
-				Header: nats.Header{"content-type": {"application/cloudevents+json"}},
+				Subject: "kubecdc.x.stream." + cmp.Or(strings.ReplaceAll(group, ".", "%2E"), "core") + "." + plural,
+				Data:    []byte(event),
+				Header:  nats.Header{"content-type": {"application/cloudevents+json"}},
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	r := &history.Record{Source: &fromnats.JetStream{URL: bus.ClientURL(), Choose: func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
-		if q.Events == consume.StreamEvents {
-			return []string{"kubecdc.*.stream.*.*"}
-		}
-		return []string{"kubecdc.*.object.>"}
-	}}}
+	r := &history.Record{Source: &fromnats.JetStream{
+		URL: bus.ClientURL(),
+		Choose: func(_ context.Context, _ jetstream.Stream, q *consume.Query) []string {
+			if q.Events == consume.StreamEvents {
+				return []string{"kubecdc.*.stream.*.*"}
+			}
+			return []string{"kubecdc.*.object.>"}
+		},
+	}}
 	words, err := history.NewSelection([]string{"podz"}, "", "", "")
 	if err != nil {
 		t.Fatal(err)
@@ -447,13 +487,15 @@ func TestResourcesOfALongRecord(t *testing.T) {
 	}
 }
 
-// The version of the API server at a moment is in a progress before the snapshot that a state is read from.
+// The version of the API server at a moment is in a progress before the snapshot that a state is
+// read from.
 func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
 	var r podRecord
 	says := func(seconds float64, number, rv int, version string) {
 		var one podRecord
 		one.progress(seconds, seconds, number, rv)
-		r.WriteString(strings.Replace(one.String(), `"since"`, fmt.Sprintf(`"apiServerVersion":%q,"since"`, version), 1))
+		r.WriteString(
+			strings.Replace(one.String(), `"since"`, fmt.Sprintf(`"apiServerVersion":%q,"since"`, version), 1))
 	}
 	r.stream(0, "snapshot.started", "pods/s0/started", 100)
 	r.object(1, "object.read", "r", "web", 90)
@@ -485,7 +527,8 @@ func TestVersionOfTheServerBeforeTheSnapshot(t *testing.T) {
 		}
 	}
 	of.Source = seeking(of.Source, false)
-	if got, err := of.APIServerVersion(t.Context(), &history.Selection{}, timeline.AtVersion(115, 0)); err != nil || got != "" {
+	if got, err := of.APIServerVersion(t.Context(), &history.Selection{}, timeline.AtVersion(115, 0)); err != nil ||
+		got != "" {
 		t.Errorf("a source that cannot send progress alone was read: %q, %v", got, err)
 	}
 }
@@ -514,15 +557,29 @@ func (s *fixed) Whole(context.Context, *consume.Event) (*consume.Event, error) {
 	return nil, errors.New("the store does not have it")
 }
 
-// A version that lacks its object lowers the replay of a span only if it is shown: in the state at its
-// beginning, or after that.
+// A version that lacks its object lowers the replay of a span only if it is shown: in the state at
+// its beginning, or after that.
 func TestReplayOfObjectsThatWereIncomplete(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 11, 20, 14, minute, 0, 0, time.UTC) }
 	version := func(minute int, op consume.Op, isWhole bool) *consume.Event {
 		rv := strconv.Itoa(100 + minute)
 		e := &consume.Event{
-			ID: "pods/u/" + rv, Source: "/kubernetes/x", APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: "shop", Name: "web", UID: "u",
-			Time: at(minute), ResourceVersion: rv, Sequence: rv, Op: op, Data: &consume.Data{Op: op, ResourceVersion: rv},
+			ID:              "pods/u/" + rv,
+			Source:          "/kubernetes/x",
+			APIVersion:      "v1",
+			Kind:            "Pod",
+			Resource:        "pods",
+			Namespace:       "shop",
+			Name:            "web",
+			UID:             "u",
+			Time:            at(minute),
+			ResourceVersion: rv,
+			Sequence:        rv,
+			Op:              op,
+			Data: &consume.Data{
+				Op:              op,
+				ResourceVersion: rv,
+			},
 		}
 		if isWhole {
 			e.Data.After = json.RawMessage(`{}`)
@@ -541,12 +598,16 @@ func TestReplayOfObjectsThatWereIncomplete(t *testing.T) {
 		"after its end alone": {from: 3, to: 5, want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			events := []*consume.Event{version(1, consume.Created, true), version(2, consume.Updated, false), version(3, consume.Updated, true)}
+			events := []*consume.Event{
+				version(1, consume.Created, true), version(2, consume.Updated, false),
+				version(3, consume.Updated, true),
+			}
 			if name == "after its end alone" {
 				events = []*consume.Event{version(1, consume.Created, true), version(6, consume.Updated, false)}
 			}
 			r := &history.Record{Source: &fixed{events: events}}
-			_, _, reading, err := r.Span(t.Context(), &history.Selection{}, timeline.At(at(c.from)), timeline.At(at(c.to)), func(*timeline.Version) {})
+			_, _, reading, err := r.Span(t.Context(), &history.Selection{}, timeline.At(at(c.from)),
+				timeline.At(at(c.to)), func(*timeline.Version) {})
 			if err != nil || len(reading.Incomplete) != c.want {
 				t.Errorf("%v: %+v, want %d", err, reading, c.want)
 			}
@@ -558,8 +619,15 @@ func TestReplayOfObjectsThatWereIncomplete(t *testing.T) {
 func TestNamespaceOfClusterScopedResources(t *testing.T) {
 	event := func(resource, namespace, name string) *consume.Event {
 		return &consume.Event{
-			ID: "x", Source: "/kubernetes/x", APIVersion: "v1", Resource: resource, Namespace: namespace, Name: name, UID: "u", Op: consume.Created,
-			Data: &consume.Data{Op: consume.Created, After: json.RawMessage(`{}`)},
+			ID:         "x",
+			Source:     "/kubernetes/x",
+			APIVersion: "v1",
+			Resource:   resource,
+			Namespace:  namespace,
+			Name:       name,
+			UID:        "u",
+			Op:         consume.Created,
+			Data:       &consume.Data{Op: consume.Created, After: json.RawMessage(`{}`)},
 		}
 	}
 	for args, want := range map[string]string{

@@ -39,16 +39,19 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 		}
 		if crds == nil {
 			var err error
-			if crds, err = r.crds(ctx, s); err != nil {
+			crds, err = r.crds(ctx, s)
+			if err != nil {
 				return err
 			}
 		}
-		if found = custom(w, crds); found == nil {
+		found = custom(w, crds)
+		if found == nil {
 			known, err := r.Resources(ctx)
 			if err != nil {
 				return err
 			}
-			if found = guess(w, known); found == nil {
+			found = guess(w, known)
+			if found == nil {
 				return &UnknownResourceError{w.text, names(known)}
 			}
 		}
@@ -89,20 +92,31 @@ func custom(w *word, crds []crd) []Resource {
 	var out []Resource
 	for i := range crds {
 		spec := &crds[i].Spec
-		known := slices.ContainsFunc(out, func(r Resource) bool { return r.Group == spec.Group && r.Plural == spec.Names.Plural })
+		known := slices.ContainsFunc(out, func(r Resource) bool {
+			return r.Group == spec.Group && r.Plural == spec.Names.Plural
+		})
 		if !known && crds[i].is(w) {
 			isCluster := spec.Scope == "Cluster"
-			out = append(out, Resource{Group: spec.Group, Plural: spec.Names.Plural, custom: true, clusterScoped: isCluster})
+			out = append(out, Resource{
+				Group:         spec.Group,
+				Plural:        spec.Names.Plural,
+				custom:        true,
+				clusterScoped: isCluster,
+			})
 		}
 	}
 	return out
 }
 
-// guess returns the resources of a record that a word may name without their CRD: by plural or singular.
+// guess returns the resources of a record that a word may name without their CRD: by plural or
+// singular.
 func guess(w *word, known []Resource) []Resource {
 	var out []Resource
 	for _, r := range known {
-		singular := []string{r.Plural, strings.TrimSuffix(r.Plural, "s"), strings.TrimSuffix(r.Plural, "es"), strings.TrimSuffix(r.Plural, "ies") + "y"}
+		singular := []string{
+			r.Plural, strings.TrimSuffix(r.Plural, "s"), strings.TrimSuffix(r.Plural, "es"),
+			strings.TrimSuffix(r.Plural, "ies") + "y",
+		}
 		if slices.Contains(singular, w.name) && (w.group == "" || w.group == r.Group) {
 			out = append(out, r)
 		}
@@ -125,13 +139,17 @@ type crd struct {
 func (c *crd) is(w *word) bool {
 	n := &c.Spec.Names
 	return (w.group == "" || w.group == c.Spec.Group) &&
-		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.name) || slices.Contains(n.ShortNames, w.name))
+		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.name) ||
+			slices.Contains(n.ShortNames, w.name))
 }
 
 // crds returns the last version of each CRD that the record ever had of the clusters of a
 // selection, sorted by name.
 func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
-	definitions := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{{Group: "apiextensions.k8s.io", Plural: "customresourcedefinitions"}}}
+	definitions := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{{
+		Group:  "apiextensions.k8s.io",
+		Plural: "customresourcedefinitions",
+	}}}
 	type key struct {
 		cluster consume.ClusterKey
 		name    string
@@ -152,7 +170,8 @@ func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 	})
 	out := []crd{}
 	byName := func(a, b key) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.cluster.Source, b.cluster.Source), strings.Compare(a.cluster.UID, b.cluster.UID))
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.cluster.Source, b.cluster.Source),
+			strings.Compare(a.cluster.UID, b.cluster.UID))
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(last), byName) {
 		out = append(out, last[key])
@@ -163,7 +182,8 @@ func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 // Resources returns the resources that have stream events or progress in the record, sorted.
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
-	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true, OneCopy: true} // each resource and each writer have a subject
+	// each resource and each writer have a subject
+	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true, OneCopy: true}
 	_, err := r.read(ctx, q, nil, (&Selection{}).taken(), func(e *consume.Event) (bool, error) {
 		if e.Resource != "" {
 			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}

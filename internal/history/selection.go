@@ -51,12 +51,13 @@ type word struct {
 	names             []string
 }
 
-// NewSelection parses arguments like those of kubectl get: RESOURCE[,RESOURCE…] [NAME…] or RESOURCE/NAME…. Record.Resolve
-// sets the resources that they name.
+// NewSelection parses arguments like those of kubectl get: RESOURCE[,RESOURCE…] [NAME…] or
+// RESOURCE/NAME…. Record.Resolve sets the resources that they name.
 func NewSelection(args []string, namespace, selector, cluster string) (*Selection, error) {
 	s := &Selection{Namespace: namespace, Cluster: cluster}
 	var err error
-	if s.words, err = readWords(args); err != nil {
+	s.words, err = readWords(args)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := path.Match(namespace, ""); err != nil {
@@ -65,8 +66,10 @@ func NewSelection(args []string, namespace, selector, cluster string) (*Selectio
 	if selector == "" {
 		return s, nil
 	}
-	if s.Selector, err = labels.Parse(selector); err != nil {
-		return nil, fmt.Errorf("--selector %q: want label selectors as for kubectl (app=web,tier!=db): %w", selector, err)
+	s.Selector, err = labels.Parse(selector)
+	if err != nil {
+		return nil,
+			fmt.Errorf("--selector %q: want label selectors as for kubectl (app=web,tier!=db): %w", selector, err)
 	}
 	return s, nil
 }
@@ -81,7 +84,10 @@ func readWords(args []string) ([]word, error) {
 		for part := range strings.SplitSeq(arg, ",") {
 			w, err := readWord(part, slashes && len(args) > 1)
 			if err != nil {
-				return nil, fmt.Errorf("%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)", arg, err)
+				return nil,
+					fmt.Errorf(
+						"%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)",
+						arg, err)
 			}
 			if !slashes && len(args) > 1 {
 				w.names = args[1:]
@@ -165,22 +171,25 @@ func literal(pattern string) string {
 	return pattern
 }
 
-// Takes reports whether an event is of an object of the selection (ignoring labels), or about scopes that may have one.
+// Takes reports whether an event is of an object of the selection (ignoring labels), or about
+// scopes that may have one.
 func (s *Selection) Takes(e *consume.Event) bool {
 	if e.DeadLetterReason != "" || !s.takesCluster(e) {
 		return false
 	}
 	switch {
 	case e.Progress != nil:
-		return slices.ContainsFunc(e.Progress.Scopes, func(p consume.ScopeProgress) bool { return s.Asks(p.Resource, p.Scope) })
+		return slices.ContainsFunc(e.Progress.Scopes, func(p consume.ScopeProgress) bool {
+			return s.Asks(p.Resource, p.Scope)
+		})
 	case e.Data == nil:
 		return s.Asks(e.GroupResource(), e.Scope)
 	}
 	return s.TakesObject(e.GroupResource(), e.Namespace, e.Name)
 }
 
-// Asks reports whether a scope of a resource ("deployments.apps") may have an object of the selection. scope is "" for scopes that are not
-// known.
+// Asks reports whether a scope of a resource ("deployments.apps") may have an object of the
+// selection. scope is "" for scopes that are not known.
 func (s *Selection) Asks(resource, scope string) bool {
 	covered := literal(s.Namespace) == "" || consume.ScopeCovers(scope, s.Namespace)
 	return len(s.Resources) == 0 && covered || slices.ContainsFunc(s.Resources, func(r Resource) bool {
@@ -198,14 +207,17 @@ func (s *Selection) takesCluster(e *consume.Event) bool {
 	return (s.Cluster == "" || e.Cluster == s.Cluster) && strings.HasPrefix(e.ClusterUID, s.ClusterUID)
 }
 
-// TakesObject reports whether an object of a resource ("deployments.apps") is in the selection, ignoring labels.
+// TakesObject reports whether an object of a resource ("deployments.apps") is in the selection,
+// ignoring labels.
 func (s *Selection) TakesObject(groupResource, namespace, name string) bool {
 	isIn := s.Namespace == "" || match(s.Namespace, namespace)
 	return len(s.Resources) == 0 && isIn || slices.ContainsFunc(s.Resources, func(r Resource) bool {
-		if r.Namespaces == nil && !isIn && !r.clusterScoped || r.Namespaces != nil && !slices.Contains(r.Namespaces, namespace) {
+		if r.Namespaces == nil && !isIn && !r.clusterScoped ||
+			r.Namespaces != nil && !slices.Contains(r.Namespaces, namespace) {
 			return false
 		}
-		return r.String() == groupResource && (r.Names == nil || slices.ContainsFunc(r.Names, func(p string) bool { return match(p, name) }))
+		return r.String() == groupResource &&
+			(r.Names == nil || slices.ContainsFunc(r.Names, func(p string) bool { return match(p, name) }))
 	})
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A JetStream keeps the last start or end of each scope under a subject of its own: this is its index.
+// A JetStream keeps the last start or end of each scope under a subject of its own: this is its
+// index.
 //
 //	 last of scopes      streams                     moment
 //	─┬────────┬──────────┬──────┬────────────────────┬──────▶ record
@@ -21,8 +22,8 @@ import (
 // A scope that was observed at the moment has a snapshot in this part: this is checked. If not, the
 // part begins earlier, at last with the record.
 
-// readBefore is how long before a moment the stream events are read. By default, there is a snapshot
-// a day.
+// readBefore is how long before a moment the stream events are read. By default, there is a
+// snapshot a day.
 const readBefore = 25 * time.Hour
 
 // scopeKey identifies a scope in a log.
@@ -43,10 +44,10 @@ type snapshots struct {
 	observed  bool      // an agent observes it: it is no part of which a snapshot was taken
 }
 
-// start returns the position from which to read the states of moments, and the events before it that
-// they need. In each log, it is the earliest start of a scope's last snapshot completed at all of the
-// moments. A scope that was observed by then, but has no such snapshot, is read from the beginning. It
-// notes the events for h that it reads.
+// start returns the position from which to read the states of moments, and the events before it
+// that they need. In each log, it is the earliest start of a scope's last snapshot completed at all
+// of the moments. A scope that was observed by then, but has no such snapshot, is read from the
+// beginning. It notes the events for h that it reads.
 func (r *Record) start(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories,
 ) (consume.Start, *window, error) {
@@ -131,8 +132,8 @@ func (r *Record) readStart(
 	return x, err
 }
 
-// lookUp reads the starts and ends of scopes of which the last start or end is not enough, and reports
-// whether it has found some that were not known:
+// lookUp reads the starts and ends of scopes of which the last start or end is not enough, and
+// reports whether it has found some that were not known:
 //
 //   - one that has ended, because another agent may have observed it too;
 //   - one that was started or ended after the moment, and of which nothing else was read;
@@ -151,7 +152,9 @@ func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logInde
 		isUnclear := s.Takes(e) && (ended[key.ofCluster()] || !known)
 		if !w.looked[key] && (isUnclear || lacking[e.GroupResource()]) {
 			w.looked[key] = true
-			unclear = append(unclear, consume.Objects{Groups: []string{e.Group()}, Resource: e.Resource, Scope: e.Scope})
+			unclear = append(unclear, consume.Objects{Groups: []string{
+				e.Group(),
+			}, Resource: e.Resource, Scope: e.Scope})
 		}
 	}
 	if len(unclear) == 0 {
@@ -163,7 +166,12 @@ func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logInde
 		writer string
 	}
 	first, found := map[byWriter]*consume.Event{}, marks{}
-	q := consume.Query{Objects: unclear, Events: consume.ScopeEvents, Start: consume.Beginning(), ProgressSince: time.Now()}
+	q := consume.Query{
+		Objects:       unclear,
+		Events:        consume.ScopeEvents,
+		Start:         consume.Beginning(),
+		ProgressSince: time.Now(),
+	}
 	_, err = r.read(ctx, q, nil, s.ofCluster(), func(e *consume.Event) (bool, error) {
 		key := scopeOf(e)
 		if e.Stream == nil || !w.looked[key] || e.Type == consume.TypeGap {
@@ -200,7 +208,8 @@ type markOf struct {
 	kind   consume.EventType
 }
 
-// isSnapshot reports whether the event is about a snapshot, which may be one of a part of the scope.
+// isSnapshot reports whether the event is about a snapshot, which may be one of a part of the
+// scope.
 func (m markOf) isSnapshot() bool {
 	return m.kind == consume.TypeSnapshotStarted || m.kind == consume.TypeSnapshotCompleted
 }
@@ -226,9 +235,9 @@ func (m marks) noteFirst(e *consume.Event) {
 	}
 }
 
-// snapshots returns the marks of snapshots that a state needs. One is the first mark that shows that
-// an agent observes the scope: retention may have removed the starts of the scope and of its snapshot.
-// Others are of scopes that several agents observe: each heals its own gaps.
+// snapshots returns the marks of snapshots that a state needs. One is the first mark that shows
+// that an agent observes the scope: retention may have removed the starts of the scope and of its
+// snapshot. Others are of scopes that several agents observe: each heals its own gaps.
 func (m marks) snapshots() (needed []markOf) {
 	writers, isShared := map[scopeKey]string{}, map[scopeKey]bool{}
 	for of := range m {
@@ -238,7 +247,8 @@ func (m marks) snapshots() (needed []markOf) {
 	}
 	for of := range m {
 		hasStart := m[markOf{of.scopeKey, of.writer, consume.TypeScopeStarted}] != nil
-		isFirst := of.kind == consume.TypeSnapshotStarted || m[markOf{of.scopeKey, of.writer, consume.TypeSnapshotStarted}] == nil
+		isFirst := of.kind == consume.TypeSnapshotStarted ||
+			m[markOf{of.scopeKey, of.writer, consume.TypeSnapshotStarted}] == nil
 		if of.isSnapshot() && isFirst && (!hasStart || isShared[of.scopeKey]) {
 			needed = append(needed, of)
 		}
@@ -256,7 +266,9 @@ func (s *snapshots) note(e *consume.Event, included bool) {
 	case consume.TypeSnapshotStarted:
 		// A second start is that of a continued snapshot, whose earlier reads count, or are gone.
 		if s.id != e.Stream.Snapshot && !e.Stream.Continued {
-			s.id, s.started, s.startedAt = e.Stream.Snapshot, e.Position.Next-1, e.Time
+			s.id = e.Stream.Snapshot
+			s.started = e.Position.Next - 1
+			s.startedAt = e.Time
 		}
 	case consume.TypeSnapshotCompleted:
 		if included && s.id == e.Stream.Snapshot {

@@ -26,7 +26,12 @@ type jetStream struct {
 
 // streamOf returns the only partition of a topic as a stream.
 func streamOf(k *topic) *jetStream {
-	j := &jetStream{records: slices.Clone(k.partitions[0].records), first: k.partitions[0].first, read: map[string]int{}, last: map[string]int{}}
+	j := &jetStream{
+		records: slices.Clone(k.partitions[0].records),
+		first:   k.partitions[0].first,
+		read:    map[string]int{},
+		last:    map[string]int{},
+	}
 	for i := range j.records {
 		e := *j.records[i].e
 		e.Position = consume.Position{Log: consume.Log{Name: "KUBECDC"}, Next: uint64(i + 2)}
@@ -59,8 +64,8 @@ func (j *jetStream) Read(_ context.Context, q consume.Query) (consume.Reader, er
 	return &jetStreamReader{j, q, j.first}, nil
 }
 
-// hasScope reports whether the record has a start, an end or a gap of a scope, "pods pods/shop", at a
-// moment.
+// hasScope reports whether the record has a start, an end or a gap of a scope, "pods pods/shop", at
+// a moment.
 func (j *jetStream) hasScope(name string, m timeline.Moment) bool {
 	return slices.ContainsFunc(j.records[j.first:], func(r topicRecord) bool {
 		kind, _ := subjectOf(r.e)
@@ -68,8 +73,8 @@ func (j *jetStream) hasScope(name string, m timeline.Moment) bool {
 	})
 }
 
-// hasMixedSnapshots reports whether a snapshot was continued while another agent took one of the same
-// scope.
+// hasMixedSnapshots reports whether a snapshot was continued while another agent took one of the
+// same scope.
 func (j *jetStream) hasMixedSnapshots() bool {
 	writers := map[string]string{}
 	isMixed, isContinued := false, false
@@ -96,7 +101,9 @@ func (r *jetStreamReader) asksFor(at int) bool {
 	kind, subject := subjectOf(e)
 	kinds := map[consume.Events][]string{
 		consume.AllEvents: {"object", "stream", "scope", "progress"}, consume.ObjectEvents: {"object"},
-		consume.StreamEvents: {"stream", "scope", "progress"}, consume.ScopeEvents: {"scope", "progress"}, consume.ProgressEvents: {"progress"},
+		consume.StreamEvents: {"stream", "scope", "progress"}, consume.ScopeEvents: {
+			"scope", "progress",
+		}, consume.ProgressEvents: {"progress"},
 	}
 	isWanted := func(o consume.Objects) bool {
 		isNamed := e.Data == nil || o.Name == "" || o.Name == e.Name
@@ -140,12 +147,14 @@ func (r *jetStreamReader) Whole(_ context.Context, e *consume.Event) (*consume.E
 	return e, nil
 }
 
-// A state from a part of the stream events is the same, and as certain, as one from all of them. Agents
-// are killed, some for ever, and end their scopes; their clocks differ; the bus is away; snapshots are
-// continued; retention has removed records.
+// A state from a part of the stream events is the same, and as certain, as one from all of them.
+// Agents are killed, some for ever, and end their scopes; their clocks differ; the bus is away;
+// snapshots are continued; retention has removed records.
 func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 	selections := map[string]*history.Selection{
-		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}}, "nodes": {Resources: []history.Resource{{Plural: "nodes"}}},
+		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}}, "nodes": {Resources: []history.Resource{{
+			Plural: "nodes",
+		}}},
 		"pods of shop":  {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "shop"},
 		"pods of tools": {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "tools"},
 	}
@@ -160,7 +169,8 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 		}
 		s := selections[rapid.SampledFrom(names).Draw(t, "question")]
 		seconds := int(end.Sub(begin).Seconds())
-		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
+		moment := timeline.At(
+			begin.Add(time.Duration(rapid.IntRange(-60, seconds+4*3600).Draw(t, "second")) * time.Second))
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
 		case 0:
 			moment = timeline.Moment{}
@@ -186,11 +196,13 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 		for name, w := range want {
 			g, has := got[name]
 			isLater := !k.hasScope(&w, moment) && w.Certainty == certainty.Unknown // it starts after the moment
-			// Without starts and gaps, a scope cannot be distinguished from a snapshot of a part of another one.
+			// Without starts and gaps, a scope cannot be distinguished from a snapshot of a part of
+			// another one.
 			isLost := !j.hasScope(name, moment)
 			isNothing := !has && (isLater || isLost)
 			if !isNothing && (!has || g.Certainty != w.Certainty) {
-				t.Fatalf("%s at %s: %v, and from all records %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty, g, w, k)
+				t.Fatalf("%s at %s: %v, and from all records %v\n%+v\n%+v\n%s", name, moment, g.Certainty, w.Certainty,
+					g, w, k)
 			}
 		}
 		for name, g := range got { // it may find scopes that start after the moment
@@ -236,7 +248,11 @@ func TestEarlierStreamEventsAreNotRead(t *testing.T) {
 			o := live{resource: "pods", namespace: ns, name: "a", rv: n + 1}
 			world.objects[o.uid()] = o
 			agents = append(agents, &scopeAgent{
-				writerOfDay: writerOfDay{name: "w" + ns, resource: "pods"}, t: k, scope: "pods/" + ns, ns: ns, every: 24 * 60,
+				writerOfDay: writerOfDay{name: "w" + ns, resource: "pods"},
+				t:           k,
+				scope:       "pods/" + ns,
+				ns:          ns,
+				every:       24 * 60,
 			})
 		}
 		world.rv = 2

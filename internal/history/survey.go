@@ -8,10 +8,10 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Survey judges every moment from since to until, for the objects of a selection. It calls f for each
-// event that is read, once, with the versions that it shows.
-// The reading begins where that of the state at since does, and ends once the record has passed until.
-// A record that does not prove the span is read again, without objects if the source can omit them.
+// Survey judges every moment from since to until, for the objects of a selection. It calls f for
+// each event that is read, once, with the versions that it shows. The reading begins where that of
+// the state at since does, and ends once the record has passed until. A record that does not prove
+// the span is read again, without objects if the source can omit them.
 func (r *Record) Survey(
 	ctx context.Context, s *Selection, since, until time.Time,
 	f func(e *consume.Event, versions []*timeline.Version) error,
@@ -23,7 +23,8 @@ func (r *Record) Survey(
 	}
 	var in *logStart
 	if r.HasSeveralLogs() {
-		if in, err = r.startInLogs(ctx, s, from); err != nil {
+		in, err = r.startInLogs(ctx, s, from)
+		if err != nil {
 			return nil, nil, err
 		}
 		start = in.start

@@ -22,18 +22,22 @@ type failing interface {
 }
 
 func surveyOf(t failing, r *history.Record, s *history.Selection, since, until time.Time) []timeline.Part {
-	parts, _, err := r.Survey(t.Context(), s, since, until, func(*consume.Event, []*timeline.Version) error { return nil })
+	parts, _, err := r.Survey(t.Context(), s, since, until, func(*consume.Event, []*timeline.Version) error {
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return parts
 }
 
-// A part of a span that is exact has an exact answer about each of its moments, from a Kafka and from a
-// JetStream, in the worlds of TestPartsOfPartitionsAreEnough.
+// A part of a span that is exact has an exact answer about each of its moments, from a Kafka and
+// from a JetStream, in the worlds of TestPartsOfPartitionsAreEnough.
 func TestSurveyAgreesWithStates(t *testing.T) {
 	selections := map[string]*history.Selection{
-		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}, ClusterUID: "c"}, "nodes": {Resources: []history.Resource{{Plural: "nodes"}}},
+		"all": {}, "pods": {Resources: []history.Resource{{Plural: "pods"}}, ClusterUID: "c"}, "nodes": {
+			Resources: []history.Resource{{Plural: "nodes"}},
+		},
 		"pods of shop": {Resources: []history.Resource{{Plural: "pods"}}, Namespace: "shop"},
 	}
 	exact := 0
@@ -108,6 +112,7 @@ func TestSurveyCostsItsSpan(t *testing.T) {
 		}
 	}
 	if kafka[3] != kafka[12] || stream[3] != stream[12] || stream[3] == 0 {
-		t.Errorf("of 3 days, %d and %d records are read; of 12 days, %d and %d", kafka[3], stream[3], kafka[12], stream[12])
+		t.Errorf("of 3 days, %d and %d records are read; of 12 days, %d and %d", kafka[3], stream[3], kafka[12],
+			stream[12])
 	}
 }

@@ -179,7 +179,10 @@ func (r *topicReader) Positions() []consume.Position {
 	var out []consume.Position
 	for p := range r.t.partitions {
 		if p == r.copyOf || !r.oneCopy {
-			out = append(out, consume.Position{Log: consume.Log{Name: r.t.nameOf(p), Partition: p}, Next: uint64(r.at[p])})
+			out = append(out, consume.Position{Log: consume.Log{
+				Name:      r.t.nameOf(p),
+				Partition: p,
+			}, Next: uint64(r.at[p])})
 		}
 	}
 	return out
@@ -237,18 +240,40 @@ func (a *scopeAgent) has(o *live) bool {
 
 func (a *scopeAgent) stream(at time.Time, typ consume.EventType, rv int) consume.Event {
 	return consume.Event{
-		Time: at, Type: typ, APIVersion: "v1", Kind: "K", Resource: a.resource, Scope: a.scope, Source: "/kubernetes/x", Cluster: "x", ClusterUID: "c",
-		ID: fmt.Sprint(a.scope, typ, a.distinct(), at.UnixNano()), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
-		Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv), Writer: a.name, Run: a.run},
+		Time:            at,
+		Type:            typ,
+		APIVersion:      "v1",
+		Kind:            "K",
+		Resource:        a.resource,
+		Scope:           a.scope,
+		Source:          "/kubernetes/x",
+		Cluster:         "x",
+		ClusterUID:      "c",
+		ID:              fmt.Sprint(a.scope, typ, a.distinct(), at.UnixNano()),
+		ResourceVersion: fmt.Sprint(rv),
+		Sequence:        fmt.Sprintf("%020d", rv),
+		Stream:          &consume.Stream{ResourceVersion: fmt.Sprint(rv), Writer: a.name, Run: a.run},
 	}
 }
 
 // object sends an event of an object.
 func (a *scopeAgent) object(at, stored time.Time, op consume.Op, o live) {
 	e := consume.Event{
-		Time: at, Type: "dev.kubecdc.object.x", APIVersion: "v1", Kind: "K", Resource: a.resource, Source: "/kubernetes/x", Cluster: "x", ClusterUID: "c",
-		Namespace: o.namespace, Name: o.name, UID: o.uid(), Op: op, ResourceVersion: fmt.Sprint(o.rv), Sequence: fmt.Sprintf("%020d", o.rv),
-		Data: &consume.Data{Op: op},
+		Time:            at,
+		Type:            "dev.kubecdc.object.x",
+		APIVersion:      "v1",
+		Kind:            "K",
+		Resource:        a.resource,
+		Source:          "/kubernetes/x",
+		Cluster:         "x",
+		ClusterUID:      "c",
+		Namespace:       o.namespace,
+		Name:            o.name,
+		UID:             o.uid(),
+		Op:              op,
+		ResourceVersion: fmt.Sprint(o.rv),
+		Sequence:        fmt.Sprintf("%020d", o.rv),
+		Data:            &consume.Data{Op: op},
 	}
 	e.ID = fmt.Sprint(o.uid(), "/", o.rv, op)
 	if op == consume.Read {
@@ -317,7 +342,11 @@ func (a *scopeAgent) live(t *rapid.T, c *cluster, m int, now time.Time) {
 	case !a.works:
 		a.begin(c, m, at, now)
 	case fate == 1:
-		a.away = append(a.away, consume.Interruption{From: at.Add(-50 * time.Second), Until: at.Add(-5 * time.Second), Why: consume.InterruptedCut})
+		a.away = append(a.away, consume.Interruption{
+			From:  at.Add(-50 * time.Second),
+			Until: at.Add(-5 * time.Second),
+			Why:   consume.InterruptedCut,
+		})
 	}
 	a.hide(t, at)
 }
@@ -333,17 +362,25 @@ func (a *scopeAgent) remove(c *cluster, at, stored time.Time) {
 	e := a.stream(at.Add(time.Second), consume.TypeScopeEnded, c.rv)
 	e.Stream.End = consume.EndRemoved
 	a.t.putAll(stored, e)
-	a.works, a.started, a.taken, a.missed, a.completed = false, false, "", nil, time.Time{}
+	a.works = false
+	a.started = false
+	a.taken = ""
+	a.missed = nil
+	a.completed = time.Time{}
 	a.away, a.hidden = nil, nil
 }
 
 // begin begins a run.
 func (a *scopeAgent) begin(c *cluster, m int, at, stored time.Time) {
 	compacted := a.started && m-a.killed > 40
-	a.works, a.number, a.run = true, 0, fmt.Sprintf("0-%d", at.UnixMilli())
+	a.works = true
+	a.number = 0
+	a.run = fmt.Sprintf("0-%d", at.UnixMilli())
 	if compacted {
 		gap := a.stream(at, consume.TypeGap, 0)
-		gap.Sequence, gap.ResourceVersion, gap.Stream.ResourceVersion = "", "", ""
+		gap.Sequence = ""
+		gap.ResourceVersion = ""
+		gap.Stream.ResourceVersion = ""
 		gap.Stream.Writer, gap.Stream.Run = "", ""
 		gap.Stream.FromResourceVersion, gap.Stream.ToResourceVersion = fmt.Sprint(a.takenRV), fmt.Sprint(c.rv)
 		gap.Stream.Since, gap.Stream.Reason = a.last, consume.ReasonCompacted
@@ -355,7 +392,10 @@ func (a *scopeAgent) begin(c *cluster, m int, at, stored time.Time) {
 	from := at
 	switch {
 	case !a.started, compacted:
-		a.objects, a.taken, a.lost, a.due = map[string]live{}, "", true, m
+		a.objects = map[string]live{}
+		a.taken = ""
+		a.lost = true
+		a.due = m
 		for uid, o := range c.objects {
 			if a.has(&o) {
 				a.objects[uid] = o
@@ -367,7 +407,9 @@ func (a *scopeAgent) begin(c *cluster, m int, at, stored time.Time) {
 		}
 		if a.taken != "" { // the snapshot is continued
 			e := a.stream(at.Add(3*time.Millisecond), consume.TypeSnapshotStarted, a.takenRV)
-			e.ID, e.Stream.Snapshot, e.Stream.Continued = a.scope+a.taken+"/started", a.taken, true
+			e.ID = a.scope + a.taken + "/started"
+			e.Stream.Snapshot = a.taken
+			e.Stream.Continued = true
 			a.t.putAll(stored, e)
 		}
 	}
@@ -413,9 +455,14 @@ func (a *scopeAgent) takeWhole(c *cluster, m int, stored time.Time) {
 }
 
 func (a *scopeAgent) beginSnapshot(c *cluster, m int, at, stored time.Time) {
-	a.taken, a.takenAt, a.takenRV, a.due = fmt.Sprint("s", at.UnixNano(), a.distinct()), at, c.rv, m+a.every
+	a.taken = fmt.Sprint("s", at.UnixNano(), a.distinct())
+	a.takenAt = at
+	a.takenRV = c.rv
+	a.due = m + a.every
 	e := a.stream(at, consume.TypeSnapshotStarted, a.takenRV)
-	e.ID, e.Stream.Snapshot, e.Stream.Initial = a.scope+a.taken+"/started", a.taken, a.lost && a.completed.IsZero()
+	e.ID = a.scope + a.taken + "/started"
+	e.Stream.Snapshot = a.taken
+	e.Stream.Initial = a.lost && a.completed.IsZero()
 	a.t.putAll(stored, e)
 	a.unread = nil
 	for uid := range a.objects {
@@ -428,7 +475,9 @@ func (a *scopeAgent) completeSnapshot(at, stored time.Time) {
 	e := a.stream(at.Add(2*time.Second), consume.TypeSnapshotCompleted, a.takenRV)
 	e.ID, e.Stream.Snapshot = a.scope+a.taken+"/completed", a.taken
 	a.t.putAll(stored, e)
-	a.completed, a.taken, a.lost = a.takenAt, "", false
+	a.completed = a.takenAt
+	a.taken = ""
+	a.lost = false
 }
 
 // progress sends the progress of the run.
@@ -442,7 +491,9 @@ func (a *scopeAgent) progress(c *cluster, stored time.Time) {
 	w.report(&one, at, stored, false)
 	e := *one.events[0]
 	e.ID = fmt.Sprint("progress/", a.name, "/", a.run, "/", a.number)
-	e.Source, e.Cluster, e.ClusterUID = "/kubernetes/x", "x", "c"
+	e.Source = "/kubernetes/x"
+	e.Cluster = "x"
+	e.ClusterUID = "c"
 	entry := &e.Progress.Scopes[0]
 	entry.ResourceVersion, entry.SnapshotBegan = fmt.Sprint(c.rv), a.completed
 	for _, part := range a.t.partitions {
@@ -472,8 +523,11 @@ type cluster struct {
 func (c *cluster) change(t *rapid.T) live {
 	c.rv++
 	o := live{
-		resource: rapid.SampledFrom([]string{"pods", "pods", "nodes"}).Draw(t, "resource"), namespace: rapid.SampledFrom([]string{"shop", "tools"}).Draw(t, "namespace"),
-		name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"), rv: c.rv, gone: rapid.IntRange(0, 3).Draw(t, "gone") == 0,
+		resource:  rapid.SampledFrom([]string{"pods", "pods", "nodes"}).Draw(t, "resource"),
+		namespace: rapid.SampledFrom([]string{"shop", "tools"}).Draw(t, "namespace"),
+		name:      rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
+		rv:        c.rv,
+		gone:      rapid.IntRange(0, 3).Draw(t, "gone") == 0,
 	}
 	if o.resource == "nodes" {
 		o.namespace = ""

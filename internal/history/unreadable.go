@@ -9,11 +9,11 @@ import (
 )
 
 // Unreadable counts records that cannot be read, by what their subjects or keys say of them. Such a
-// record may be an event of that object, or about that resource, and of no other one. If its subject
-// or key says nothing, it may be any event.
+// record may be an event of that object, or about that resource, and of no other one. If its
+// subject or key says nothing, it may be any event.
 //
-// A progress that cannot be read counts as missing: later ones repeat what it said for ten minutes, and an answer
-// from fewer of them is never more certain. So it is not counted.
+// A progress that cannot be read counts as missing: later ones repeat what it said for ten minutes,
+// and an answer from fewer of them is never more certain. So it is not counted.
 type Unreadable map[consume.About]int
 
 // mostAbout limits how many subjects or keys are distinguished.

@@ -60,7 +60,10 @@ func (r *storedReader) Next(context.Context) (*consume.Event, error) {
 				r.s.read++
 			}
 			if r.s.lost[e] {
-				return nil, &consume.RecordError{Position: e.Position, About: consume.About{Cluster: "x", Progress: isProgress}}
+				return nil, &consume.RecordError{Position: e.Position, About: consume.About{
+					Cluster:  "x",
+					Progress: isProgress,
+				}}
 			}
 			read := *e // each read makes its own event
 			return &read, nil
@@ -101,7 +104,8 @@ func (w *writerOfDay) event(at time.Time) consume.Event {
 	return consume.Event{Time: at, APIVersion: "v1", Kind: "K", Resource: w.resource, Scope: w.resource}
 }
 
-// minute lets the agent live for a minute, and adds what it sends. stored is when the bus stores it.
+// minute lets the agent live for a minute, and adds what it sends. stored is when the bus stores
+// it.
 func (w *writerOfDay) minute(t *rapid.T, s *storedRecord, now, stored time.Time) {
 	at := now.Add(w.skew)
 	switch fate := rapid.IntRange(0, 60).Draw(t, "fate"); {
@@ -113,7 +117,11 @@ func (w *writerOfDay) minute(t *rapid.T, s *storedRecord, now, stored time.Time)
 	case !w.works:
 		w.start(s, at, stored)
 	case fate == 1: // a silent watch
-		w.away = append(w.away, consume.Interruption{From: at.Add(-50 * time.Second), Until: at.Add(-5 * time.Second), Why: consume.InterruptedCut})
+		w.away = append(w.away, consume.Interruption{
+			From:  at.Add(-50 * time.Second),
+			Until: at.Add(-5 * time.Second),
+			Why:   consume.InterruptedCut,
+		})
 	}
 	w.hide(t, at)
 	w.report(s, at.Add(30*time.Second), stored, w.number > 0 && rapid.IntRange(0, 200).Draw(t, "ends") == 0)
@@ -133,15 +141,29 @@ func (w *writerOfDay) hide(t *rapid.T, at time.Time) {
 
 // start begins a run.
 func (w *writerOfDay) start(s *storedRecord, at, stored time.Time) {
-	w.works, w.number, w.run = true, 0, fmt.Sprintf("0-%d", at.UnixMilli())
+	w.works = true
+	w.number = 0
+	w.run = fmt.Sprintf("0-%d", at.UnixMilli())
 	e := w.event(at)
 	e.Type, e.ResourceVersion = consume.TypeScopeStarted, "10"
-	e.Stream = &consume.Stream{ResourceVersion: "10", Writer: w.name, Run: w.run, Initial: !w.started, Continued: w.started}
+	e.Stream = &consume.Stream{
+		ResourceVersion: "10",
+		Writer:          w.name,
+		Run:             w.run,
+		Initial:         !w.started,
+		Continued:       w.started,
+	}
 	s.add(stored, e)
 	if !w.started {
 		for _, typ := range []consume.EventType{consume.TypeSnapshotStarted, consume.TypeSnapshotCompleted} {
 			e.Type = typ
-			e.Stream = &consume.Stream{ResourceVersion: "10", Snapshot: "s" + w.name, Writer: w.name, Run: w.run, Initial: true}
+			e.Stream = &consume.Stream{
+				ResourceVersion: "10",
+				Snapshot:        "s" + w.name,
+				Writer:          w.name,
+				Run:             w.run,
+				Initial:         true,
+			}
 			s.add(stored, e)
 		}
 	}
@@ -155,7 +177,9 @@ func (w *writerOfDay) start(s *storedRecord, at, stored time.Time) {
 
 // report sends the progress of the run.
 func (w *writerOfDay) report(s *storedRecord, at, stored time.Time, ends bool) {
-	w.away = slices.DeleteFunc(w.away, func(i consume.Interruption) bool { return i.Until.Before(at.Add(-10 * time.Minute)) })
+	w.away = slices.DeleteFunc(w.away, func(i consume.Interruption) bool {
+		return i.Until.Before(at.Add(-10 * time.Minute))
+	})
 	w.hidden = slices.DeleteFunc(w.hidden, func(h consume.HiddenSpan) bool {
 		return !h.Until.IsZero() && h.Until.Before(at.Add(-10*time.Minute))
 	})
@@ -165,15 +189,21 @@ func (w *writerOfDay) report(s *storedRecord, at, stored time.Time, ends bool) {
 	if began := consume.RunBegan(w.run); began.After(p.Since) {
 		p.Since = began
 	}
-	p.Scopes = []consume.ScopeProgress{{Resource: w.resource, ResourceVersion: "10", To: w.last, Interruptions: slices.Clone(w.away), Hidden: slices.Clone(w.hidden)}}
+	p.Scopes = []consume.ScopeProgress{{
+		Resource:        w.resource,
+		ResourceVersion: "10",
+		To:              w.last,
+		Interruptions:   slices.Clone(w.away),
+		Hidden:          slices.Clone(w.hidden),
+	}}
 	if ends {
 		p.Ends, w.works = true, false
 	}
 	s.add(stored, consume.Event{Type: consume.TypeProgress, Time: at, Progress: p})
 }
 
-// drawDay draws the record of some agents. They are killed and start again, their clocks differ from
-// that of the bus, and the bus is away.
+// drawDay draws the record of some agents. They are killed and start again, their clocks differ
+// from that of the bus, and the bus is away.
 func drawDay(t *rapid.T) (s *storedRecord, begin time.Time, minutes int) {
 	begin = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	s = &storedRecord{}
@@ -202,13 +232,14 @@ func drawDay(t *rapid.T) (s *storedRecord, begin time.Time, minutes int) {
 
 func ignore(*timeline.Version, *consume.Event) error { return nil }
 
-// An answer from the progress around a moment is as certain as one from all of it. Agents are killed
-// and start again, their clocks differ from that of the bus, and the bus is away.
+// An answer from the progress around a moment is as certain as one from all of it. Agents are
+// killed and start again, their clocks differ from that of the bus, and the bus is away.
 func TestProgressAroundAMomentIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, begin, minutes := drawDay(t)
 		end := begin.Add(time.Duration(minutes) * time.Minute)
-		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(-60, minutes*60+4*3600).Draw(t, "second")) * time.Second))
+		moment := timeline.At(
+			begin.Add(time.Duration(rapid.IntRange(-60, minutes*60+4*3600).Draw(t, "second")) * time.Second))
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
 		case 0:
 			moment = timeline.Moment{}
@@ -263,7 +294,8 @@ func TestMissingProgressMakesNoAnswerMoreCertain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, begin, minutes := drawDay(t)
 		s.spares = rapid.Bool().Draw(t, "spares")
-		moment := timeline.At(begin.Add(time.Duration(rapid.IntRange(0, minutes*60+600).Draw(t, "second")) * time.Second))
+		moment := timeline.At(
+			begin.Add(time.Duration(rapid.IntRange(0, minutes*60+600).Draw(t, "second")) * time.Second))
 		ask := func() []certainty.Scope {
 			r := &history.Record{Source: s}
 			states, reading, err := r.States(t.Context(), &history.Selection{}, moment)

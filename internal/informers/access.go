@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// reviewsAgain limits the denied namespaces that are reviewed again within discovery.DiscoverEvery. Most namespaces may be unreadable.
+// reviewsAgain limits the denied namespaces that are reviewed again within discovery.DiscoverEvery.
+// Most namespaces may be unreadable.
 const reviewsAgain = 256
 
 // access records whether the API server permits reading a resource in one namespace.
@@ -36,7 +37,8 @@ func (n *namespaces) review(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			wait = b.Next(err)
-			n.set.o.Log.Debug("cannot check in which namespaces resources may be read, retrying", "err", err, "retry_in", wait)
+			n.set.o.Log.Debug("cannot check in which namespaces resources may be read, retrying", "err", err,
+				"retry_in", wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -47,10 +49,13 @@ func (n *namespaces) review(ctx context.Context) {
 	}
 }
 
-// reviewOnce asks the questions that are due, and starts informers of allowed resources. further: it has new answers, even if it failed.
+// reviewOnce asks the questions that are due, and starts informers of allowed resources. further:
+// it has new answers, even if it failed.
 func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, further bool, err error) {
 	var questions []*discovery.Access
-	if err := n.set.decide(ctx, func(context.Context) { questions, again = n.questions() }); err != nil || questions == nil {
+	if err := n.set.decide(ctx, func(context.Context) {
+		questions, again = n.questions()
+	}); err != nil || questions == nil {
 		return again, false, err // nil: the namespaces are not known
 	}
 	err = discovery.Review(ctx, n.set.client, questions)
@@ -75,7 +80,8 @@ func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, furth
 	return again, further, cmp.Or(err, ended)
 }
 
-// questions returns the questions to ask now, nil if no namespaces are known, and when to ask again. It must be called with mu held.
+// questions returns the questions to ask now, nil if no namespaces are known, and when to ask
+// again. It must be called with mu held.
 func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	s := n.set
 	names, known := n.there.Names()
@@ -83,7 +89,9 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 		return nil, discovery.DiscoverEvery
 	}
 	now, wait := time.Now(), discovery.DiscoverEvery
-	out, again, asked := []*discovery.Access{}, []*discovery.Access{}, map[*discovery.Access]time.Time{}
+	out := []*discovery.Access{}
+	again := []*discovery.Access{}
+	asked := map[*discovery.Access]time.Time{}
 	for _, c := range s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
 		if !c.SpansNamespaces() {
 			continue
@@ -116,12 +124,14 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	}
 	n.again = now
 	slices.SortFunc(again, func(a, b *discovery.Access) int {
-		return cmp.Or(asked[a].Compare(asked[b]), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Resource.String(), b.Resource.String()))
+		return cmp.Or(asked[a].Compare(asked[b]), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Resource.String(), b.Resource.String()))
 	})
 	return append(out, again[:min(len(again), reviewsAgain)]...), wait
 }
 
-// accessOf returns the access to a resource in a namespace, or nil if no rule takes it there. It must be called with mu held.
+// accessOf returns the access to a resource in a namespace, or nil if no rule takes it there. It
+// must be called with mu held.
 func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string) *access {
 	if !c.Takes(namespace) {
 		return nil
@@ -145,11 +155,14 @@ func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string)
 func (n *namespaces) observe(ctx context.Context) {
 	s := n.set
 	n.split(ctx)
-	n.logObserved(s.observeChosen(ctx, s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil))
+	n.logObserved(
+		s.observeChosen(ctx,
+			s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil))
 	n.endInGone(ctx) // a namespace may have been deleted since the question about it
 }
 
-// replaced records that informers have replaced others of the same objects. It must be called with mu held.
+// replaced records that informers have replaced others of the same objects. It must be called with
+// mu held.
 func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
 	maps.DeleteFunc(n.undecided, func(gr schema.GroupResource, _ bool) bool {
 		t := n.resources[gr]
@@ -158,7 +171,8 @@ func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
 	n.logObserved(added)
 }
 
-// logObserved logs the informers of one namespace whose whole resource may not be read. It must be called with mu held.
+// logObserved logs the informers of one namespace whose whole resource may not be read. It must be
+// called with mu held.
 func (n *namespaces) logObserved(added []*running) {
 	var scopes []string
 	for _, r := range added {
@@ -166,13 +180,15 @@ func (n *namespaces) logObserved(added []*running) {
 			scopes = append(scopes, r.Name())
 		}
 	}
-	if slices.Sort(scopes); len(scopes) > 0 {
+	slices.Sort(scopes)
+	if len(scopes) > 0 {
 		n.set.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", scope.Few(scopes))
 	}
 }
 
-// split finds resources that are allowed in some namespaces, and not yet observed separately in each. It drains the informers that may not
-// read the whole resource. It must be called with mu held.
+// split finds resources that are allowed in some namespaces, and not yet observed separately in
+// each. It drains the informers that may not read the whole resource. It must be called with mu
+// held.
 func (n *namespaces) split(ctx context.Context) {
 	for gr, t := range n.resources {
 		allowed := t.allowed()
@@ -193,14 +209,17 @@ func (n *namespaces) split(ctx context.Context) {
 		for _, r := range those {
 			n.set.drain(ctx, r, false)
 		}
-		n.set.o.Log.Warn("not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
-			"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints the role) and restart",
-			"resource", t.resource.String(), "namespaces", scope.Few(allowed), "not_permitted", len(t.access)-len(allowed))
+		n.set.o.Log.Warn(
+			"not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
+				"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints the role) and restart",
+			"resource", t.resource.String(), "namespaces", scope.Few(allowed), "not_permitted",
+			len(t.access)-len(allowed))
 	}
 }
 
-// resume finds served resources that the last run observed separately in each namespace, and asks whether they may now be read as a whole.
-// Without this call their checkpoints would be dropped. Its error is that of the API server, or the cause of ctx.
+// resume finds served resources that the last run observed separately in each namespace, and asks
+// whether they may now be read as a whole. Without this call their checkpoints would be dropped.
+// Its error is that of the API server, or the cause of ctx.
 func (n *namespaces) resume(ctx context.Context, now *served) error {
 	s := n.set
 	known := map[schema.GroupResource]*tenancy{}
@@ -238,7 +257,8 @@ func (n *namespaces) resume(ctx context.Context, now *served) error {
 	})
 }
 
-// readable asks which resources that are not read as a whole may now be read so: a new selection observes them as a whole.
+// readable asks which resources that are not read as a whole may now be read so: a new selection
+// observes them as a whole.
 func (n *namespaces) readable(ctx context.Context) (out []schema.GroupResource) {
 	var questions []*discovery.Access
 	err := n.set.decide(ctx, func(context.Context) {

@@ -76,8 +76,8 @@ type apiServer struct {
 	uids      int
 	restores  int // of etcd; each changes the times in managedFields
 
-	// fault may answer a request instead of the server, and reports whether it did. frames limits the frames of a watch:
-	// it writes after instead of the next one, and ends. 0: no limit.
+	// fault may answer a request instead of the server, and reports whether it did. frames limits
+	// the frames of a watch: it writes after instead of the next one, and ends. 0: no limit.
 	fault  func(w http.ResponseWriter, r *http.Request) bool
 	frames int
 	after  string
@@ -87,15 +87,17 @@ type apiServer struct {
 	form    string // served with each object, at any version; "": none
 	release string // of the API server; "": it does not say it
 
-	ownVersions bool // a DELETED frame has the version of the deleted object, which an API server other than kube-apiserver may send
+	// a DELETED frame has the version of the deleted object, which an API server other than
+	// kube-apiserver may send
+	ownVersions bool
 
 	lists, watches, ended int
 	metadata              int  // lists of the metadata of all objects
 	nodes                 bool // objects without a namespace are served too, as Nodes
 
-	// initial: watches may begin with the existing objects. Otherwise the server refuses these, also
-	// instead of fault, like one without the feature gate WatchList. Before the bookmark that ends them
-	// it calls meanwhile, and sends the changes since.
+	// initial: watches may begin with the existing objects. Otherwise the server refuses these,
+	// also instead of fault, like one without the feature gate WatchList. Before the bookmark that
+	// ends them it calls meanwhile, and sends the changes since.
 	initial   bool
 	meanwhile func()
 	streamed  int // watches that have sent the bookmark
@@ -107,13 +109,16 @@ type apiServer struct {
 	client *rest.Config
 }
 
-// newAPIServer returns an HTTP/1.1 server with in-memory connections to its clients. It runs in a bubble of testing/synctest.
+// newAPIServer returns an HTTP/1.1 server with in-memory connections to its clients. It runs in a
+// bubble of testing/synctest.
 func newAPIServer(t *testing.T) *apiServer { return newServer(t, false) }
 
 func newServer(t *testing.T, http2 bool) *apiServer {
 	s := &apiServer{now: map[string]*version{}, rv: 100, lines: newLines()}
 	s.changed = sync.NewCond(&s.mu)
-	s.Server = &httptest.Server{Listener: s.lines, Config: &http.Server{Handler: http.HandlerFunc(s.serve)}, EnableHTTP2: http2}
+	s.Server = &httptest.Server{Listener: s.lines, Config: &http.Server{
+		Handler: http.HandlerFunc(s.serve),
+	}, EnableHTTP2: http2}
 	s.client = &rest.Config{Dial: s.lines.dial}
 	if http2 {
 		s.StartTLS()
@@ -163,7 +168,9 @@ func (s *apiServer) deleteShown(namespace, name string, shown func(last *version
 		return nil
 	}
 	v := *was
-	v.deleted, v.before, v.shown = true, was, shown(was)
+	v.deleted = true
+	v.before = was
+	v.shown = shown(was)
 	delete(s.now, v.key())
 	return s.add(&v)
 }
@@ -291,8 +298,8 @@ func isList(r *http.Request) bool {
 	return strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("watch") == "" && !isMetadata(r)
 }
 
-// withoutKind is a header of a request for objects that are no ConfigMaps: frames of watches have no
-// kind and apiVersion then, and the client adds its own.
+// withoutKind is a header of a request for objects that are no ConfigMaps: frames of watches have
+// no kind and apiVersion then, and the client adds its own.
 const withoutKind = "Without-Kind"
 
 func hidesKind(r *http.Request) bool { return r.Header.Get(withoutKind) != "" }
@@ -324,7 +331,9 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 }
 
 // page returns a page of a list, or false if its revision is compacted.
-func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector, selectedFields fields.Selector, question bool) (text string, ok bool) {
+func (s *apiServer) page(
+	q url.Values, r *http.Request, selector labels.Selector, selectedFields fields.Selector, question bool,
+) (text string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -355,7 +364,8 @@ func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector
 	}
 	var items []string
 	for _, k := range slices.Sorted(maps.Keys(state)) {
-		if v := state[k]; !v.deleted && v.servedAt(r) && selector.Matches(labels.Set(v.labels)) && selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
+		if v := state[k]; !v.deleted && v.servedAt(r) && selector.Matches(labels.Set(v.labels)) &&
+			selectedFields.Matches(fields.Set{"metadata.name": v.name}) {
 			items = append(items, s.encode(v, true, v.rv))
 		}
 	}
@@ -368,7 +378,8 @@ func (s *apiServer) page(q url.Values, r *http.Request, selector labels.Selector
 		items = items[:3] // smaller pages than asked for, as a server may send
 		next = fmt.Sprintf("%d-%d", at, offset+3)
 	}
-	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q%s},"items":[%s]}`,
+	return fmt.Sprintf(
+		`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q%s},"items":[%s]}`,
 		at, next, remaining, strings.Join(items, ",")), true
 }
 
@@ -396,7 +407,8 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	flush()
 	if isInitial(r) {
 		var ok bool
-		if rv, ok = s.sendInitial(w, r, selector, selectedFields); !ok {
+		rv, ok = s.sendInitial(w, r, selector, selectedFields)
+		if !ok {
 			return
 		}
 	}
@@ -407,7 +419,9 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	sent, restores := 0, s.restores
 	for next := 0; r.Context().Err() == nil; {
 		if s.seamless && restores != s.restores {
-			restores, next, rv = s.restores, s.copied, 0
+			restores = s.restores
+			next = s.copied
+			rv = 0
 		}
 		if next >= len(s.history) {
 			s.changed.Wait()
@@ -418,7 +432,10 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		typ := selectedType(v, selector)
 		if v.bookmark && v.rv > rv && r.URL.Query().Get("allowWatchBookmarks") == "true" {
 			s.mu.Unlock() // the client may not read
-			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", v.frameRV())
+			fmt.Fprintf(w,
+				`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+
+					"\n",
+				v.frameRV())
 			flush()
 			s.mu.Lock()
 			continue
@@ -455,9 +472,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 }
 
 // sendInitial sends the existing objects in the order of their names, the changes that come
-// meanwhile, and the bookmark that ends them. It returns the resourceVersion of that, or false if the
-// watch has ended. It is called with mu held.
-func (s *apiServer) sendInitial(w http.ResponseWriter, r *http.Request, selector labels.Selector, selectedFields fields.Selector) (rv uint64, ok bool) {
+// meanwhile, and the bookmark that ends them. It returns the resourceVersion of that, or false if
+// the watch has ended. It is called with mu held.
+func (s *apiServer) sendInitial(
+	w http.ResponseWriter, r *http.Request, selector labels.Selector, selectedFields fields.Selector,
+) (rv uint64, ok bool) {
 	isShown := func(v *version) bool {
 		return !v.bookmark && v.servedAt(r) && selectedFields.Matches(fields.Set{"metadata.name": v.name})
 	}
@@ -503,11 +522,13 @@ func (s *apiServer) sendInitial(w http.ResponseWriter, r *http.Request, selector
 
 // initialEnd returns the bookmark that ends the existing objects.
 func initialEnd(rv uint64) string {
-	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d",`+
-		`"annotations":{"k8s.io/initial-events-end":"true"}}}}`, rv)
+	return fmt.Sprintf(
+		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d",`+
+			`"annotations":{"k8s.io/initial-events-end":"true"}}}}`, rv)
 }
 
-// servedAt reports whether the requested path serves the object. Objects without a namespace are served as Nodes and as Namespaces.
+// servedAt reports whether the requested path serves the object. Objects without a namespace are
+// served as Nodes and as Namespaces.
 func (v *version) servedAt(r *http.Request) bool {
 	if path, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/"); ok {
 		return v.namespace == strings.TrimSuffix(path, "/configmaps")
@@ -525,7 +546,8 @@ func (s *apiServer) bookmarkShown(rv uint64) {
 	s.add(&version{bookmark: true, shown: rv})
 }
 
-// selectedType returns the type of the watch event that an API server sends for a change under a selector, or "" for none.
+// selectedType returns the type of the watch event that an API server sends for a change under a
+// selector, or "" for none.
 func selectedType(v *version, selector labels.Selector) string {
 	matches := func(v *version) bool { return v != nil && !v.deleted && selector.Matches(labels.Set(v.labels)) }
 	switch was, is := matches(v.before), matches(v); {

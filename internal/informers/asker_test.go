@@ -32,11 +32,18 @@ type walk struct {
 	rule     selection.Rule
 	from, to uint64
 	names    []string
-	ask      func(n int64, w http.ResponseWriter) bool // may answer the nth question of the walk, from 1, instead of the server
+	// may answer the nth question of the walk, from 1, instead of the server
+	ask func(n int64, w http.ResponseWriter) bool
 }
 
 func newWalk(t *testing.T, names ...string) *walk {
-	w := &walk{apiServer: newAPIServer(t), requests: 1000, within: 20 * time.Second, slots: make(chan struct{}, 8), names: names}
+	w := &walk{
+		apiServer: newAPIServer(t),
+		requests:  1000,
+		within:    20 * time.Second,
+		slots:     make(chan struct{}, 8),
+		names:     names,
+	}
 	w.rule = selection.Rule{Namespaces: func(string) bool { return true }, AllNamespaces: true}
 	w.fault = func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
@@ -51,7 +58,9 @@ func newWalk(t *testing.T, names ...string) *walk {
 func (w *walk) run(ctx context.Context, t *testing.T) (map[string]string, bool, error) {
 	t.Helper()
 	set, err := informers.New(informers.Options{
-		Config: w.config(), Spec: selection.Spec{Rules: []selection.Rule{w.rule}, Strip: []string{"metadata.managedFields"}},
+		Config: w.config(), Spec: selection.Spec{Rules: []selection.Rule{w.rule}, Strip: []string{
+			"metadata.managedFields",
+		}},
 		Lane: func(string) store.Lane { return newRecorder() }, Log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		Registerer: prometheus.NewPedanticRegistry(),
 	})
@@ -192,11 +201,15 @@ func TestWalkBackNotTold(t *testing.T) {
 		},
 		"another name": func(rw http.ResponseWriter) {
 			v := version{rv: 103, namespace: "shop", name: "again", uid: "uid-9"}
-			fmt.Fprintf(rw, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"105"},"items":[%s]}`, v.JSON(true, 103))
+			fmt.Fprintf(rw,
+				`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"105"},"items":[%s]}`,
+				v.JSON(true, 103))
 		},
 		"a later version": func(rw http.ResponseWriter) {
 			v := version{rv: 108, namespace: "shop", name: "updated", uid: "uid-3"}
-			fmt.Fprintf(rw, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"105"},"items":[%s]}`, v.JSON(true, 108))
+			fmt.Fprintf(rw,
+				`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"105"},"items":[%s]}`,
+				v.JSON(true, 108))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,8 +229,8 @@ func TestWalkBackNotTold(t *testing.T) {
 	}
 }
 
-// A server that ignores the field selector answers with the whole scope. The agent reads it up to the
-// first other name.
+// A server that ignores the field selector answers with the whole scope. The agent reads it up to
+// the first other name.
 func TestWalkBackReadsNoWholeScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWalk(t, "updated")
@@ -226,7 +239,8 @@ func TestWalkBackReadsNoWholeScope(t *testing.T) {
 		w.ask = func(_ int64, rw http.ResponseWriter) bool {
 			v := version{rv: 103, namespace: "shop", name: "again", uid: "uid-9"}
 			object := v.JSON(true, 103)
-			_, err := fmt.Fprint(rw, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"109"},"items":[`+object)
+			_, err := fmt.Fprint(rw,
+				`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"109"},"items":[`+object)
 			for n := 0; err == nil; n++ {
 				if n == 100_000 {
 					t.Error("the whole scope was read")
@@ -285,7 +299,8 @@ func TestWalkBackSlots(t *testing.T) {
 			if len(w.slots) < now {
 				t.Errorf("%d requests, and %d slots held", now, len(w.slots))
 			}
-			if most = max(most, now); now == 3 {
+			most = max(most, now)
+			if now == 3 {
 				once.Do(func() { close(full) })
 			}
 			mu.Unlock()

@@ -18,7 +18,8 @@ import (
 
 func (s *Manager) ignored(ref *object.Ref) bool {
 	return slices.ContainsFunc(s.o.Ignore, func(n Name) bool {
-		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() && n.Namespace == ref.Namespace()
+		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() &&
+			n.Namespace == ref.Namespace()
 	})
 }
 
@@ -36,7 +37,10 @@ func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*scope.Spec, *he
 	r := of.Resource
 	spec := &scope.Spec{
 		Scope: of, Lane: lane, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
-		Snapshots: s.o.Snapshot, Every: s.o.Every, History: s.lastHistory(r), Remembered: s.active.remembered[groupResource(r)],
+		Snapshots:  s.o.Snapshot,
+		Every:      s.o.Every,
+		History:    s.lastHistory(r),
+		Remembered: s.active.remembered[groupResource(r)],
 	}
 	from := new(heritage)
 	from.created.rv, from.created.at = s.extensions.CreatedAt(r)
@@ -58,11 +62,14 @@ func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*scope.Spec, *he
 
 // begin sets the beginning of a spec.
 func begin(spec *scope.Spec, b beginning) {
-	spec.Origin, spec.Created, spec.CreatedAt = b.origin, b.created.rv, b.created.at
+	spec.Origin = b.origin
+	spec.Created = b.created.rv
+	spec.CreatedAt = b.created.at
 }
 
-// lastHistory returns the highest history number in the etcd of a resource. A scope without a position starts with it: consumers ignore
-// events with a lower one, and only other scopes found later restores. It must be called with mu held.
+// lastHistory returns the highest history number in the etcd of a resource. A scope without a
+// position starts with it: consumers ignore events with a lower one, and only other scopes found
+// later restores. It must be called with mu held.
 func (s *Manager) lastHistory(r *object.Resource) uint32 {
 	aggregated, _ := s.extensions.IsAggregated(r)
 	in := etcdOf(r, aggregated)
@@ -115,7 +122,8 @@ func (s *Manager) add(all []selection.Choice, ended []*running) (out []*scope.Sp
 			s.o.Log.Error("cannot capture a resource as configured", "resource", resource.String(), "err", err)
 		}
 		for _, of := range scopes {
-			if s.active.informers[of.Name] != nil || s.active.drains[objectsOf(resource)] != nil { // in the latter case it starts after the drain
+			if s.active.informers[of.Name] != nil || s.active.drains[objectsOf(resource)] != nil {
+				// in the latter case it starts after the drain
 				continue
 			}
 			spec, own := s.newSpec(of, s.o.Lane(of.Name))
@@ -156,7 +164,8 @@ func (s *Manager) enroll(spec *scope.Spec) *running {
 	return r
 }
 
-// track stores the position of an informer at each save. Until the tombstone of its scope has ended, the tombstone's position is stored.
+// track stores the position of an informer at each save. Until the tombstone of its scope has
+// ended, the tombstone's position is stored.
 func (s *Manager) track(i *scope.Informer) {
 	if s.o.Memory != nil {
 		s.o.Memory.Track(i.Name(), i.Position, i.Store().ChangeCount)
@@ -220,8 +229,9 @@ func (s *scopes) retain(all []selection.Choice) {
 	maps.DeleteFunc(s.all, func(r object.Resource, _ chosen) bool { return !names[r] })
 }
 
-// ownNames returns the names of the agent's own objects of a resource: the ConfigMap of its checkpoint, the Lease of its election. They are
-// never captured, and not part of a scope's fingerprint (store.Matches). nil: no agent has any of the resource.
+// ownNames returns the names of the agent's own objects of a resource: the ConfigMap of its
+// checkpoint, the Lease of its election. They are never captured, and not part of a scope's
+// fingerprint (store.Matches). nil: no agent has any of the resource.
 func (s *Manager) ownNames(r *object.Resource) []string {
 	var out []string
 	if r.Group == "" && r.Name == "configmaps" || r.Group == "coordination.k8s.io" && r.Name == "leases" {
@@ -236,23 +246,26 @@ func (s *Manager) ownNames(r *object.Resource) []string {
 	return out
 }
 
-// foreign reports whether other agents now observe the objects of a scope of the last run, which belongs to another part of the cluster.
-// This agent must not send that they left.
+// foreign reports whether other agents now observe the objects of a scope of the last run, which
+// belongs to another part of the cluster. This agent must not send that they left.
 func (s *Manager) foreign(c *checkpoint.Scope) bool {
 	p := s.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
 	return p.None || p.FieldSelector != "" && !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
 }
 
-// A resource that is defined while the manager watches definitions is observed from its creation E: the resourceVersion at which its
-// CustomResourceDefinition was created. It accepts objects a moment before it is established. No object existed at E, so objects found
-// later are created, not read. First an empty snapshot at E is sent: consumers delete all objects of an earlier resource of that name.
+// A resource that is defined while the manager watches definitions is observed from its creation E:
+// the resourceVersion at which its CustomResourceDefinition was created. It accepts objects a
+// moment before it is established. No object existed at E, so objects found later are created, not
+// read. First an empty snapshot at E is sent: consumers delete all objects of an earlier resource
+// of that name.
 //
-// The API server usually refuses a watch from E: it keeps history of a resource only since the first request for it. So the objects are
-// listed at once, and the few revisions in between are listed one by one (package backfill). If there are too many, the names in the list
-// are walked back, and a gap is announced.
+// The API server usually refuses a watch from E: it keeps history of a resource only since the
+// first request for it. So the objects are listed at once, and the few revisions in between are
+// listed one by one (package backfill). If there are too many, the names in the list are walked
+// back, and a gap is announced.
 
-// startCreated starts informers of resources that were defined while the manager watched, unless one of that name is still being retired.
-// It must be called with mu held.
+// startCreated starts informers of resources that were defined while the manager watched, unless
+// one of that name is still being retired. It must be called with mu held.
 func (s *Manager) startCreated(ctx context.Context) {
 	if s.served.discovery == 0 {
 		return // the first discovery starts them
@@ -272,7 +285,8 @@ func (s *Manager) startCreated(ctx context.Context) {
 	s.extensions.Started(created)
 	var added []*running
 	for _, spec := range specs {
-		s.o.Log.Info("a resource was defined: capturing it from its creation", "scope", spec.Scope.Name, "rv", spec.Created)
+		s.o.Log.Info("a resource was defined: capturing it from its creation", "scope", spec.Scope.Name, "rv",
+			spec.Created)
 		added = append(added, s.enroll(spec))
 	}
 	s.start(ctx, added, nil)

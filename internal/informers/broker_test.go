@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// broker is both a queue and a bus. At most one delta per key is in flight. Recorded deltas are acknowledged later, in any order.
+// broker is both a queue and a bus. At most one delta per key is in flight. Recorded deltas are
+// acknowledged later, in any order.
 type broker struct {
 	mu      sync.Mutex
 	change  chan struct{} // closed and replaced at each change
@@ -34,7 +35,13 @@ type reported struct {
 }
 
 func newBroker(seed uint64) *broker {
-	return &broker{change: make(chan struct{}), rng: rand.New(rand.NewPCG(seed, 2)), lanes: map[string][]*object.Delta{}, flying: map[string]bool{}, how: "free"}
+	return &broker{
+		change: make(chan struct{}),
+		rng:    rand.New(rand.NewPCG(seed, 2)),
+		lanes:  map[string][]*object.Delta{},
+		flying: map[string]bool{},
+		how:    "free",
+	}
 }
 
 func (b *broker) touchLocked() {
@@ -132,7 +139,8 @@ func (b *broker) run(ctx context.Context) {
 		}
 		pace = time.Duration(b.rng.Int64N(int64(pace)))
 		b.mu.Unlock()
-		if wait(ctx, pace); ctx.Err() != nil {
+		wait(ctx, pace)
+		if ctx.Err() != nil {
 			return
 		}
 		slices.Sort(keys)
@@ -190,7 +198,8 @@ func (b *broker) acknowledge(key string, d *object.Delta) {
 		return
 	}
 	delete(b.flying, key)
-	if b.lanes[key] = b.lanes[key][1:]; len(b.lanes[key]) == 0 {
+	b.lanes[key] = b.lanes[key][1:]
+	if len(b.lanes[key]) == 0 {
 		delete(b.lanes, key)
 	}
 	b.waiting--
@@ -244,7 +253,8 @@ func (b *broker) flush() {
 	}
 }
 
-// crash drops the queue. Its deltas that are already on record stay there without an acknowledgement.
+// crash drops the queue. Its deltas that are already on record stay there without an
+// acknowledgement.
 func (b *broker) crash() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -293,6 +303,7 @@ func (b *broker) has(resource string, v *version) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.record, func(d *object.Delta) bool {
-		return d.Stream == nil && d.Ref.Resource.String() == resource && d.Ref.UID == v.uid && d.ResourceVersion == v.rv && valueOf(d.After) == v.value
+		return d.Stream == nil && d.Ref.Resource.String() == resource && d.Ref.UID == v.uid &&
+			d.ResourceVersion == v.rv && valueOf(d.After) == v.value
 	})
 }

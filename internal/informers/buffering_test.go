@@ -159,7 +159,9 @@ func TestBufferingProxyIsFound(t *testing.T) {
 		for _, marks := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, bookmarks: %t", what, marks), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+					s := newAPIServer(t)
+					m := newMemory()
+					p := &bufferingProxy{}
 					p.behind(s)
 					s.put("a", "1", nil)
 					s.put("b", "1", nil)
@@ -212,7 +214,8 @@ func wantHeldBack(t *testing.T, set *informers.Manager, when string) {
 	t.Helper()
 	for _, st := range set.Status() {
 		long := time.Since(st.Since) > time.Minute
-		if st.Health != scope.HealthStale || st.Reason != "held_back" || !strings.Contains(st.Error, "resourceVersion") || !long {
+		if st.Health != scope.HealthStale || st.Reason != "held_back" ||
+			!strings.Contains(st.Error, "resourceVersion") || !long {
 			t.Errorf("%s: %+v", when, st)
 		}
 	}
@@ -234,7 +237,9 @@ func (s *apiServer) asked(metadata bool) int {
 // While a watch is held back, the progress has an interruption that is not over.
 func TestProgressOfAWatchThatIsHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{dead: true}
+		s := newAPIServer(t)
+		m := newMemory()
+		p := &bufferingProxy{dead: true}
 		p.behind(s)
 		s.put("a", "1", nil)
 		l := live(t, s, m, nil)
@@ -523,10 +528,13 @@ func TestQuestionWithoutAnswer(t *testing.T) {
 		"forbidden": func(w http.ResponseWriter, _ *http.Request) {
 			fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 		},
-		"expired": func(w http.ResponseWriter, _ *http.Request) { fail(w, http.StatusGone, metav1.StatusReasonExpired) },
-		"hangs":   func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"expired": func(w http.ResponseWriter, _ *http.Request) {
+			fail(w, http.StatusGone, metav1.StatusReasonExpired)
+		},
+		"hangs": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"nonsense": func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprint(w, `{"kind":"List","metadata":{"resourceVersion":"900"},"items":[{"metadata":{"name":"a","resourceVersion":"x"}}]}`)
+			fmt.Fprint(w,
+				`{"kind":"List","metadata":{"resourceVersion":"900"},"items":[{"metadata":{"name":"a","resourceVersion":"x"}}]}`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -607,7 +615,9 @@ func TestChangeAfterTheQuestionArrives(t *testing.T) {
 // The changes since the checkpoint are held back at a restart. The snapshot follows them.
 func TestSnapshotWaitsForWhatIsHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+		s := newAPIServer(t)
+		m := newMemory()
+		p := &bufferingProxy{}
 		p.behind(s)
 		s.put("a", "1", nil)
 		settled(t, s, m, nil).end()
@@ -616,12 +626,13 @@ func TestSnapshotWaitsForWhatIsHeldBack(t *testing.T) {
 		p.hold(true)
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotAlways })
 		pass(4 * time.Minute)
-		l.wait(t, "u a uid-1 1→2", "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→1", "snapshot.completed 2")
+		l.wait(t, "u a uid-1 1→2", "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→1",
+			"snapshot.completed 2")
 	})
 }
 
-// The list of an extension API server goes back after a deletion, whose frame has the version of the
-// deleted object. Nothing is held back.
+// The list of an extension API server goes back after a deletion, whose frame has the version of
+// the deleted object. Nothing is held back.
 func TestLowerListIsNoProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newExtension(t)
@@ -654,7 +665,9 @@ func TestLowerListIsNoProof(t *testing.T) {
 // buffers, the agent makes one list, and then has each change within a minute.
 func TestBusyScopeBehindAProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+		s := newAPIServer(t)
+		m := newMemory()
+		p := &bufferingProxy{}
 		p.behind(s)
 		proxied := s.fault
 		var floor uint64 // the lowest version from which a watch can begin

@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// ConfigMaps stand for Pods here. The ConfigMap of a node has the name of the node. There are no unbound ones.
+// ConfigMaps stand for Pods here. The ConfigMap of a node has the name of the node. There are no
+// unbound ones.
 const (
 	unbound = "configmaps?fieldSelector=metadata.name="
 	nodes   = "nodes"
@@ -48,7 +49,9 @@ func startCentral(t *testing.T, s *apiServer, m *memory, change func(*informers.
 			change(o, rec)
 		}
 	})
-	eventually(t, "to be ready", func() bool { return captured(l.set) && l.set.Ready() == nil && len(l.set.Status()) >= 2 })
+	eventually(t, "to be ready", func() bool {
+		return captured(l.set) && l.set.Ready() == nil && len(l.set.Status()) >= 2
+	})
 	return &central{life: l, reg: reg}
 }
 
@@ -97,11 +100,14 @@ func (r *recorder) ofScope(scope string) (list []*object.Delta) {
 	return list
 }
 
-// nothingLeft checks that nothing is kept of scopes that were taken over: no informer, no position in the checkpoint, no metric series.
+// nothingLeft checks that nothing is kept of scopes that were taken over: no informer, no position
+// in the checkpoint, no metric series.
 func (c *central) nothingLeft(t *testing.T, m *memory) {
 	t.Helper()
 	want := []string{unbound, nodes}
-	eventually(t, "only the central agent's own scopes to be observed", func() bool { return len(c.set.Status()) == len(want) })
+	eventually(t, "only the central agent's own scopes to be observed", func() bool {
+		return len(c.set.Status()) == len(want)
+	})
 	kept := func() []string {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -141,7 +147,8 @@ func (s *apiServer) refuse(node string, code int, reason metav1.StatusReason) {
 	s.do(func() {
 		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 			q := r.URL.Query()
-			if r.URL.Path != "/api/v1/configmaps" || q.Get("watch") != "" || q.Get("fieldSelector") != "metadata.name="+node {
+			if r.URL.Path != "/api/v1/configmaps" || q.Get("watch") != "" ||
+				q.Get("fieldSelector") != "metadata.name="+node {
 				return false
 			}
 			fail(w, code, reason)

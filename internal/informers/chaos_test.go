@@ -24,7 +24,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// bus is both a queue and a bus. It records and acknowledges deltas in order per key. A crash drops the others.
+// bus is both a queue and a bus. It records and acknowledges deltas in order per key. A crash drops
+// the others.
 type bus struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -73,7 +74,8 @@ func (b *bus) Room() <-chan struct{} {
 	return later
 }
 
-// wait waits for d. It returns false if ctx ends first. It creates no timer that has already expired; see waitFor in the tests of package leader.
+// wait waits for d. It returns false if ctx ends first. It creates no timer that has already
+// expired; see waitFor in the tests of package leader.
 func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -104,7 +106,8 @@ func (b *bus) run(ctx context.Context) {
 			} else {
 				b.record = append(b.record, acked)
 			}
-			if b.lanes[key] = b.lanes[key][1:]; len(b.lanes[key]) == 0 {
+			b.lanes[key] = b.lanes[key][1:]
+			if len(b.lanes[key]) == 0 {
 				delete(b.lanes, key)
 			}
 			b.waiting--
@@ -133,8 +136,8 @@ func (b *bus) crash() {
 	b.crashes = append(b.crashes, len(b.record))
 }
 
-// TestHistoryUnderFaults runs a succession of agents over one history with random faults, and compares the record with the
-// history. SEEDS sets the number of runs.
+// TestHistoryUnderFaults runs a succession of agents over one history with random faults, and
+// compares the record with the history. SEEDS sets the number of runs.
 func TestHistoryUnderFaults(t *testing.T) {
 	seeds := 100
 	if testing.Short() {
@@ -142,7 +145,8 @@ func TestHistoryUnderFaults(t *testing.T) {
 	}
 	if text := os.Getenv("SEEDS"); text != "" {
 		var err error
-		if seeds, err = strconv.Atoi(text); err != nil {
+		seeds, err = strconv.Atoi(text)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +166,8 @@ func faults(t *testing.T, seed uint64, selector string) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s, m := newAPIServer(t), newMemory()
 	s.do(func() { s.rv++ })
-	// Time passes only while all goroutines wait. Without delays in the server, no fault would affect a request in flight.
+	// Time passes only while all goroutines wait. Without delays in the server, no fault would
+	// affect a request in flight.
 	late, lateMu := rand.New(rand.NewPCG(seed, 3)), sync.Mutex{}
 	s.delay = func() time.Duration {
 		lateMu.Lock()
@@ -277,13 +282,16 @@ func faults(t *testing.T, seed uint64, selector string) {
 	last := s.put("last", "end", map[string]string{"in": "1"})
 	defer func() {
 		if t.Failed() {
-			t.Log("VERDICT: the record, or its end, is not that of the history\n" + log.String()) // CI never runs this test again.
+			// CI never runs this test again.
+			t.Log("VERDICT: the record, or its end, is not that of the history\n" + log.String())
 		}
 	}()
 	eventually(t, "the last version to be on record", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return slices.ContainsFunc(b.record, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == last.uid })
+		return slices.ContainsFunc(b.record, func(d *object.Delta) bool {
+			return d.Stream == nil && d.Ref.UID == last.uid
+		})
 	})
 	eventually(t, "the rest to be on record", func() bool {
 		st, owes := l.set.Status(), l.set.Owes() // without mu: the store holds its own lock while it puts
@@ -296,10 +304,16 @@ func faults(t *testing.T, seed uint64, selector string) {
 	wg.Wait()
 	takes := func(v *version) bool { return selector == "" || v.labels["in"] == "1" }
 	of := truth{
-		branches: [][]*version{s.history}, restored: math.MaxUint64, record: b.record, told: b.told, crashes: b.crashes, repeats: true,
+		branches:   [][]*version{s.history},
+		restored:   math.MaxUint64,
+		record:     b.record,
+		told:       b.told,
+		crashes:    b.crashes,
+		repeats:    true,
 		selections: func(*version) []func(*version) bool { return []func(*version) bool{takes} },
 	}
-	if problems := append(of.problems("configmaps"), stateProblems(b.record, "configmaps", s.now, takes, func(string) bool { return false })...); len(problems) > 0 {
+	if problems := append(of.problems("configmaps"),
+		stateProblems(b.record, "configmaps", s.now, takes, func(string) bool { return false })...); len(problems) > 0 {
 		for _, d := range b.record {
 			note("  %s rv=%d", short(d), max(d.ResourceVersion, rvOf(d)))
 		}

@@ -15,7 +15,9 @@ import (
 
 // rule takes configmaps of all namespaces.
 func rule(change func(*selection.Rule)) selection.Rule {
-	r := selection.Rule{Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true}
+	r := selection.Rule{Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool {
+		return true
+	}, AllNamespaces: true}
 	if change != nil {
 		change(&r)
 	}
@@ -33,7 +35,8 @@ func selected(labels, fields string) func(*selection.Rule) {
 	return func(r *selection.Rule) { r.LabelSelector, r.FieldSelector = labels, fields }
 }
 
-// Rules are tried in order for each object. The agent evaluates the selectors, and detects which objects enter, leave or move between rules.
+// Rules are tried in order for each object. The agent evaluates the selectors, and detects which
+// objects enter, leave or move between rules.
 func TestRulesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		red, blue := map[string]string{"colour": "red"}, map[string]string{"colour": "blue"}
@@ -64,10 +67,12 @@ func TestRulesInOrder(t *testing.T) {
 		s.put("c", "4", blue) // left
 		s.put("c", "5", red)  // entered
 		s.delete("c")
-		want = append(want, "e c uid-3 -→kept", "u b uid-2 kept→kept", "u b uid-2 kept→3", "u b uid-2 3→kept", "l a uid-1 1→-",
+		want = append(want, "e c uid-3 -→kept", "u b uid-2 kept→kept", "u b uid-2 kept→3", "u b uid-2 3→kept",
+			"l a uid-1 1→-",
 			"c d uid-5 -→1", "d d uid-5 1→-", "l c uid-3 kept→-", "e c uid-3 -→5", "d c uid-3 5→-")
 		rec.wait(t, want...)
-		if got := set.Status()[0].Scope; got != "configmaps?any=*?fieldSelector=data.value=kept|*?labelSelector=colour=red" {
+		if got := set.Status()[0].Scope; got !=
+			"configmaps?any=*?fieldSelector=data.value=kept|*?labelSelector=colour=red" {
 			t.Errorf("scope %s", got)
 		}
 		// Each version is redacted by the rule that takes it.
@@ -82,7 +87,8 @@ func TestRulesInOrder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if hidden, byFirst := !strings.Contains(string(raw), `"labels"`), strings.Contains(string(raw), `"red"`); hidden == byFirst {
+				if hidden, byFirst := !strings.Contains(string(raw), `"labels"`),
+					strings.Contains(string(raw), `"red"`); hidden == byFirst {
 					t.Errorf("%s: redacted %v: %s", short(d), hidden, raw)
 				}
 				if strings.Contains(string(raw), "managedFields") {
@@ -105,7 +111,9 @@ func TestRulesInOrderRelist(t *testing.T) {
 		_, rec, _ := start(t, s, func(o *informers.Options) {
 			o.Rules = []selection.Rule{rule(selected("colour=red", "")), rule(selected("", "data.value=kept"))}
 		})
-		want := []string{"snapshot.started 3", "r gone uid-1 -→1", "r left uid-2 -→1", "r same uid-3 -→1", "snapshot.completed 3"}
+		want := []string{
+			"snapshot.started 3", "r gone uid-1 -→1", "r left uid-2 -→1", "r same uid-3 -→1", "snapshot.completed 3",
+		}
 		rec.wait(t, want...)
 		s.mu.Lock()
 		rv := s.rv

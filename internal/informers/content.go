@@ -25,7 +25,8 @@ func (s *Manager) followVersion(ctx context.Context) {
 			s.sharing.noteVersion(version.Git)
 		}
 		if now != "" && last != "" && now != last {
-			s.o.Log.Info("the API server has another version: comparing the contents of all objects", "was", last, "version", now)
+			s.o.Log.Info("the API server has another version: comparing the contents of all objects", "was", last,
+				"version", now)
 		}
 		s.noteVersion(last, now)
 		if now != "" {

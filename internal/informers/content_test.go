@@ -39,8 +39,8 @@ func (r *recorder) contentGaps() (all []*object.StreamEvent) {
 	return all
 }
 
-// The API server serves known versions in another form after a restart of the agent: a gap says so, and a snapshot has the form that the next
-// before has.
+// The API server serves known versions in another form after a restart of the agent: a gap says so,
+// and a snapshot has the form that the next before has.
 func TestOtherFormWhileAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -63,11 +63,13 @@ func TestOtherFormWhileAway(t *testing.T) {
 		pass(time.Minute)
 		second := live(t, s, m, nil)
 		want := []string{
-			"gap 0 content-changed", "snapshot.started 2", "r a uid-1 -→1 new", "r b uid-2 -→2 new", "snapshot.completed 2",
+			"gap 0 content-changed", "snapshot.started 2", "r a uid-1 -→1 new", "r b uid-2 -→2 new",
+			"snapshot.completed 2",
 		}
 		second.wait(t, want...)
 		gap := second.contentGaps()[0]
-		if rv := s.rv; gap.From != rv || gap.To != rv || gap.Recovered || gap.History != 0 || gap.Since.Before(left.Add(-time.Minute)) || gap.Since.After(left) {
+		if rv := s.rv; gap.From != rv || gap.To != rv || gap.Recovered || gap.History != 0 ||
+			gap.Since.Before(left.Add(-time.Minute)) || gap.Since.After(left) {
 			t.Errorf("gap %+v at %d, left at %v", gap, rv, left)
 		}
 		s.put("a", "2", nil)
@@ -109,7 +111,9 @@ func TestOtherFormUnderOtherRules(t *testing.T) {
 		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 		saveAll(t, s, m)
 		first.end()
-		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Strip = append(o.Strip, "metadata.labels") })
+		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
+			o.Strip = append(o.Strip, "metadata.labels")
+		})
 		second.wait(t, "gap 0 content-changed")
 		if gap := second.contentGaps()[0]; !gap.Recovered {
 			t.Errorf("gap %+v", gap)
@@ -125,7 +129,8 @@ func TestOtherFormUnderOtherRules(t *testing.T) {
 	})
 }
 
-// An agent that ends before the bus has the gap announces it again. One that ends before the snapshot sends that.
+// An agent that ends before the bus has the gap announces it again. One that ends before the
+// snapshot sends that.
 func TestOtherFormIsAnnouncedAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -152,7 +157,8 @@ func TestOtherFormIsAnnouncedAfterACrash(t *testing.T) {
 	})
 }
 
-// A change of the definition while the agent runs is followed by a comparison of the contents, a gap and a snapshot.
+// A change of the definition while the agent runs is followed by a comparison of the contents, a
+// gap and a snapshot.
 func TestOtherFormAfterDefinitionIsChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()
@@ -174,13 +180,15 @@ func TestOtherFormAfterDefinitionIsChanged(t *testing.T) {
 		want = append(want, "u b uid-2 1→2 new")
 		l.wait(t, want...)
 		pass(30 * time.Second)
-		want = append(want, "gap 0 content-changed", "snapshot.started 2", "r a uid-1 -→1 new", "r b uid-2 -→2 new", "snapshot.completed 2")
+		want = append(want, "gap 0 content-changed", "snapshot.started 2", "r a uid-1 -→1 new", "r b uid-2 -→2 new",
+			"snapshot.completed 2")
 		l.wait(t, want...)
 		if took := time.Since(changed); took > 2*time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		gap := l.contentGaps()[0]
-		if gap.Since.After(changed) || gap.Since.Before(changed.Add(-3*time.Minute)) || gap.From > rv || gap.To < rv || gap.Recovered {
+		if gap.Since.After(changed) || gap.Since.Before(changed.Add(-3*time.Minute)) || gap.From > rv || gap.To < rv ||
+			gap.Recovered {
 			t.Errorf("gap %+v, changed at %v, rv %d", gap, changed, rv)
 		}
 		s.put("a", "2", nil)
@@ -193,7 +201,9 @@ func TestOtherFormAfterDefinitionIsChanged(t *testing.T) {
 		pass(58 * time.Minute)
 		l.wait(t, want...)
 		pass(2 * time.Minute)
-		l.wait(t, append(want, "gap 0 content-changed", "snapshot.started 2", "r a uid-1 -→2 newer", "r b uid-2 -→2 newer", "snapshot.completed 2")...)
+		l.wait(t,
+			append(want, "gap 0 content-changed", "snapshot.started 2", "r a uid-1 -→2 newer", "r b uid-2 -→2 newer",
+				"snapshot.completed 2")...)
 	})
 }
 
@@ -208,11 +218,14 @@ func (s *customs) bookmarkDefinitions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rv++
-	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}`+"\n", s.rv)})
+	s.frames = append(s.frames, frame{
+		s.rv, fmt.Sprintf(`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}`+"\n", s.rv),
+	})
 	s.changed.Broadcast()
 }
 
-// Two API servers of different releases answer in turn for 10 minutes, and the watches end with each turn.
+// Two API servers of different releases answer in turn for 10 minutes, and the watches end with
+// each turn.
 func TestTwoAPIServersThatAnswerDifferently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -247,7 +260,8 @@ func TestTwoAPIServersThatAnswerDifferently(t *testing.T) {
 		}
 		pass(2 * time.Hour)
 		gaps := l.contentGaps()
-		if len(gaps) == 0 || len(gaps) > 2 || gaps[0].Since.Before(upgrade.Add(-3*time.Minute)) || gaps[0].Since.After(upgrade.Add(time.Minute)) {
+		if len(gaps) == 0 || len(gaps) > 2 || gaps[0].Since.Before(upgrade.Add(-3*time.Minute)) ||
+			gaps[0].Since.After(upgrade.Add(time.Minute)) {
 			t.Fatalf("%d announcements, the first since %v, upgrade at %v", len(gaps), gaps[0].Since, upgrade)
 		}
 		l.checkForms(t, map[string]string{"a": "1 new", "b": "12 new"})
@@ -259,8 +273,9 @@ func TestTwoAPIServersThatAnswerDifferently(t *testing.T) {
 	})
 }
 
-// checkForms fails unless each before is what the record has of the object, except between a gap that may change it and its next event. The record
-// must end with want. Copies of events do not count.
+// checkForms fails unless each before is what the record has of the object, except between a gap
+// that may change it and its next event. The record must end with want. Copies of events do not
+// count.
 func (r *recorder) checkForms(t *testing.T, want map[string]string) {
 	t.Helper()
 	r.mu.Lock()
@@ -293,7 +308,8 @@ func (r *recorder) checkForms(t *testing.T, want map[string]string) {
 			if d.ResourceVersion <= was.rv && d.Ref.UID == was.uid {
 				continue // a copy
 			}
-			if d.Before != nil && d.Ref.UID == was.uid && !was.doubted && d.Previous == was.rv && valueOf(d.Before) != was.value {
+			if d.Before != nil && d.Ref.UID == was.uid && !was.doubted && d.Previous == was.rv &&
+				valueOf(d.Before) != was.value {
 				t.Errorf("%s: the record has %q before it", short(d), was.value)
 			}
 		}
@@ -313,8 +329,8 @@ func (r *recorder) checkForms(t *testing.T, want map[string]string) {
 	}
 }
 
-// A list after lost history shows known versions in another form, and no version of the API server says why. The next before is the form that
-// was sent, and a comparison follows.
+// A list after lost history shows known versions in another form, and no version of the API server
+// says why. The next before is the form that was sent, and a comparison follows.
 func TestOtherFormInARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -322,7 +338,9 @@ func TestOtherFormInARelist(t *testing.T) {
 			s.put(name, "1", nil)
 		}
 		l := live(t, s, m, nil)
-		want := []string{"snapshot.started 3", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 3"}
+		want := []string{
+			"snapshot.started 3", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 3",
+		}
 		l.wait(t, want...)
 		s.setForm(" new")
 		s.mu.Lock()
@@ -337,8 +355,10 @@ func TestOtherFormInARelist(t *testing.T) {
 		want = append(want, "u c uid-3 1→2 new")
 		l.wait(t, want...)
 		pass(2 * time.Minute)
-		l.wait(t, append(want, "gap 0 content-changed", "snapshot.started 3", "r a uid-1 -→1 new", "r b uid-2 -→2 new", "r c uid-3 -→2 new",
-			"snapshot.completed 3")...)
+		l.wait(t,
+			append(want, "gap 0 content-changed", "snapshot.started 3", "r a uid-1 -→1 new", "r b uid-2 -→2 new",
+				"r c uid-3 -→2 new",
+				"snapshot.completed 3")...)
 		if n := len(l.contentGaps()); n != 1 {
 			t.Errorf("%d gaps", n)
 		}
@@ -375,15 +395,18 @@ func TestComparisonOfFormsFails(t *testing.T) {
 			}
 		})
 		pass(6 * time.Minute)
-		l.wait(t, append(want, "gap 0 content-changed", "snapshot.started 1", "r a uid-1 -→1 new", "snapshot.completed 1")...)
-		if failures != 3 || slices.ContainsFunc(l.set.Status(), func(s scope.Status) bool { return s.Health != scope.HealthOK }) {
+		l.wait(t,
+			append(want, "gap 0 content-changed", "snapshot.started 1", "r a uid-1 -→1 new", "snapshot.completed 1")...)
+		if failures != 3 ||
+			slices.ContainsFunc(l.set.Status(), func(s scope.Status) bool { return s.Health != scope.HealthOK }) {
 			t.Errorf("%d failures, status %+v", failures, l.set.Status())
 		}
 	})
 }
 
-// Objects change, forms change, watches break, history expires, and the agent restarts, at random. Each before is what the record has of the
-// object, unless a gap says that it may not be. In the end, the record has all objects in their present form.
+// Objects change, forms change, watches break, history expires, and the agent restarts, at random.
+// Each before is what the record has of the object, unless a gap says that it may not be. In the
+// end, the record has all objects in their present form.
 func TestFormsUnderFaults(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

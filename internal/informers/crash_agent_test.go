@@ -72,7 +72,10 @@ func (c *crash) conclude(out *outcome) {
 	defer c.points.mu.Unlock()
 	c.notesMu.Lock()
 	defer c.notesMu.Unlock()
-	out.points, out.where, out.excused, out.notes = c.points.names, c.points.where, c.excused, c.notes.String()
+	out.points = c.points.names
+	out.where = c.points.where
+	out.excused = c.excused
+	out.notes = c.notes.String()
 }
 
 // plays plays the script. After the kill it starts another agent.
@@ -162,8 +165,14 @@ func (c *crash) start() {
 		c.fail("load the checkpoint: %v", err)
 	}
 	o := informers.Options{
-		Config: c.config(), Spec: c.taken.spec(), Snapshot: c.plan.script.mode, Every: c.plan.script.every, Memory: keeper,
-		Lane: func(string) store.Lane { return c.bus }, Log: log, Registerer: prometheus.NewRegistry(),
+		Config:     c.config(),
+		Spec:       c.taken.spec(),
+		Snapshot:   c.plan.script.mode,
+		Every:      c.plan.script.every,
+		Memory:     keeper,
+		Lane:       func(string) store.Lane { return c.bus },
+		Log:        log,
+		Registerer: prometheus.NewRegistry(),
 	}
 	c.log.use(&o, nil)
 	c.answersStart(&o)

@@ -144,7 +144,9 @@ func (c *crash) encodes() {
 			if err := json.Unmarshal(parsed.Data.After, &after); err != nil {
 				c.fail("after of %s: %v", parsed.ID, err)
 			}
-			e.row = row{after.Metadata.Namespace + "/" + after.Metadata.Name, after.Data.Value, after.Metadata.ResourceVersion}
+			e.row = row{
+				after.Metadata.Namespace + "/" + after.Metadata.Name, after.Data.Value, after.Metadata.ResourceVersion,
+			}
 		}
 		c.events = append(c.events, e)
 	}
@@ -210,7 +212,8 @@ func (c *crash) tableProblems(r *reader, excused map[exception]bool) (problems [
 		tracked[o.Resource+" "+o.UID] = true
 	}
 	if !maps.EqualFunc(tracked, r.table, func(bool, row) bool { return true }) {
-		problems = append(problems, fmt.Sprintf("%s: the Tracker has %v, a table by its verdicts %v", r, tracked, r.table))
+		problems = append(problems,
+			fmt.Sprintf("%s: the Tracker has %v, a table by its verdicts %v", r, tracked, r.table))
 	}
 	want := c.rows()
 	if !excused[selectionChanged] && !excused[snapshotNever] {
@@ -218,7 +221,8 @@ func (c *crash) tableProblems(r *reader, excused map[exception]bool) (problems [
 			if got, ok := r.table[key]; !ok {
 				problems = append(problems, fmt.Sprintf("%s: %s %+v exists, and not for a consumer", r, key, want[key]))
 			} else if got != want[key] {
-				problems = append(problems, fmt.Sprintf("%s: %s is %+v, and %+v for a consumer", r, key, want[key], got))
+				problems = append(problems,
+					fmt.Sprintf("%s: %s is %+v, and %+v for a consumer", r, key, want[key], got))
 			}
 		}
 	}
@@ -280,7 +284,8 @@ func (c *crash) gapProblems() (problems []string) {
 	for n, e := range c.events {
 		s := e.delta.Stream
 		if s != nil && s.Kind == object.Gap && !slices.Contains(c.plan.script.gaps, s.Reason) {
-			problems = append(problems, fmt.Sprintf("a gap (%s) of %s is on record at %d, and nothing was lost", s.Reason, s.Scope, n))
+			problems = append(problems,
+				fmt.Sprintf("a gap (%s) of %s is on record at %d, and nothing was lost", s.Reason, s.Scope, n))
 		}
 	}
 	return problems
@@ -296,7 +301,8 @@ func (c *crash) deletionProblems() (problems []string) {
 		if !slices.ContainsFunc(c.versionsOf(d.Ref.UID), func(v *version) bool {
 			return v.deleted && (v.rv <= d.ResourceVersion || v.shown == d.ResourceVersion)
 		}) {
-			problems = append(problems, fmt.Sprintf("%s at %d (%d on record) deletes an object that existed", short(d), d.ResourceVersion, n))
+			problems = append(problems,
+				fmt.Sprintf("%s at %d (%d on record) deletes an object that existed", short(d), d.ResourceVersion, n))
 		}
 	}
 	return problems
@@ -316,8 +322,9 @@ func (c *crash) sweepProblems(r *reader, n int, swept []consume.Object) (problem
 			}
 		}
 		if last != nil && !last.deleted && c.taken.takes(o.Resource)(last) {
-			problems = append(problems, fmt.Sprintf("%s: the end of a snapshot (%d on record) deletes %s %s, which exists",
-				r, n, last.key(), o.UID))
+			problems = append(problems,
+				fmt.Sprintf("%s: the end of a snapshot (%d on record) deletes %s %s, which exists",
+					r, n, last.key(), o.UID))
 		}
 	}
 	return problems

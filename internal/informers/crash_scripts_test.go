@@ -216,7 +216,8 @@ func touchesAll(c *crash) { c.touches() }
 
 // scripts returns the scripts of TestCrashes.
 func scripts() []*script {
-	return slices.Concat(steadyScripts(), relistScripts(), snapshotScripts(), reloadScripts(), busScripts(), restoreScripts(), lowScripts())
+	return slices.Concat(steadyScripts(), relistScripts(), snapshotScripts(), reloadScripts(), busScripts(),
+		restoreScripts(), lowScripts())
 }
 
 // plain returns a script about all ConfigMaps, with the gaps that it may cause.
@@ -248,10 +249,12 @@ func steadyScripts() []*script {
 			puts("a", "b", "c"), saved, puts("a", "b"), deletes("c"), puts("c", "d", "a"), settles,
 			puts("a"), deletes("a"), puts("a"), deletes("b"), saved, puts("d", "c"), deletes("d"), settles),
 		plain("watch is cut", nil,
-			puts("a", "b"), saved, puts("a"), cuts, puts("b", "c"), passes(time.Millisecond), cuts, deletes("a"), settles,
+			puts("a", "b"), saved, puts("a"), cuts, puts("b", "c"), passes(time.Millisecond), cuts, deletes("a"),
+			settles,
 			cuts, puts("d"), settles),
 		plain("API server fails", nil,
-			puts("a", "b"), saved, fails("503", "list, watch"), puts("a", "c"), deletes("b"), passes(20*time.Second), recovers, settles,
+			puts("a", "b"), saved, fails("503", "list, watch"), puts("a", "c"), deletes("b"), passes(20*time.Second),
+			recovers, settles,
 			puts("a"), settles),
 		plain("two kills", nil,
 			puts("a", "b", "c"), saved, holds("late"), puts("a", "d", "b"), passes(20*time.Millisecond),
@@ -266,55 +269,70 @@ func steadyScripts() []*script {
 func relistScripts() []*script {
 	return []*script{
 		plain("relist with history", gaps(object.Expired),
-			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), expires, puts("c"), settles, puts("a"), settles),
+			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), expires, puts("c"), settles, puts("a"),
+			settles),
 		plain("relist without history", gaps(object.Expired, object.Compacted),
-			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), compacts, puts("c"), settles, puts("a"), settles),
+			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), compacts, puts("c"), settles,
+			puts("a"), settles),
 		plain("two relists", gaps(object.Expired, object.Compacted),
-			puts("a", "b", "c"), saved, holds("late"), cuts, puts("a", "d"), deletes("b"), compacts, passes(30*time.Millisecond),
+			puts("a", "b", "c"), saved, holds("late"), cuts, puts("a", "d"), deletes("b"), compacts,
+			passes(30*time.Millisecond),
 			cuts, puts("c", "d"), deletes("a"), compacts, settles),
 		plain("bus is slow in a relist", gaps(object.Expired, object.Compacted),
-			puts("a", "b", "c", "d"), saved, holds("objects"), cuts, puts("a", "e"), deletes("b"), compacts, passes(6*time.Second),
+			puts("a", "b", "c", "d"), saved, holds("objects"), cuts, puts("a", "e"), deletes("b"), compacts,
+			passes(6*time.Second),
 			puts("a", "c"), passes(6*time.Second), holds("free"), settles),
 		plain("compaction while down", gaps(object.Expired, object.Compacted),
-			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), compacts, puts("c"), starts, settles,
+			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), compacts, puts("c"),
+			starts, settles,
 			puts("b"), settles),
 		plain("expired while down", gaps(object.Expired),
-			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), expires, puts("c"), starts, settles,
+			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), expires, puts("c"),
+			starts, settles,
 			puts("b"), settles),
 		selecting("several scopes", choice{"shop, other", "none"}, gaps(object.Expired, object.Compacted),
-			puts("a", "b", "other/c", "other/d"), saved, puts("a", "other/c"), cuts, deletes("b"), puts("other/e"), settles,
+			puts("a", "b", "other/c", "other/d"), saved, puts("a", "other/c"), cuts, deletes("b"), puts("other/e"),
+			settles,
 			compacts, puts("a", "other/c"), settles, kills, puts("a"), deletes("other/d"), starts, settles),
 	}
 }
 
 func snapshotScripts() []*script {
 	every := plain("periodic snapshot", nil,
-		puts("a", "b", "c"), saved, passes(40*time.Second), puts("a", "d"), deletes("b"), passes(90*time.Second), settles)
+		puts("a", "b", "c"), saved, passes(40*time.Second), puts("a", "d"), deletes("b"), passes(90*time.Second),
+		settles)
 	every.every = 30 * time.Second
 	always := plain("snapshot.mode always", nil,
-		puts("a", "b", "c"), saved, puts("a"), stops, puts("b", "d"), deletes("c"), starts, passes(time.Millisecond), puts("a"), saved)
+		puts("a", "b", "c"), saved, puts("a"), stops, puts("b", "d"), deletes("c"), starts, passes(time.Millisecond),
+		puts("a"), saved)
 	always.mode = scope.SnapshotAlways
 	never := plain("snapshot.mode never", gaps(object.Expired),
-		puts("a", "b", "c"), saved, touchesAll, puts("d"), settles, cuts, puts("a", "a"), deletes("b"), expires, puts("e"), saved,
+		puts("a", "b", "c"), saved, touchesAll, puts("d"), settles, cuts, puts("a", "a"), deletes("b"), expires,
+		puts("e"), saved,
 		puts("a"), settles)
 	never.mode = scope.SnapshotNever
 	return []*script{
 		plain("snapshot on demand", nil,
-			puts("a", "b", "other/c", "d"), saved, requests(""), passes(time.Millisecond), puts("a", "e"), deletes("b"), settles, saved),
+			puts("a", "b", "other/c", "d"), saved, requests(""), passes(time.Millisecond), puts("a", "e"), deletes("b"),
+			settles, saved),
 		plain("snapshot of a namespace", nil,
-			puts("a", "b", "other/c", "other/d"), saved, requests("other"), passes(time.Millisecond), puts("a", "other/e"),
+			puts("a", "b", "other/c", "other/d"), saved, requests("other"), passes(time.Millisecond),
+			puts("a", "other/e"),
 			deletes("other/d"), settles, saved),
 		plain("snapshot is given up", nil,
-			puts("a", "b", "c"), saved, holds("full"), requests(""), passes(6*time.Second), holds("free"), puts("d", "b"),
+			puts("a", "b", "c"), saved, holds("full"), requests(""), passes(6*time.Second), holds("free"),
+			puts("d", "b"),
 			passes(100*time.Millisecond), deletes("a"), saved),
 		plain("snapshot of a namespace is given up", nil,
 			puts("a", "b", "other/c"), saved, holds("full"), requests("other"), passes(6*time.Second), holds("free"),
 			puts("other/d", "b"), passes(100*time.Millisecond), deletes("other/c"), saved),
 		plain("snapshot whose start is not acknowledged", nil,
-			puts("a", "b", "c"), saved, holds("nothing"), requests(""), passes(7*time.Second), puts("d", "b"), holds("free"),
+			puts("a", "b", "c"), saved, holds("nothing"), requests(""), passes(7*time.Second), puts("d", "b"),
+			holds("free"),
 			passes(100*time.Millisecond), deletes("a"), saved),
 		plain("snapshot is given up for another log", gaps(object.CheckpointLost),
-			puts("a", "b", "c"), saved, holds("full"), requests(""), passes(time.Second), replacesLog, passes(6*time.Second), holds("free"),
+			puts("a", "b", "c"), saved, holds("full"), requests(""), passes(time.Second), replacesLog,
+			passes(6*time.Second), holds("free"),
 			puts("d", "b"), passes(100*time.Millisecond), deletes("a"), saved),
 		every, always, never,
 	}
@@ -324,22 +342,27 @@ func reloadScripts() []*script {
 	all := choice{"all", "none"}
 	return []*script{
 		selecting("reload of namespaces", choice{"shop", "none"}, gaps(object.SelectionChanged),
-			puts("a", "b", "other/c"), saved, puts("a", "other/c"), selects(choice{"shop, other", "none"}), puts("b", "other/d"), saved,
+			puts("a", "b", "other/c"), saved, puts("a", "other/c"), selects(choice{"shop, other", "none"}),
+			puts("b", "other/d"), saved,
 			selects(all), puts("a"), settles),
 		selecting("reload of a selector", choice{"in", "none"}, gaps(object.SelectionChanged),
 			puts("a", "-b", "c"), saved, puts("a", "b", "-c"), settles, selects(all), puts("a", "-b"), saved,
 			selects(choice{"in", "none"}), puts("c"), settles),
-		selecting("reload without a resource", choice{"all", "all"}, gaps(object.SelectionChanged, object.CheckpointLost),
-			puts("a", "other/w"), saved, selects(all), puts("a", "other/w"), passes(2*time.Second), bookmarks, passes(3*time.Second),
+		selecting("reload without a resource", choice{"all", "all"},
+			gaps(object.SelectionChanged, object.CheckpointLost),
+			puts("a", "other/w"), saved, selects(all), puts("a", "other/w"), passes(2*time.Second), bookmarks,
+			passes(3*time.Second),
 			selects(choice{"all", "all"}), puts("other/w", "other/x"), settles, saved),
 		plain("reload with redaction", gaps(object.ContentChanged),
 			puts("a", "b", "c"), saved, puts("a"), selects(choice{"redacted", "none"}), puts("b", "d"), saved,
 			selects(all), puts("a"), settles),
 		plain("reload of where", nil,
-			puts("a", "b"), hides("h"), saved, puts("a"), selects(choice{"not hidden", "none"}), puts("b"), hides("h", "i"), saved,
+			puts("a", "b"), hides("h"), saved, puts("a"), selects(choice{"not hidden", "none"}), puts("b"),
+			hides("h", "i"), saved,
 			selects(all), puts("a"), settles),
 		plain("other selection at the start", gaps(object.SelectionChanged, object.ContentChanged),
-			puts("a", "-b", "c"), saved, puts("a"), settles, kills, selects(choice{"in, redacted", "none"}), puts("b", "-c"), starts, settles,
+			puts("a", "-b", "c"), saved, puts("a"), settles, kills, selects(choice{"in, redacted", "none"}),
+			puts("b", "-c"), starts, settles,
 			stops, selects(all), starts, puts("d"), settles),
 	}
 }
@@ -347,15 +370,19 @@ func reloadScripts() []*script {
 func busScripts() []*script {
 	return []*script{
 		plain("log is replaced", gaps(object.CheckpointLost),
-			puts("a", "b", "c"), saved, puts("a"), passes(time.Millisecond), replacesLog, puts("b", "d"), deletes("c"), settles, saved,
+			puts("a", "b", "c"), saved, puts("a"), passes(time.Millisecond), replacesLog, puts("b", "d"), deletes("c"),
+			settles, saved,
 			puts("a"), settles),
 		plain("log is replaced while down", gaps(object.CheckpointLost),
-			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, replacesLog, puts("b"), starts, settles, puts("a"), settles),
+			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, replacesLog, puts("b"), starts, settles,
+			puts("a"), settles),
 		plain("bus stalls", nil,
-			puts("a", "b", "c"), saved, holds("nothing"), puts("a", "b", "d"), deletes("c"), passes(7*time.Second), holds("free"),
+			puts("a", "b", "c"), saved, holds("nothing"), puts("a", "b", "d"), deletes("c"), passes(7*time.Second),
+			holds("free"),
 			puts("a"), settles, holds("full"), puts("a", "b"), passes(7*time.Second), holds("free"), settles),
 		plain("one key stalls", nil,
-			puts("o1", "a", "b"), saved, holds("o1"), puts("o1", "a"), deletes("b"), puts("o1", "c"), passes(12*time.Second),
+			puts("o1", "a", "b"), saved, holds("o1"), puts("o1", "a"), deletes("b"), puts("o1", "c"),
+			passes(12*time.Second),
 			puts("a"), passes(6*time.Second), holds("free"), settles),
 	}
 }
@@ -379,11 +406,13 @@ func restoreScripts() []*script {
 			kills, restores("copy"), puts("e", "b", "f", "g"), starts, settles, puts("a", "h"), settles),
 		// The newest record of an object may be the read of an old version.
 		plain("etcd is restored while down after a snapshot", gaps(object.Rewound),
-			puts("a", "b", "e", "f", "g", "h", "i", "j"), saved, marks("copy"), requests(""), passes(time.Millisecond), puts("c"), settles,
+			puts("a", "b", "e", "f", "g", "h", "i", "j"), saved, marks("copy"), requests(""), passes(time.Millisecond),
+			puts("c"), settles,
 			kills, restores("copy"), puts("d", "k"), starts, settles, puts("a", "l"), settles),
 		plain("etcd is restored twice", gaps(object.Rewound),
 			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b"), settles,
-			restores("copy"), puts("d"), settles, saved, puts("e", "f"), settles, restores("copy"), puts("g"), settles, saved),
+			restores("copy"), puts("d"), settles, saved, puts("e", "f"), settles, restores("copy"), puts("g"), settles,
+			saved),
 	}
 }
 

@@ -44,7 +44,8 @@ func crashesOf(t *testing.T) (which string, seed uint64) {
 	}
 	if text := os.Getenv("CRASH_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +196,8 @@ func (p *plan) report(t *testing.T, r *outcome) {
 	if len(r.problems) == 0 {
 		return
 	}
-	t.Errorf("VERDICT: script %q on %s, seed %d, %s:\n  %s\nagain: CRASH_SEED=%d CRASHES=%d go test -count=1 -run '^%s$' ./internal/informers\n%s",
+	t.Errorf(
+		"VERDICT: script %q on %s, seed %d, %s:\n  %s\nagain: CRASH_SEED=%d CRASHES=%d go test -count=1 -run '^%s$' ./internal/informers\n%s",
 		p.script.name, p.bus, p.seed, p.kill(r), strings.Join(r.problems, "\n  "),
 		p.seed, p.at, strings.ReplaceAll(t.Name(), "/", "$/^"), r.notes)
 }

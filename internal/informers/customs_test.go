@@ -21,7 +21,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// customs is an API server that serves widgets.shop.test from the history of its ConfigMaps while they are defined.
+// customs is an API server that serves widgets.shop.test from the history of its ConfigMaps while
+// they are defined.
 type customs struct {
 	*apiServer
 
@@ -30,8 +31,9 @@ type customs struct {
 	builtIn bool    // there is no definition, although they are served; under mu
 	made    int     // how often widgets were defined; under mu
 
-	generation int                                                          // of the definition; under mu
-	refused    atomic.Pointer[func(w http.ResponseWriter, r *http.Request)] // answers requests for widgets; nil: they are served
+	generation int // of the definition; under mu
+	// answers requests for widgets; nil: they are served
+	refused atomic.Pointer[func(w http.ResponseWriter, r *http.Request)]
 }
 
 // frame is a frame of a watch.
@@ -65,7 +67,8 @@ func (s *customs) define(is bool) {
 	}
 }
 
-// show changes the definition of widgets, and sends the event on watches of definitions. established is the status of its condition.
+// show changes the definition of widgets, and sends the event on watches of definitions.
+// established is the status of its condition.
 func (s *customs) show(typ string, established bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,9 +77,14 @@ func (s *customs) show(typ string, established bool) {
 	if typ == "ADDED" {
 		s.made++
 	}
-	s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"%d","generation":%d},`+
-		`"spec":{"group":"shop.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true}]},`+
-		`"status":{"conditions":[{"type":"Established","status":%q}]}}}`+"\n", typ, s.uidLocked(), s.rv, s.generation, map[bool]string{true: "True", false: "False"}[established])})
+	s.frames = append(s.frames, frame{
+		s.rv,
+		fmt.Sprintf(
+			`{"type":%q,"object":{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"%d","generation":%d},`+
+				`"spec":{"group":"shop.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true}]},`+
+				`"status":{"conditions":[{"type":"Established","status":%q}]}}}`+"\n", typ, s.uidLocked(), s.rv,
+			s.generation, map[bool]string{true: "True", false: "False"}[established]),
+	})
 	s.changed.Broadcast()
 }
 
@@ -85,7 +93,11 @@ func (s *customs) uidLocked() string { return strings.Repeat("crd", s.made) }
 
 func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
-	defined, builtIn, rv, uid, generation := s.defined, s.builtIn, s.rv, s.uidLocked(), s.generation
+	defined := s.defined
+	builtIn := s.builtIn
+	rv := s.rv
+	uid := s.uidLocked()
+	generation := s.generation
 	s.mu.Unlock()
 	refused := s.refused.Load()
 	switch {
@@ -97,7 +109,9 @@ func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Content-Type", "application/json")
 		items := ""
 		if defined && !builtIn {
-			items = fmt.Sprintf(`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"1","generation":%d}}`, uid, generation)
+			items = fmt.Sprintf(
+				`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"1","generation":%d}}`, uid,
+				generation)
 		}
 		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"%d"},"items":[%s]}`, rv, items)
 	case strings.HasPrefix(r.URL.Path, "/apis/shop.test/v1/") && defined && refused != nil:
@@ -106,8 +120,9 @@ func (s *customs) answer(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	case r.URL.Path == "/apis":
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"shop.test","versions":[{"groupVersion":"shop.test/v1","version":"v1"}],`+
-			`"preferredVersion":{"groupVersion":"shop.test/v1","version":"v1"}}]}`)
+		fmt.Fprint(w,
+			`{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"shop.test","versions":[{"groupVersion":"shop.test/v1","version":"v1"}],`+
+				`"preferredVersion":{"groupVersion":"shop.test/v1","version":"v1"}}]}`)
 	case r.URL.Path == "/apis/shop.test/v1":
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"shop.test/v1","resources":[`+
@@ -152,7 +167,8 @@ func (s *customs) watchDefinitions(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// written is a pattern as in a configuration. Without a group, it matches in every group unless it is own.
+// written is a pattern as in a configuration. Without a group, it matches in every group unless it
+// is own.
 type written struct {
 	text string
 	own  bool // a name that Kubernetes itself serves
@@ -196,7 +212,8 @@ func (s *customs) expire(rv uint64) {
 	s.refused.Store(&answer)
 }
 
-// A change of a definition causes no gap: lists at each revision show all changes that the watch misses, also if they have several pages.
+// A change of a definition causes no gap: lists at each revision show all changes that the watch
+// misses, also if they have several pages.
 func TestDefinitionIsChanged(t *testing.T) {
 	for _, objects := range []int{2, 7} { // the server's pages have three
 		t.Run(fmt.Sprint(objects, " objects"), func(t *testing.T) {
@@ -209,7 +226,8 @@ func TestDefinitionIsChanged(t *testing.T) {
 					want = append(want, fmt.Sprintf("r w%d uid-%d -→1", k, k+1))
 				}
 				l := live(t, s.apiServer, m, takes(widgets(nil)))
-				want = append(append([]string{fmt.Sprint("snapshot.started ", objects)}, want...), fmt.Sprint("snapshot.completed ", objects))
+				want = append(append([]string{fmt.Sprint("snapshot.started ", objects)}, want...),
+					fmt.Sprint("snapshot.completed ", objects))
 				l.waitPerName(t, want...)
 				s.refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 				s.CloseClientConnections()
@@ -219,7 +237,9 @@ func TestDefinitionIsChanged(t *testing.T) {
 				s.delete("brief")
 				began := time.Now()
 				s.expire(s.put("w1", "2", nil).rv)
-				l.waitPerName(t, append(want, "u w0 uid-1 1→2", fmt.Sprintf("c brief uid-%d -→1", objects+1), fmt.Sprintf("d brief uid-%d 1→-", objects+1), "u w1 uid-2 1→2")...)
+				l.waitPerName(t,
+					append(want, "u w0 uid-1 1→2", fmt.Sprintf("c brief uid-%d -→1", objects+1),
+						fmt.Sprintf("d brief uid-%d 1→-", objects+1), "u w1 uid-2 1→2")...)
 				if took := time.Since(began); took > 20*time.Second {
 					t.Errorf("it took %v", took)
 				}
@@ -243,7 +263,9 @@ func TestDefinitionIsChangedBesideManyExcludedObjects(t *testing.T) {
 			s.putIn("other", fmt.Sprint("x", k), "1", nil)
 		}
 		l := live(t, s.apiServer, newMemory(), takes(widgets(func(r *selection.Rule) {
-			r.AllNamespaces, r.Patterns, r.Namespaces = false, []string{"!other"}, func(ns string) bool { return ns != "other" }
+			r.AllNamespaces = false
+			r.Patterns = []string{"!other"}
+			r.Namespaces = func(ns string) bool { return ns != "other" }
 		})))
 		want := []string{"snapshot.started 1", "r w uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)
@@ -277,8 +299,9 @@ func TestDefinitionIsChangedBesideManyExcludedObjects(t *testing.T) {
 	})
 }
 
-// A resource may be served before the watch on definitions shows that it is established. It is captured from its creation all the same, and
-// there is no gap, although the bus has events of an earlier resource of that name.
+// A resource may be served before the watch on definitions shows that it is established. It is
+// captured from its creation all the same, and there is no gap, although the bus has events of an
+// earlier resource of that name.
 func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCustoms(t)
@@ -286,7 +309,9 @@ func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
 		s.put("a", "1", nil)
 		l := live(t, s.apiServer, newMemory(), func(o *informers.Options, r *recorder) {
 			takes(widgets(nil))(o, r)
-			o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return r.lastEvent(of) }
+			o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+				return r.lastEvent(of)
+			}
 		})
 		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)
@@ -300,12 +325,15 @@ func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
 		pass(3 * time.Second)
 		s.put("b", "1", nil)
 		s.show("MODIFIED", true)
-		// The connection of the first watch broke: it may have missed something until the definition was deleted.
-		l.waitPerName(t, append(want, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0", "c b uid-2 -→1")...)
+		// The connection of the first watch broke: it may have missed something until the
+		// definition was deleted.
+		l.waitPerName(t,
+			append(want, "gap 0 expired", "snapshot.started 0", "snapshot.completed 0", "c b uid-2 -→1")...)
 	})
 }
 
-// A resource that is defined while the set watches is captured from its creation, even if a reload comes before its first list.
+// A resource that is defined while the set watches is captured from its creation, even if a reload
+// comes before its first list.
 func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()
@@ -332,7 +360,8 @@ func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 	})
 }
 
-// The content of a resource may change before its first list is answered. The gap that announces it begins at the creation, and has its time.
+// The content of a resource may change before its first list is answered. The gap that announces it
+// begins at the creation, and has its time.
 func TestReloadBeforeTheFirstListHasTheTimeOfTheCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCustoms(t)
@@ -368,9 +397,12 @@ func TestTombstoneOfUnreadableObjects(t *testing.T) {
 				l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
 					takes(rule(func(r *selection.Rule) { r.LabelSelector = "none=here" }), widgets(nil))(o, r)
 				})
-				l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+				l.waitPerName(t, "snapshot.started 0", "snapshot.completed 0", "snapshot.started 1", "r a uid-1 -→1",
+					"snapshot.completed 1")
 				s.refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError)
-				l.reload(t, specOf(rule(func(r *selection.Rule) { r.LabelSelector = "none=here" }), widgets(inNamespaces("none"))))
+				l.reload(t,
+					specOf(rule(func(r *selection.Rule) { r.LabelSelector = "none=here" }),
+						widgets(inNamespaces("none"))))
 				away(s)
 				s.put("b", "1", nil) // a tombstone waits for a later resourceVersion
 				eventually(t, "the scope to be forgotten", func() bool {
@@ -390,7 +422,10 @@ func TestTombstoneOfUnreadableObjects(t *testing.T) {
 				if name == "gone" {
 					reason = "expired"
 				}
-				want := []string{"snapshot.started 1", "snapshot.completed 1", "gap 0 " + reason, "snapshot.started 0", "snapshot.completed 0"}
+				want := []string{
+					"snapshot.started 1", "snapshot.completed 1", "gap 0 " + reason, "snapshot.started 0",
+					"snapshot.completed 0",
+				}
 				if diff := cmp.Diff(want, of); diff != "" {
 					t.Errorf("stream events (-want +got):\n%s", diff)
 				}

@@ -16,9 +16,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// drain has the draining informers of the same objects: they take no more events from their watches, and wait until the bus has
-// acknowledged everything. Meanwhile no informer of these objects starts: its reads must not overtake events in the queue. An informer
-// whose list is being read ends in the middle of it, but first sends the changes of a scope that it replaces. Guarded by the manager's mu.
+// drain has the draining informers of the same objects: they take no more events from their
+// watches, and wait until the bus has acknowledged everything. Meanwhile no informer of these
+// objects starts: its reads must not overtake events in the queue. An informer whose list is being
+// read ends in the middle of it, but first sends the changes of a scope that it replaces. Guarded
+// by the manager's mu.
 type drain struct {
 	informers []*running
 	reload    time.Time // when the first changed selection began to wait for it; zero: none does
@@ -91,7 +93,8 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 			for _, r := range all {
 				r.SetDrained()
 			}
-			if replaced = len(all) == len(d.informers); replaced {
+			replaced = len(all) == len(d.informers)
+			if replaced {
 				s.replace(ctx, objects, d)
 			}
 		})
@@ -101,8 +104,9 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 	}
 }
 
-// endDrained waits until an informer rests, and ends it at once: a list that is loaded meanwhile would send content that is no longer
-// configured. Then it waits until the bus has everything. Its error is the cause of ctx.
+// endDrained waits until an informer rests, and ends it at once: a list that is loaded meanwhile
+// would send content that is no longer configured. Then it waits until the bus has everything. Its
+// error is the cause of ctx.
 func (s *Manager) endDrained(ctx context.Context, r *running) error {
 	err := r.Wait(ctx, func(v scope.View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) })
 	if err != nil {
@@ -118,8 +122,9 @@ func (s *Manager) endDrained(ctx context.Context, r *running) error {
 	})
 }
 
-// isSuccessor reports whether an informer replaces another scope, and must still send the changes of its objects: no other informer does.
-// It is not waited for while its list, or that of a tombstone before it, fails.
+// isSuccessor reports whether an informer replaces another scope, and must still send the changes
+// of its objects: no other informer does. It is not waited for while its list, or that of a
+// tombstone before it, fails.
 func (s *Manager) isSuccessor(r *running, v scope.View) bool {
 	if origin := r.Spec().Origin; origin == nil || !origin.Inherited || v.Failing {
 		return false
@@ -139,12 +144,15 @@ func (s *Manager) logDraining(d *drain) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range d.informers {
-		s.o.Log.Warn("a changed configuration or version of a resource does not apply to a scope yet: the bus has not acknowledged all of its events",
-			"scope", r.Name(), "phase", r.Phase().String(), "advice", "check why the bus rejects the records of this resource; other resources are not affected")
+		s.o.Log.Warn(
+			"a changed configuration or version of a resource does not apply to a scope yet: the bus has not acknowledged all of its events",
+			"scope", r.Name(), "phase", r.Phase().String(), "advice",
+			"check why the bus rejects the records of this resource; other resources are not affected")
 	}
 }
 
-// replace replaces drained informers by those of the selection in force. It must be called with mu held.
+// replace replaces drained informers by those of the selection in force. It must be called with mu
+// held.
 func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
 	chosen := s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return selection.Canonical(gr) == objects })
 	ended := slices.DeleteFunc(slices.Clone(d.informers), func(r *running) bool {
@@ -170,7 +178,8 @@ func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *
 	}
 }
 
-// IsRetiring reports whether a scope is no longer selected, and the bus does not have all of its events.
+// IsRetiring reports whether a scope is no longer selected, and the bus does not have all of its
+// events.
 func (s *Manager) IsRetiring(name string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -180,11 +189,18 @@ func (s *Manager) IsRetiring(name string) bool {
 	return s.isRetired(name)
 }
 
-// tombstonesOf returns tombstones of the scopes of the last run whose resource is served, but no longer selected, or no longer defined. The
-// informers that replace them wait for the tombstones. It must be called with mu held.
+// tombstonesOf returns tombstones of the scopes of the last run whose resource is served, but no
+// longer selected, or no longer defined. The informers that replace them wait for the tombstones.
+// It must be called with mu held.
 func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*scope.Tombstone) {
 	for name, c := range s.active.origins {
-		r := &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced}
+		r := &object.Resource{
+			Group:      c.Group,
+			Version:    c.Version,
+			Name:       c.Resource,
+			Kind:       c.Kind,
+			Namespaced: c.Namespaced,
+		}
 		if s.active.drains[objectsOf(r)] != nil || !selection.GroupKnown(s.served.unknown, c.Group) {
 			continue // its informers are chosen after the drain, or it may be served
 		}
@@ -207,8 +223,11 @@ func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*sc
 	return out
 }
 
-// tombstoneOf returns the tombstone of a scope whose resource is served, or nil if it has none. It must be called with mu held.
-func (s *Manager) tombstoneOf(ctx context.Context, r *object.Resource, name string, c *checkpoint.Scope) *scope.Tombstone {
+// tombstoneOf returns the tombstone of a scope whose resource is served, or nil if it has none. It
+// must be called with mu held.
+func (s *Manager) tombstoneOf(
+	ctx context.Context, r *object.Resource, name string, c *checkpoint.Scope,
+) *scope.Tombstone {
 	if !selection.AliasesKnown(s.served.unknown) {
 		return nil // it may be selected
 	}
@@ -227,7 +246,8 @@ func (s *Manager) tombstoneOf(ctx context.Context, r *object.Resource, name stri
 	return s.newTombstone(c, was)
 }
 
-// tombstoneOfGone returns the tombstone of a scope whose resource is not served, or nil if it may return. It must be called with mu held.
+// tombstoneOfGone returns the tombstone of a scope whose resource is not served, or nil if it may
+// return. It must be called with mu held.
 func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint.Scope) *scope.Tombstone {
 	if c.Aggregated {
 		return nil
@@ -240,8 +260,9 @@ func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint
 	if !gone {
 		if !s.active.unserved[name] {
 			s.active.unserved[name] = true
-			s.o.Log.Warn("a resource of the previous run is no longer served, and no deletion of its CustomResourceDefinition is known: "+
-				"no deletion is inferred, and the scope resumes when the resource is served again", "scope", name)
+			s.o.Log.Warn(
+				"a resource of the previous run is no longer served, and no deletion of its CustomResourceDefinition is known: "+
+					"no deletion is inferred, and the scope resumes when the resource is served again", "scope", name)
 		}
 		return nil
 	}
@@ -250,13 +271,19 @@ func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint
 	return t
 }
 
-// newTombstone adds the tombstone of the scope was, whose position is c, to the manager. It must be called with mu held.
+// newTombstone adds the tombstone of the scope was, whose position is c, to the manager. It must be
+// called with mu held.
 func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.Tombstone {
 	r, uid := was.Resource, c.Definition
 	delete(s.active.origins, was.Name)
 	t := &scope.Tombstone{
 		Informer: scope.New(&s.deps, &scope.Spec{
-			Scope: was, Lane: s.o.Lane(was.Name), Snapshots: s.o.Snapshot, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group), Origin: &scope.Origin{Scope: *c},
+			Scope:     was,
+			Lane:      s.o.Lane(was.Name),
+			Snapshots: s.o.Snapshot,
+			OwnNames:  s.ownNames(r),
+			BuiltIn:   discovery.IsBuiltIn(r.Group),
+			Origin:    &scope.Origin{Scope: *c},
 		}),
 		Patience: s.limits.unreadable, DeletedAt: func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },
 	}
@@ -288,13 +315,15 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.
 	return t
 }
 
-// isRetired reports whether the tombstone of a scope is not on the bus yet. It must be called with mu held.
+// isRetired reports whether the tombstone of a scope is not on the bus yet. It must be called with
+// mu held.
 func (s *Manager) isRetired(scope string) bool {
 	t := s.active.tombstones[scope]
 	return t != nil && !t.HasEnded()
 }
 
-// etcdOf identifies the etcd of a resource, "" the main one: events, and resources of another server (aggregated), may have one of their own.
+// etcdOf identifies the etcd of a resource, "" the main one: events, and resources of another
+// server (aggregated), may have one of their own.
 func etcdOf(r *object.Resource, aggregated bool) string {
 	if aggregated || r.Name == "events" && discovery.IsBuiltIn(r.Group) {
 		return objectsOf(r).String()

@@ -79,7 +79,8 @@ func (l *life) wantReady(t *testing.T) {
 	}
 }
 
-// A selection takes effect at once for all resources except those that the bus does not acknowledge. The newest one wins.
+// A selection takes effect at once for all resources except those that the bus does not
+// acknowledge. The newest one wins.
 func TestReloadWithAStuckResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := stuck(t, newMemory())
@@ -105,7 +106,8 @@ func TestReloadWithAStuckResource(t *testing.T) {
 	})
 }
 
-// If the bus does not acknowledge the tombstone of a scope, or the deltas before it, the scope is kept for the next run.
+// If the bus does not acknowledge the tombstone of a scope, or the deltas before it, the scope is
+// kept for the next run.
 func TestRetiringScopeIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -32,8 +32,14 @@ func (s *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Sc
 	}
 	event := &object.StreamEvent{
 		Kind: object.ScopeEnded, Scope: name, History: c.History, ResourceVersion: c.ResourceVersion,
-		Resource: &object.Resource{Group: c.Group, Version: c.Version, Name: c.Resource, Kind: c.Kind, Namespaced: c.Namespaced},
-		End:      object.EndReason(c.Ended.Reason), Successors: c.Ended.Successors,
+		Resource: &object.Resource{
+			Group:      c.Group,
+			Version:    c.Version,
+			Name:       c.Resource,
+			Kind:       c.Kind,
+			Namespaced: c.Namespaced,
+		},
+		End: object.EndReason(c.Ended.Reason), Successors: c.Ended.Successors,
 	}
 	lane := s.o.Lane(name)
 	reports := s.active.lingering[name].ResourceVersion != 0

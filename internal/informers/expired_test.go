@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// Another API server at the same address may still have the history that this one lacks. Then there is no gap.
+// Another API server at the same address may still have the history that this one lacks. Then there
+// is no gap.
 func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, inStream := range []bool{false, true} {
@@ -62,10 +63,13 @@ func TestExpiredWatchFindsAnotherServer(t *testing.T) {
 						t.Errorf("%d lists, want 1", lists)
 					}
 					if _, open := l.counts(); open > 3 {
-						t.Errorf("%d connections are left, want those of lists, of watches, and one for the last watch", open)
+						t.Errorf("%d connections are left, want those of lists, of watches, and one for the last watch",
+							open)
 					}
-					// HTTP/1.1 closes the connection of a watch that was not read to its end, so the next watch has a new one anyway.
-					if n := labelled(t, reg, "kubecdc_informer_expired_retries_total", "found"); n < 1 || http2 && n < 10 {
+					// HTTP/1.1 closes the connection of a watch that was not read to its end, so
+					// the next watch has a new one anyway.
+					if n := labelled(t, reg, "kubecdc_informer_expired_retries_total", "found"); n < 1 ||
+						http2 && n < 10 {
 						t.Errorf("%v retries have found history, want more", n)
 					}
 				})
@@ -102,8 +106,8 @@ func TestExpiredEverywhere(t *testing.T) {
 	})
 }
 
-// If history is gone and the server becomes unavailable between two quick retries, the backoff of the outage does not delay the other
-// retries.
+// If history is gone and the server becomes unavailable between two quick retries, the backoff of
+// the outage does not delay the other retries.
 func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, true)
@@ -150,7 +154,8 @@ func TestExpiredBeforeAndAfterAnOutage(t *testing.T) {
 	})
 }
 
-// When the API server answers one scope after an outage, the others do not wait for the end of their own delays.
+// When the API server answers one scope after an outage, the others do not wait for the end of
+// their own delays.
 func TestOutageEndsForAllScopes(t *testing.T) {
 	for name, outage := range map[string]func(w http.ResponseWriter){
 		"reset": func(w http.ResponseWriter) {
@@ -158,7 +163,9 @@ func TestOutageEndsForAllScopes(t *testing.T) {
 				c.Close()
 			}
 		},
-		"unauthorized": func(w http.ResponseWriter) { fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized) },
+		"unauthorized": func(w http.ResponseWriter) {
+			fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -195,19 +202,26 @@ func TestOutageEndsForAllScopes(t *testing.T) {
 // Failures before a watch is open must not cause another list either.
 func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 	tooLarge := strings.Replace(status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout), `"code"`,
-		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code"`, 1)
+		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code"`,
+		1)
 	for name, answer := range map[string]func(w http.ResponseWriter){
 		"504 too large resource version": func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusGatewayTimeout)
 			fmt.Fprint(w, tooLarge)
 		},
-		"500": func(w http.ResponseWriter) { fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError) },
+		"500": func(w http.ResponseWriter) {
+			fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		},
 		"503": func(w http.ResponseWriter) {
 			fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 		},
-		"429":                func(w http.ResponseWriter) { fail(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests) },
+		"429": func(w http.ResponseWriter) {
+			fail(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+		},
 		"404, a CRD is away": func(w http.ResponseWriter) { fail(w, http.StatusNotFound, metav1.StatusReasonNotFound) },
-		"401":                func(w http.ResponseWriter) { fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized) },
+		"401": func(w http.ResponseWriter) {
+			fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+		},
 		"reset": func(w http.ResponseWriter) {
 			if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
 				c.Close()
@@ -251,7 +265,8 @@ func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 	}
 }
 
-// Events of excluded objects advance the watch like others: a quiet selection in a busy cluster must not fall behind history.
+// Events of excluded objects advance the watch like others: a quiet selection in a busy cluster
+// must not fall behind history.
 func TestExcludedEventsAdvance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)
@@ -261,7 +276,8 @@ func TestExcludedEventsAdvance(t *testing.T) {
 			return false
 		})
 		_, rec, _ := start(t, s, func(o *informers.Options) {
-			o.Rules[0].Namespaces, o.Rules[0].Patterns = func(ns string) bool { return ns != "shop" }, []string{"*", "!shop"}
+			o.Rules[0].Namespaces = func(ns string) bool { return ns != "shop" }
+			o.Rules[0].Patterns = []string{"*", "!shop"}
 		})
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0")
 		s.put("cm", "1", nil)
@@ -276,8 +292,9 @@ func TestExcludedEventsAdvance(t *testing.T) {
 	})
 }
 
-// The watch expires twice while the bus has not acknowledged the first gap, and nothing changes in between: both gaps have the same ends.
-// The first one is recovered. History is compacted before the second one, which is not recovered. It must not be a copy of the first.
+// The watch expires twice while the bus has not acknowledged the first gap, and nothing changes in
+// between: both gaps have the same ends. The first one is recovered. History is compacted before
+// the second one, which is not recovered. It must not be a copy of the first.
 func TestSecondGapWithTheEndsOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

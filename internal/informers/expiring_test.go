@@ -99,7 +99,9 @@ func (s *expiringServer) initialFrames() (frames []string, rv uint64) {
 // place. Until then its scope is failing, and the set is not ready.
 func TestListWhosePagesAlwaysExpire(t *testing.T) {
 	other := []string{"streamed", "paged", "paged", "paged", "unpaged"}
-	for streams, requests := range map[string][]string{"served": {"streamed"}, "refused": other, "ignored": other, "hangs": other} {
+	for streams, requests := range map[string][]string{"served": {
+		"streamed",
+	}, "refused": other, "ignored": other, "hangs": other} {
 		t.Run(streams, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newExpiringServer(t, streams)

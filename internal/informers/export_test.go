@@ -15,10 +15,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// WalkBack walks names in namespace shop back from to to from, as an informer of the set's first rule over configmaps does
-// between two lists. It returns the steps by name, and the manager of the listed version: "12 uid-1 m-12, 14 gone; m-17".
-// Before it begins, it asks for each name once at from and once at to.
-func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64, names ...string) (map[string]string, bool, error) {
+// WalkBack walks names in namespace shop back from to to from, as an informer of the set's first
+// rule over configmaps does between two lists. It returns the steps by name, and the manager of the
+// listed version: "12 uid-1 m-12, 14 gone; m-17". Before it begins, it asks for each name once at
+// from and once at to.
+func WalkBack(
+	ctx context.Context, s *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64,
+	names ...string,
+) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	s.deps.Walks = slots
 	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}}, nil)[0])
@@ -44,7 +48,10 @@ func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int
 		changed = append(changed, c)
 	}
 	o := backfill.Options{
-		HasSelector: i.Selection().HasSelector(), HasServerSelector: i.Selection().HasServerSelector(), Requests: requests, Time: d,
+		HasSelector:       i.Selection().HasSelector(),
+		HasServerSelector: i.Selection().HasServerSelector(),
+		Requests:          requests,
+		Time:              d,
 	}
 	found, complete, err := backfill.Walk(ctx, i, backfill.Gap{From: from, To: to, Changed: changed}, o)
 	shown := map[string]string{}
@@ -69,7 +76,8 @@ func WalkBack(ctx context.Context, s *Manager, slots chan struct{}, requests int
 	return shown, complete, err
 }
 
-// Hasten shortens a set's waits for tombstones and for deleted nodes to less than the duration of a test.
+// Hasten shortens a set's waits for tombstones and for deleted nodes to less than the duration of a
+// test.
 func Hasten(s *Manager) {
 	s.limits.unreadable = time.Second
 	if s.takeovers != nil {
@@ -100,12 +108,16 @@ func by(changedBy []byte) (names string) {
 	return names
 }
 
-// NewHearing returns the function by which a Manager asks the bus for the last events of its scopes.
-func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, bool, error)) func(context.Context, *object.Resource, string) (scope.LastEvent, bool, error) {
+// NewHearing returns the function by which a Manager asks the bus for the last events of its
+// scopes.
+func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, bool, error)) func(
+	context.Context, *object.Resource, string,
+) (scope.LastEvent, bool, error) {
 	return scope.NewLastEvents(hear, nil).Of
 }
 
-// NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether their position matches the last-known Nodes.
+// NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether
+// their position matches the last-known Nodes.
 func NodesOutstanding(s *Manager) (outstanding int, same bool) {
 	nodes := s.takeovers.existing
 	p, _ := nodes.Position()
@@ -127,7 +139,8 @@ func (s *Manager) Owes() bool {
 	return false
 }
 
-// OweAtMost limits the versions that informers keep because of lists to about n, besides one of each object.
+// OweAtMost limits the versions that informers keep because of lists to about n, besides one of
+// each object.
 func OweAtMost(o *Options, n int) { o.maxSteps = n }
 
 // Retired returns how many scopes a set keeps although all of their tombstones are on the bus.

@@ -29,7 +29,9 @@ type extension struct {
 
 func newExtension(t *testing.T) *extension {
 	s := &extension{customs: newCustoms(t), listed: func(highest uint64) uint64 { return highest }}
-	s.defined, s.builtIn, s.ownVersions = true, true, true
+	s.defined = true
+	s.builtIn = true
+	s.ownVersions = true
 	s.fault = s.answer
 	return s
 }
@@ -44,8 +46,9 @@ func (s *extension) answer(w http.ResponseWriter, r *http.Request) bool {
 			return true
 		}
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"v1.shop.test","uid":"s","resourceVersion":"1"},`+
-			`"spec":{"group":"shop.test","version":"v1","service":{"name":"shop","namespace":"shop"}}}]}`)
+		fmt.Fprint(w,
+			`{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"v1.shop.test","uid":"s","resourceVersion":"1"},`+
+				`"spec":{"group":"shop.test","version":"v1","service":{"name":"shop","namespace":"shop"}}}]}`)
 		return true
 	case "/apis/shop.test/v1/widgets", "/apis/shop.test/v1/namespaces/shop/widgets":
 		if q.Get("watch") == "" {
@@ -120,7 +123,9 @@ func (r *recorder) waitChanges(t *testing.T, want ...string) {
 // deleted. That is no restored etcd, however often a watch ends, and nothing of the dead object is
 // sent again.
 func TestLowerListOfAnExtensionServerIsNoRestore(t *testing.T) {
-	for name, deleted := range map[string][]string{"the newest object": {"b"}, "all objects": {"b", "a"}, "all, the newest last": {"a", "b"}} {
+	for name, deleted := range map[string][]string{"the newest object": {"b"}, "all objects": {
+		"b", "a",
+	}, "all, the newest last": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, m := newExtension(t), newMemory()
@@ -148,7 +153,9 @@ func TestLowerListOfAnExtensionServerIsNoRestore(t *testing.T) {
 
 				s.put("d", "1", nil)
 				second := s.observe(t, m)
-				eventually(t, "the next object", func() bool { return second.has("c d uid-4 -→1") || second.has("r d uid-4 -→1") })
+				eventually(t, "the next object", func() bool {
+					return second.has("c d uid-4 -→1") || second.has("r d uid-4 -→1")
+				})
 				pass(3 * time.Minute)
 				for _, text := range second.changes() {
 					if strings.Contains(text, "rewound") || strings.HasPrefix(text, "c c ") {
@@ -259,7 +266,8 @@ func TestListBelowItsOwnObject(t *testing.T) {
 		s.put("b", "2", nil)
 		l.waitChanges(t, append(want, "u b uid-2 1→2")...)
 		st := l.set.Status()[0]
-		if st.Health != scope.HealthOK || !strings.Contains(st.Note, "returned a list at resourceVersion 101 with an object at 102") {
+		if st.Health != scope.HealthOK ||
+			!strings.Contains(st.Note, "returned a list at resourceVersion 101 with an object at 102") {
 			t.Errorf("%+v", st)
 		}
 	})

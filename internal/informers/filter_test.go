@@ -70,7 +70,8 @@ func TestWithheld(t *testing.T) {
 			return c.ResourceVersion == last.rv
 		})
 		want := []string{
-			"r a uid-1 -→1 +0", "u a uid-1 noise 2→2 +2", "u a uid-1 2→3 +0", "d a uid-1 noise 3→- +1", "c a uid-2 -→1 +0",
+			"r a uid-1 -→1 +0", "u a uid-1 noise 2→2 +2", "u a uid-1 2→3 +0", "d a uid-1 noise 3→- +1",
+			"c a uid-2 -→1 +0",
 		}
 		if d := cmp.Diff(want, l.skips()); d != "" {
 			t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
@@ -78,7 +79,10 @@ func TestWithheld(t *testing.T) {
 		l.end()
 
 		// After a restart, the withheld versions are not known: a stream event comes first.
-		again := live(t, s, m, func(o *informers.Options, r *recorder) { o.Rules[0], r.scopes = rule(filtered("d")), true })
+		again := live(t, s, m, func(o *informers.Options, r *recorder) {
+			o.Rules[0] = rule(filtered("d"))
+			r.scopes = true
+		})
 		again.wait(t, "scope.started 0")
 		s.put("a", "noise 5", nil)
 		s.put("a", "2", nil)
@@ -116,7 +120,8 @@ func TestWithheldRelist(t *testing.T) {
 		s.put("c", "1", nil)
 		last := s.put("c", "2", nil)
 		s.CloseClientConnections()
-		l.waitPerName(t, "snapshot.started 2", "snapshot.completed 0", "gap 0 expired", "u a uid-1 noise 2→2", "u c uid-3 1→2")
+		l.waitPerName(t, "snapshot.started 2", "snapshot.completed 0", "gap 0 expired", "u a uid-1 noise 2→2",
+			"u c uid-3 1→2")
 		got := l.skips()
 		slices.Sort(got)
 		if d := cmp.Diff([]string{"u a uid-1 noise 2→2 +2", "u c uid-3 1→2 +1"}, got); d != "" {
@@ -130,8 +135,8 @@ func TestWithheldRelist(t *testing.T) {
 	})
 }
 
-// If other fields are stripped or redacted, the agent sends a gap in which nothing is missing. It sends none if an older release wrote
-// the checkpoint, which then does not record the fields.
+// If other fields are stripped or redacted, the agent sends a gap in which nothing is missing. It
+// sends none if an older release wrote the checkpoint, which then does not record the fields.
 func TestContentChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -206,13 +211,16 @@ func TestTombstoneRedacts(t *testing.T) {
 	})
 }
 
-// Withheld versions stay counted if a reload keeps the informer. If a successor resumes, it sends a stream event first, and no longer
-// counts them.
+// Withheld versions stay counted if a reload keeps the informer. If a successor resumes, it sends a
+// stream event first, and no longer counts them.
 func TestWithheldReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		s.put("a", "1", nil)
-		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) { o.Rules[0], r.scopes = rule(filtered("")), true })
+		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
+			o.Rules[0] = rule(filtered(""))
+			r.scopes = true
+		})
 		want := []string{"scope.started 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 		l.wait(t, want...)
 		withheld := func(n int) {
@@ -221,7 +229,9 @@ func TestWithheldReload(t *testing.T) {
 				s.put("a", "noise", nil)
 			}
 			last := s.put("b", fmt.Sprint(n), nil) // its delta follows those versions
-			want = append(want, fmt.Sprintf("%s b uid-2 %s→%d", map[bool]string{true: "c", false: "u"}[last.before == nil], valueBefore(last), n))
+			want = append(want,
+				fmt.Sprintf("%s b uid-2 %s→%d", map[bool]string{true: "c", false: "u"}[last.before == nil],
+					valueBefore(last), n))
 			l.wait(t, want...)
 		}
 		withheld(2)
@@ -239,7 +249,8 @@ func TestWithheldReload(t *testing.T) {
 		l.wait(t, want...)
 		got := l.skips()
 		if d := cmp.Diff([]string{
-			"r a uid-1 -→1 +0", "c b uid-2 -→2 +0", "u a uid-1 noise→noise +2", "u b uid-2 2→3 +0", "u a uid-1 noise→2 +0",
+			"r a uid-1 -→1 +0", "c b uid-2 -→2 +0", "u a uid-1 noise→noise +2", "u b uid-2 2→3 +0",
+			"u a uid-1 noise→2 +0",
 		}, got); d != "" {
 			t.Errorf("deltas with what was skipped (-want +got):\n%s", d)
 		}
@@ -254,7 +265,8 @@ func valueBefore(v *version) string {
 	return v.before.value
 }
 
-// Versions withheld after a deletion that a relist found are counted, even if a live event sends the deletion.
+// Versions withheld after a deletion that a relist found are counted, even if a live event sends
+// the deletion.
 func TestWithheldBehindADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -289,7 +301,8 @@ func TestWithheldBehindADebt(t *testing.T) {
 	})
 }
 
-// After a filter is removed, the checkpoint keeps Filtered set until a later stream event is acknowledged.
+// After a filter is removed, the checkpoint keeps Filtered set until a later stream event is
+// acknowledged.
 func TestNoLongerFiltered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

@@ -129,7 +129,9 @@ func TestChangesBeforeTheEndOfTheFirstList(t *testing.T) {
 					want = append(want, "r left uid-4 -→7")
 					n++
 				}
-				want = slices.Concat([]string{fmt.Sprint("snapshot.started ", n)}, want, []string{"r same uid-5 -→1", fmt.Sprint("snapshot.completed ", n)})
+				want = slices.Concat([]string{fmt.Sprint("snapshot.started ", n)}, want, []string{
+					"r same uid-5 -→1", fmt.Sprint("snapshot.completed ", n),
+				})
 				l.wait(t, want...)
 				for _, d := range l.ofScope("configmaps") {
 					if d.Stream != nil && d.Stream.Kind == object.SnapshotStarted && d.Stream.ResourceVersion != s.rv {
@@ -149,7 +151,8 @@ func TestChangesBeforeTheEndOfTheFirstList(t *testing.T) {
 // before.
 func TestFirstListInPages(t *testing.T) {
 	frame := func(s *firsts, typ, name string) string {
-		return fmt.Sprintf(`{"type":%q,"object":%s}`, typ, (&version{rv: 99, namespace: "shop", name: name, uid: "uid-of-" + name}).JSON(false, 99))
+		return fmt.Sprintf(`{"type":%q,"object":%s}`, typ,
+			(&version{rv: 99, namespace: "shop", name: name, uid: "uid-of-" + name}).JSON(false, 99))
 	}
 	refuses := func(code int, reason metav1.StatusReason) func(*firsts, int, http.ResponseWriter, *http.Request) bool {
 		return func(_ *firsts, _ int, w http.ResponseWriter, _ *http.Request) bool {
@@ -169,7 +172,12 @@ func TestFirstListInPages(t *testing.T) {
 		"400": {answer: refuses(http.StatusBadRequest, metav1.StatusReasonBadRequest), requests: once},
 		"405": {answer: refuses(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed), requests: once},
 		"403": {answer: refuses(http.StatusForbidden, metav1.StatusReasonForbidden), requests: once, again: true},
-		"503": {answer: refuses(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable), requests: twice, within: 5 * time.Second, again: true},
+		"503": {
+			answer:   refuses(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable),
+			requests: twice,
+			within:   5 * time.Second,
+			again:    true,
+		},
 		"closed once": {answer: func(s *firsts, n int, w http.ResponseWriter, _ *http.Request) bool {
 			if n == 1 {
 				say(w, frame(s, "ADDED", "x"))
@@ -220,7 +228,9 @@ func TestFirstListInPages(t *testing.T) {
 					return c.answer(s, n, w, r)
 				}
 				s.put("a", "1", nil)
-				l := live(t, s.apiServer, newMemory(), func(o *informers.Options, r *recorder) { takes(rule(inNamespaces("shop")))(o, r) })
+				l := live(t, s.apiServer, newMemory(), func(o *informers.Options, r *recorder) {
+					takes(rule(inNamespaces("shop")))(o, r)
+				})
 				pass(c.within)
 				want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 				l.wait(t, want...)
@@ -253,7 +263,10 @@ func (s *firsts) noted() []string {
 // While the bus does not answer at the start, the watch that has shown the objects is not left
 // unread. The changes of that time are in the snapshot, or follow it.
 func TestFirstListWhileTheBusIsSilent(t *testing.T) {
-	for name, silent := range map[string]time.Duration{"for seconds": 10 * time.Second, "for minutes": 5 * time.Minute} {
+	for name, silent := range map[string]time.Duration{
+		"for seconds": 10 * time.Second,
+		"for minutes": 5 * time.Minute,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFirsts(t)
@@ -275,7 +288,8 @@ func TestFirstListWhileTheBusIsSilent(t *testing.T) {
 				if silent > time.Minute { // the list was too old
 					l.wait(t, "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
 				} else {
-					l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2", "u a uid-1 1→2", "d b uid-2 1→-")
+					l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2",
+						"u a uid-1 1→2", "d b uid-2 1→-")
 				}
 				s.put("a", "3", nil)
 				eventually(t, "the watch", func() bool { return l.has("u a uid-1 2→3") })
@@ -354,8 +368,8 @@ func TestFirstListAfterARestore(t *testing.T) {
 	}
 }
 
-// A first list holds its slot until the bookmark: the others wait. That does not make them slow lists,
-// for which the agent asks for the version afterwards.
+// A first list holds its slot until the bookmark: the others wait. That does not make them slow
+// lists, for which the agent asks for the version afterwards.
 func TestFirstListHoldsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFirsts(t)

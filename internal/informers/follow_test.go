@@ -18,19 +18,25 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// frameOf returns a watch frame of ConfigMap cm in the given version, with one manager more than the version before. Its uid is uid-1.
+// frameOf returns a watch frame of ConfigMap cm in the given version, with one manager more than
+// the version before. Its uid is uid-1.
 func frameOf(rv int) string {
 	var managers []string
 	for n := 101; n <= rv; n++ {
-		managers = append(managers, fmt.Sprintf(`{"manager":"m-%d","operation":"Update","apiVersion":"v1","time":"2026-11-20T15:%02d:%02dZ","fieldsType":"FieldsV1"}`,
-			n, n/60%60, n%60))
+		managers = append(managers,
+			fmt.Sprintf(
+				`{"manager":"m-%d","operation":"Update","apiVersion":"v1","time":"2026-11-20T15:%02d:%02dZ","fieldsType":"FieldsV1"}`,
+				n, n/60%60, n%60))
 	}
 	typ := "MODIFIED"
 	if rv == 101 {
 		typ = "ADDED"
 	}
-	return fmt.Sprintf(`{"type":%q,"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm","namespace":"shop","uid":"uid-1",`+
-		`"resourceVersion":"%d","managedFields":[%s]},"data":{"value":"%d"}}}`, typ, rv, strings.Join(managers, ","), rv)
+	return fmt.Sprintf(
+		`{"type":%q,"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm","namespace":"shop","uid":"uid-1",`+
+			`"resourceVersion":"%d","managedFields":[%s]},"data":{"value":"%d"}}}`, typ, rv,
+		strings.Join(managers, ","),
+		rv)
 }
 
 // framesOf returns the frames of all versions in a range.
@@ -56,8 +62,8 @@ func send(w http.ResponseWriter, frames ...string) {
 	w.(http.Flusher).Flush()
 }
 
-// Frames that arrive at once, fewer or more than a batch, are applied in order. Each is compared with the one right before it, even if
-// the store has not taken that one yet.
+// Frames that arrive at once, fewer or more than a batch, are applied in order. Each is compared
+// with the one right before it, even if the store has not taken that one yet.
 func TestFramesThatComeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)
@@ -80,7 +86,8 @@ func TestFramesThatComeAtOnce(t *testing.T) {
 			if d.Stream != nil {
 				continue
 			}
-			if err := json.Unmarshal(d.ChangedBy, &by); err != nil || len(by) != 1 || by[0].Manager != fmt.Sprintf("m-%d", d.ResourceVersion) {
+			if err := json.Unmarshal(d.ChangedBy, &by); err != nil || len(by) != 1 ||
+				by[0].Manager != fmt.Sprintf("m-%d", d.ResourceVersion) {
 				t.Fatalf("version %d: changedBy %s (%v)", d.ResourceVersion, d.ChangedBy, err)
 			}
 		}
@@ -132,7 +139,8 @@ func (l slowLane) Put(ctx context.Context, key string, bytes int, d *object.Delt
 	return l.Lane.Put(ctx, key, bytes, d)
 }
 
-// A queue that makes progress, however slowly, ends no watch. The limit is for the wait of one event, not of a batch.
+// A queue that makes progress, however slowly, ends no watch. The limit is for the wait of one
+// event, not of a batch.
 func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)
@@ -164,7 +172,8 @@ func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 	})
 }
 
-// The limit for unread watches counts from the event of a batch that the queue does not take. Each event read is delivered once.
+// The limit for unread watches counts from the event of a batch that the queue does not take. Each
+// event read is delivered once.
 func TestBlockedInsideABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)
@@ -207,7 +216,8 @@ func TestBlockedInsideABatch(t *testing.T) {
 	})
 }
 
-// A refused question does not change the status of a scope whose watch continues, because nothing is retried.
+// A refused question does not change the status of a scope whose watch continues, because nothing
+// is retried.
 func TestRefusedQuestionIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

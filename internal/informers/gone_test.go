@@ -19,13 +19,16 @@ func (s *customs) serve(is bool) {
 func (s *customs) defineAnother() {
 	s.do(func() {
 		s.rv++
-		s.frames = append(s.frames, frame{s.rv, fmt.Sprintf(`{"type":"ADDED","object":{"metadata":{"name":"gadgets.shop.test","uid":"another",`+
-			`"resourceVersion":"%d","generation":1}}}`+"\n", s.rv)})
+		s.frames = append(s.frames, frame{
+			s.rv, fmt.Sprintf(`{"type":"ADDED","object":{"metadata":{"name":"gadgets.shop.test","uid":"another",`+
+				`"resourceVersion":"%d","generation":1}}}`+"\n", s.rv),
+		})
 		s.changed.Broadcast()
 	})
 }
 
-// An API server that is restarted without a group of its own says nothing about the objects of that group.
+// An API server that is restarted without a group of its own says nothing about the objects of that
+// group.
 func TestGroupIsNotServedForAWhile(t *testing.T) {
 	for _, when := range []string{"over a restart", "while the set runs"} {
 		t.Run(when, func(t *testing.T) {
@@ -62,8 +65,8 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 	}
 }
 
-// Nothing is inferred about a resource if the checkpoint does not say that it came from a definition: an older release wrote the
-// checkpoint.
+// Nothing is inferred about a resource if the checkpoint does not say that it came from a
+// definition: an older release wrote the checkpoint.
 func TestDefinitionDeletedWhileDown(t *testing.T) {
 	for _, release := range []string{"new", "old"} {
 		t.Run("checkpoint of the "+release+" release", func(t *testing.T) {
@@ -99,7 +102,8 @@ func TestDefinitionDeletedWhileDown(t *testing.T) {
 	}
 }
 
-// The definition is listed after the last save, and deleted at once. The next run must know which definition the resource came from.
+// The definition is listed after the last save, and deleted at once. The next run must know which
+// definition the resource came from.
 func TestDefinitionDeletedBeforeItIsSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()

@@ -10,13 +10,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A progress has one entry for each resource, which stands for all of its scopes that do not differ,
-// and an entry for each scope that does. So its size depends on the resources, and hardly on the
-// scopes. If too many differ, the entry stands for all: then it claims the least of any, and has the
-// interruptions of all.
+// A progress has one entry for each resource, which stands for all of its scopes that do not
+// differ, and an entry for each scope that does. So its size depends on the resources, and hardly
+// on the scopes. If too many differ, the entry stands for all: then it claims the least of any, and
+// has the interruptions of all.
 
 const (
-	// behind is how much earlier the time of a scope may be than that of others with the same entry.
+	// behind is how much earlier the time of a scope may be than that of others with the same
+	// entry.
 	behind = 90 * time.Second
 	// nearby is how far apart two interruptions of one reason, or two hidden spans, may be that are
 	// reported as one.
@@ -122,8 +123,8 @@ func merge(all []scopeReport) object.ScopeReport {
 	return out
 }
 
-// withFormer returns reports with the former hidden spans that were not over at a version. The entry
-// claims no more for any of the scopes, so a reader that begins there must know of them.
+// withFormer returns reports with the former hidden spans that were not over at a version. The
+// entry claims no more for any of the scopes, so a reader that begins there must know of them.
 func withFormer(all []scopeReport, history uint32, version uint64) []scopeReport {
 	all = slices.Clone(all)
 	for i := range all {
@@ -140,8 +141,8 @@ func withFormer(all []scopeReport, history uint32, version uint64) []scopeReport
 	return all
 }
 
-// unions has the interruptions of several scopes, and their hidden spans. Those that overlap, or are
-// near each other, are one.
+// unions has the interruptions of several scopes, and their hidden spans. Those that overlap, or
+// are near each other, are one.
 type unions struct {
 	interruptions []object.Interruption
 	hidden        []object.HiddenSpan
@@ -232,8 +233,8 @@ func later(a, b time.Time) time.Time {
 
 // share moves the times that most scopes have to the event, so that it says them once. A time of
 // the event may be earlier than that of a scope: then it claims less, until the next event. A scope
-// that ends has no next one, so it keeps its own time; ends has the names of these. A scope whose last
-// snapshot is not known prevents that for the snapshots: it would get the time of the others.
+// that ends has no next one, so it keeps its own time; ends has the names of these. A scope whose
+// last snapshot is not known prevents that for the snapshots: it would get the time of the others.
 func share(r *object.Report, ends map[string]bool) {
 	var tos, begans []*time.Time
 	hasSnapshots := true
@@ -300,8 +301,8 @@ func shareEtcds(r *object.Report) {
 }
 
 // pack distributes the entries over events of at most limit bytes. All entries of a resource are in
-// one event: an entry for several scopes stands for those that no other entry of the event names. If
-// they do not fit, each scope has an entry, in as many events as are needed.
+// one event: an entry for several scopes stands for those that no other entry of the event names.
+// If they do not fit, each scope has an entry, in as many events as are needed.
 func pack(all []entries, limit int) (events [][]object.ScopeReport) {
 	var event []object.ScopeReport
 	size := 0

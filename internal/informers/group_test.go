@@ -21,7 +21,13 @@ func seconds(n int) time.Time { return began.Add(time.Duration(n) * time.Second)
 
 // resourceNamed returns a resource with a name of a usual length.
 func resourceNamed(n int) *object.Resource {
-	return &object.Resource{Group: "kafka.strimzi.io", Version: "v1", Name: fmt.Sprintf("resources%03d", n), Kind: "Resource", Namespaced: true}
+	return &object.Resource{
+		Group:      "kafka.strimzi.io",
+		Version:    "v1",
+		Name:       fmt.Sprintf("resources%03d", n),
+		Kind:       "Resource",
+		Namespaced: true,
+	}
 }
 
 func scopeOf(r *object.Resource, n int) string { return fmt.Sprintf("%s/namespace-%04d", r, n) }
@@ -29,7 +35,11 @@ func scopeOf(r *object.Resource, n int) string { return fmt.Sprintf("%s/namespac
 // atRest returns the report of a scope that is like all others.
 func atRest(r *object.Resource, n int) scopeReport {
 	return scopeReport{started: true, ScopeReport: object.ScopeReport{
-		Resource: r, Scope: scopeOf(r, n), ResourceVersion: 1_234_567_890 + uint64(n), To: seconds(600 + n%60), SnapshotBegan: seconds(n % 10),
+		Resource:        r,
+		Scope:           scopeOf(r, n),
+		ResourceVersion: 1_234_567_890 + uint64(n),
+		To:              seconds(600 + n%60),
+		SnapshotBegan:   seconds(n % 10),
 	}}
 }
 
@@ -107,14 +117,22 @@ func TestGroup(t *testing.T) {
 					s.Interruptions = []object.Interruption{cut(10*k, 10*k+1)}
 				}
 			}),
-			[]string{"30 to 600 up to 1234567890 cut 0-1 cut 30-31 cut 60-61 cut 90-91 cut 120-121 cut 150-151 cut 180-181 cut 210-211 cut 240-241 cut 270-271"},
+			[]string{
+				"30 to 600 up to 1234567890 cut 0-1 cut 30-31 cut 60-61 cut 90-91 cut 120-121 cut 150-151 cut 180-181 cut 210-211 cut 240-241 cut 270-271",
+			},
 		},
 		"a hidden span that was not over at the version of another scope": {
 			reports(3, func(k int, s *scopeReport) {
 				if k == 2 {
 					s.FormerHidden = []object.HiddenSpan{
-						{From: object.Point{ResourceVersion: 3, Time: seconds(1)}, Until: object.Point{ResourceVersion: 1_234_567_890, Time: seconds(2)}},
-						{From: object.Point{ResourceVersion: 5, Time: seconds(7)}, Until: object.Point{ResourceVersion: 1_234_567_891, Time: seconds(9)}},
+						{From: object.Point{ResourceVersion: 3, Time: seconds(1)}, Until: object.Point{
+							ResourceVersion: 1_234_567_890,
+							Time:            seconds(2),
+						}},
+						{From: object.Point{ResourceVersion: 5, Time: seconds(7)}, Until: object.Point{
+							ResourceVersion: 1_234_567_891,
+							Time:            seconds(9),
+						}},
 					}
 				}
 			}),
@@ -127,14 +145,20 @@ func TestGroup(t *testing.T) {
 					s.Interruptions = []object.Interruption{cut(0, k/3)}
 				}
 				s.FormerHidden = []object.HiddenSpan{
-					{From: object.Point{ResourceVersion: 3, Time: seconds(1)}, Until: object.Point{ResourceVersion: 1_300_000_000 + uint64(k%2), Time: seconds(2)}},
+					{From: object.Point{ResourceVersion: 3, Time: seconds(1)}, Until: object.Point{
+						ResourceVersion: 1_300_000_000 + uint64(k%2),
+						Time:            seconds(2),
+					}},
 				}
 			}),
 			[]string{"30 to 600 up to 1234567890 cut 0-9 hidden 3@1-1300000000"},
 		},
 		"hidden spans": {
 			reports(2, func(k int, s *scopeReport) {
-				s.Hidden = []object.HiddenSpan{{From: object.Point{ResourceVersion: uint64(5 - k), Time: seconds(10 + k)}}}
+				s.Hidden = []object.HiddenSpan{{From: object.Point{
+					ResourceVersion: uint64(5 - k),
+					Time:            seconds(10 + k),
+				}}}
 				if k == 0 {
 					s.Hidden[0].Until = object.Point{ResourceVersion: 9, Time: seconds(20)}
 				}
@@ -264,8 +288,11 @@ func drawReport(t *rapid.T, r *object.Resource, k int) scopeReport {
 	for range rapid.IntRange(0, 2).Draw(t, "former spans") {
 		from := rapid.IntRange(1, 20).Draw(t, "former from")
 		s.FormerHidden = append(s.FormerHidden, object.HiddenSpan{
-			From:  object.Point{ResourceVersion: uint64(from), Time: seconds(from)},
-			Until: object.Point{ResourceVersion: s.ResourceVersion - uint64(rapid.IntRange(0, 20).Draw(t, "former until")), Time: seconds(from + 3)},
+			From: object.Point{ResourceVersion: uint64(from), Time: seconds(from)},
+			Until: object.Point{
+				ResourceVersion: s.ResourceVersion - uint64(rapid.IntRange(0, 20).Draw(t, "former until")),
+				Time:            seconds(from + 3),
+			},
 		})
 	}
 	return s
@@ -295,7 +322,8 @@ func claimsNoMore(t *rapid.T, r *object.Report, e *object.ScopeReport, s *object
 	}
 	switch {
 	case e.History > s.History, e.History == s.History && e.ResourceVersion > s.ResourceVersion:
-		t.Fatalf("%s: up to %d of history %d, and it has reported %d of %d", s.Scope, e.ResourceVersion, e.History, s.ResourceVersion, s.History)
+		t.Fatalf("%s: up to %d of history %d, and it has reported %d of %d", s.Scope, e.ResourceVersion, e.History,
+			s.ResourceVersion, s.History)
 	case e.ResourceVersion > 0 && to.After(s.To):
 		t.Fatalf("%s: to %v, and it has reported %v", s.Scope, to, s.To)
 	case e.ResourceVersion > 0 && !snapshot.IsZero() && (s.SnapshotBegan.IsZero() || snapshot.After(s.SnapshotBegan)):
@@ -310,14 +338,17 @@ func claimsNoMore(t *rapid.T, r *object.Report, e *object.ScopeReport, s *object
 	}
 	hidden := slices.Clone(s.Hidden)
 	for _, h := range s.FormerHidden {
-		if e.ResourceVersion > 0 && e.History == s.History && h.Until.ResourceVersion > e.ResourceVersion { // not over at the claim
+		if e.ResourceVersion > 0 && e.History == s.History && h.Until.ResourceVersion > e.ResourceVersion {
+			// not over at the claim
 			hidden = append(hidden, h)
 		}
 	}
 	for _, h := range hidden {
 		if !slices.ContainsFunc(e.Hidden, func(o object.HiddenSpan) bool {
-			return !o.From.Time.After(h.From.Time) && o.From.ResourceVersion <= h.From.ResourceVersion && (o.Until.IsZero() ||
-				!h.Until.IsZero() && !o.Until.Time.Before(h.Until.Time) && o.Until.ResourceVersion >= h.Until.ResourceVersion)
+			return !o.From.Time.After(h.From.Time) && o.From.ResourceVersion <= h.From.ResourceVersion &&
+				(o.Until.IsZero() ||
+					!h.Until.IsZero() && !o.Until.Time.Before(h.Until.Time) &&
+						o.Until.ResourceVersion >= h.Until.ResourceVersion)
 		}) {
 			t.Fatalf("%s: the hidden span %v is missing in %v", s.Scope, h, e.Hidden)
 		}
@@ -332,7 +363,9 @@ func TestSizesOfProgress(t *testing.T) {
 		resources, scopes int // scopes of each resource
 		most              int // bytes
 	}{
-		{2, 1, 1 << 10}, {64, 1, 8 << 10}, {200, 1, 16 << 10}, {5, 202, 8 << 10}, {5, 1000, 64 << 10}, {5000, 1, 512 << 10},
+		{2, 1, 1 << 10}, {64, 1, 8 << 10}, {200, 1, 16 << 10}, {5, 202, 8 << 10}, {5, 1000, 64 << 10}, {
+			5000, 1, 512 << 10,
+		},
 	} {
 		for _, when := range []string{"at rest", "after a restart"} {
 			var all []scopeReport
@@ -341,7 +374,11 @@ func TestSizesOfProgress(t *testing.T) {
 				for k := range c.scopes {
 					s := atRest(r, k)
 					if when != "at rest" {
-						s.Interruptions = []object.Interruption{{From: seconds(500 + k%60), Until: seconds(590 + k%10), Why: object.InterruptedStart}}
+						s.Interruptions = []object.Interruption{{
+							From:  seconds(500 + k%60),
+							Until: seconds(590 + k%10),
+							Why:   object.InterruptedStart,
+						}}
 					}
 					all = append(all, s)
 				}
@@ -361,7 +398,8 @@ func TestSizesOfProgress(t *testing.T) {
 				most *= 3
 			}
 			if size > most {
-				t.Errorf("%d scopes of %d resources, %s: %d bytes, want at most %d", c.resources*c.scopes, c.resources, when, size, most)
+				t.Errorf("%d scopes of %d resources, %s: %d bytes, want at most %d", c.resources*c.scopes, c.resources,
+					when, size, most)
 			}
 			if n := slices.Max(small); n > 32<<10 {
 				t.Errorf("an event of %d bytes, and the limit is %d", n, 32<<10)
@@ -372,7 +410,12 @@ func TestSizesOfProgress(t *testing.T) {
 
 func sizesOf(t *testing.T, events [][]object.ScopeReport) (sizes []int) {
 	t.Helper()
-	enc := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: strings.Repeat("u", 36), Writer: strings.Repeat("w", 16), Run: "12-1795186799000"})
+	enc := encode.New(encode.Options{
+		Cluster:    "prod-eu-1",
+		ClusterUID: strings.Repeat("u", 36),
+		Writer:     strings.Repeat("w", 16),
+		Run:        "12-1795186799000",
+	})
 	for _, scopes := range events {
 		r := &object.Report{Number: 10, Since: began, Scopes: slices.Clone(scopes)}
 		share(r, nil)
@@ -386,7 +429,8 @@ func sizesOf(t *testing.T, events [][]object.ScopeReport) (sizes []int) {
 	return sizes
 }
 
-// No later event says more of a scope that ends. It keeps its own time, and no other scope gets that.
+// No later event says more of a scope that ends. It keeps its own time, and no other scope gets
+// that.
 func TestShareKeepsTheTimeOfAScopeThatEnds(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]int{"later": 60, "earlier": -60} {
@@ -399,7 +443,8 @@ func TestShareKeepsTheTimeOfAScopeThatEnds(t *testing.T) {
 		r := &object.Report{Scopes: scopes}
 		share(r, map[string]bool{ending.Scope: true})
 		if !r.To.Equal(seconds(601)) || !r.Scopes[1].To.Equal(ending.To) || r.Scopes[1].Scope != ending.Scope {
-			t.Errorf("%s: the event has %v and %+v, want the time of the scopes that remain, and %v", name, r.To, r.Scopes[1], ending.To)
+			t.Errorf("%s: the event has %v and %+v, want the time of the scopes that remain, and %v", name, r.To,
+				r.Scopes[1], ending.To)
 		}
 	}
 }

@@ -19,13 +19,14 @@ func drip(w http.ResponseWriter, text string) {
 	w.(http.Flusher).Flush()
 }
 
-// A list that is not answered on a live connection is shown as stale within three minutes, and is retried. This holds for the first
-// list, for the list at resume, and for a relist.
+// A list that is not answered on a live connection is shown as stale within three minutes, and is
+// retried. This holds for the first list, for the list at resume, and for a relist.
 func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 	hangs := map[string]func(w http.ResponseWriter, r *http.Request){
 		"no answer": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"half a body": func(w http.ResponseWriter, r *http.Request) {
-			drip(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"105"},"items":[{"metadata":{"name":"a`)
+			drip(w,
+				`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"105"},"items":[{"metadata":{"name":"a`)
 			<-r.Context().Done()
 		},
 		"a body that drips": func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +53,8 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 						s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 							now := false
 							s.do(func() {
-								if now = hung && isList(r); now {
+								now = hung && isList(r)
+								if now {
 									n++
 								}
 							})
@@ -85,7 +87,10 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 						s.do(func() { hung = true })
 						s.compact()
 						s.put("a", "2", nil)
-						want = []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "u a uid-1 1→2"}
+						want = []string{
+							"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired",
+							"u a uid-1 1→2",
+						}
 					}
 					pass(2 * time.Minute)
 					if st := l.set.Status()[0]; st.Health == scope.HealthStale {
@@ -108,7 +113,8 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 					})
 					pass(6 * time.Minute)
 					l.wait(t, want...)
-					if st, err := l.set.Status()[0], l.set.Ready(); st.Phase != scope.PhaseLive || st.Health != scope.HealthOK || err != nil {
+					if st, err := l.set.Status()[0], l.set.Ready(); st.Phase != scope.PhaseLive ||
+						st.Health != scope.HealthOK || err != nil {
 						t.Errorf("in the end: %+v, ready: %v", st, err)
 					}
 				})
@@ -117,7 +123,8 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 	}
 }
 
-// A list that makes progress, however slowly, is neither cut off nor stale: each page and each object has its own time limit.
+// A list that makes progress, however slowly, is neither cut off nor stale: each page and each
+// object has its own time limit.
 func TestSlowListIsNotStale(t *testing.T) {
 	wait := func(r *http.Request) {
 		select {
@@ -128,13 +135,20 @@ func TestSlowListIsNotStale(t *testing.T) {
 	for name, slow := range map[string]func(w http.ResponseWriter, r *http.Request, page int){
 		"pages": func(_ http.ResponseWriter, r *http.Request, _ int) { wait(r) },
 		"objects": func(w http.ResponseWriter, r *http.Request, page int) {
-			drip(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"200","continue":"`+strings.Repeat("x", max(0, min(1, 5-page)))+`"},"items":[`)
+			drip(w,
+				`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"200","continue":"`+
+					strings.Repeat("x", max(0, min(1, 5-page)))+`"},"items":[`)
 			for n := range 2 {
 				wait(r)
 				if n > 0 {
 					drip(w, ",")
 				}
-				v := version{namespace: "shop", name: fmt.Sprintf("cm-%d-%d", page, n), uid: fmt.Sprintf("uid-%d-%d", page, n), rv: 150}
+				v := version{
+					namespace: "shop",
+					name:      fmt.Sprintf("cm-%d-%d", page, n),
+					uid:       fmt.Sprintf("uid-%d-%d", page, n),
+					rv:        150,
+				}
 				drip(w, v.JSON(true, 150))
 			}
 			drip(w, "]}")

@@ -177,7 +177,8 @@ func TestReloadOnAnIdleEtcdAndBack(t *testing.T) {
 				want := slices.Clone(replaced)
 				if mode != scope.SnapshotNever {
 					want = append(want, "r blue uid-2 -→1", "r green uid-3 -→1", "r red uid-1 -→1",
-						"scope.started 0", "snapshot.completed 0", "snapshot.completed 3", "snapshot.started 0", "snapshot.started 3", "u blue uid-2 1→2")
+						"scope.started 0", "snapshot.completed 0", "snapshot.completed 3", "snapshot.started 0",
+						"snapshot.started 3", "u blue uid-2 1→2")
 				} else {
 					want = append(want, "scope.started 0", "u blue uid-2 1→2")
 				}

@@ -31,8 +31,8 @@ func (l *life) startsAre(t *testing.T, want ...bool) {
 	}
 }
 
-// The first snapshot of a run that has no position of a scope is marked as initial. No other snapshot is: readers of the record treat changes
-// before such a snapshot as lost.
+// The first snapshot of a run that has no position of a scope is marked as initial. No other
+// snapshot is: readers of the record treat changes before such a snapshot as lost.
 func TestInitialSnapshotSaysSo(t *testing.T) {
 	whole := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
 	always := func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotAlways }
@@ -70,7 +70,8 @@ func TestInitialSnapshotSaysSo(t *testing.T) {
 	})
 }
 
-// If an agent ends before its first snapshot is complete on the bus, the next snapshot is initial too: the bus may not have the first start.
+// If an agent ends before its first snapshot is complete on the bus, the next snapshot is initial
+// too: the bus may not have the first start.
 func TestInitialSnapshotIsStartedAgain(t *testing.T) {
 	for name, compacted := range map[string]bool{"continued": false, "compacted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +79,9 @@ func TestInitialSnapshotIsStartedAgain(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
 				s.put("a", "1", nil)
 				first := live(t, s, m, func(_ *informers.Options, r *recorder) {
-					r.holds = func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind != object.ScopeStarted }
+					r.holds = func(d *object.Delta) bool {
+						return d.Stream != nil && d.Stream.Kind != object.ScopeStarted
+					}
 				})
 				first.wait(t, "snapshot.started 1")
 				_ = m.Flush(t.Context())
@@ -102,15 +105,20 @@ func TestInitialSnapshotIsStartedAgain(t *testing.T) {
 	}
 }
 
-// A snapshot whose start the bus has not acknowledged begins as a new one: readers of the log do not know it. Otherwise it is continued. The
-// reads of an object may be on the bus then, and its changes.
+// A snapshot whose start the bus has not acknowledged begins as a new one: readers of the log do
+// not know it. Otherwise it is continued. The reads of an object may be on the bus then, and its
+// changes.
 func TestStartThatTheBusMayLackIsSentAsNew(t *testing.T) {
 	for name, c := range map[string]struct {
 		holds func(*object.Delta) bool
 		want  bool
 	}{
-		"the bus has no start":  {func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind != object.ScopeStarted }, false},
-		"the bus has its start": {func(d *object.Delta) bool { return d.Stream == nil || d.Stream.Kind == object.SnapshotCompleted }, true},
+		"the bus has no start": {func(d *object.Delta) bool {
+			return d.Stream != nil && d.Stream.Kind != object.ScopeStarted
+		}, false},
+		"the bus has its start": {func(d *object.Delta) bool {
+			return d.Stream == nil || d.Stream.Kind == object.SnapshotCompleted
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// lines connects an API server with its clients in memory, so that both can run in a synctest bubble, where minutes take no
-// time. It is the server's net.Listener.
+// lines connects an API server with its clients in memory, so that both can run in a synctest
+// bubble, where minutes take no time. It is the server's net.Listener.
 type lines struct {
 	incoming chan net.Conn
 	once     sync.Once
@@ -118,7 +118,8 @@ func (c *line) Close() error {
 	return c.Conn.Close()
 }
 
-// remote is the server's end of a connection. Its client's address is different for each connection.
+// remote is the server's end of a connection. Its client's address is different for each
+// connection.
 type remote struct {
 	net.Conn
 	from net.Addr
@@ -138,7 +139,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// onWatch makes f answer watches, which number counts from 1. If f returns false, the server answers.
+// onWatch makes f answer watches, which number counts from 1. If f returns false, the server
+// answers.
 func (s *apiServer) onWatch(f func(number int, w http.ResponseWriter, r *http.Request) bool) {
 	n := 0
 	s.do(func() {
@@ -170,7 +172,8 @@ func say(w http.ResponseWriter, frames ...string) {
 }
 
 func bookmark(rv uint64) string {
-	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`, rv)
+	return fmt.Sprintf(
+		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`, rv)
 }
 
 // labelled returns the sum of a metric over the series that have a label with this value.

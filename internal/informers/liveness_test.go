@@ -155,15 +155,20 @@ func TestBlockedIsNotStale(t *testing.T) {
 	})
 }
 
-// A scope that fails for too long is stale, and the agent is not ready. An error that an administrator has to fix is only shown.
+// A scope that fails for too long is stale, and the agent is not ready. An error that an
+// administrator has to fix is only shown.
 func TestStale(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int
 		reason metav1.StatusReason
 		health [2]scope.Health // before 3 min, and after
 	}{
-		"unavailable": {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, [2]scope.Health{scope.HealthFailing, scope.HealthStale}},
-		"forbidden":   {http.StatusForbidden, metav1.StatusReasonForbidden, [2]scope.Health{scope.HealthForbidden, scope.HealthForbidden}},
+		"unavailable": {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, [2]scope.Health{
+			scope.HealthFailing, scope.HealthStale,
+		}},
+		"forbidden": {http.StatusForbidden, metav1.StatusReasonForbidden, [2]scope.Health{
+			scope.HealthForbidden, scope.HealthForbidden,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -179,7 +184,8 @@ func TestStale(t *testing.T) {
 				})
 				s.CloseClientConnections()
 				pass(170 * time.Second)
-				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != c.health[0] || set.Ready() != nil {
+				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != c.health[0] ||
+					set.Ready() != nil {
 					t.Errorf("before 3 min: %+v, ready: %v", st, set.Ready())
 				}
 				pass(20 * time.Second)
@@ -194,7 +200,8 @@ func TestStale(t *testing.T) {
 				s.put("cm", "1", nil)
 				pass(time.Minute)
 				rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→1")
-				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK || set.Ready() != nil {
+				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK ||
+					set.Ready() != nil {
 					t.Errorf("in the end: %+v, ready: %v", st, set.Ready())
 				}
 			})

@@ -20,10 +20,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// rediscoverUnserved is the interval of discovery while a resource that the selection names is not served.
+// rediscoverUnserved is the interval of discovery while a resource that the selection names is not
+// served.
 const rediscoverUnserved = 5 * time.Second
 
-// Run discovers and observes until ctx ends. When it returns, everything that it started has ended. It must be called at most once.
+// Run discovers and observes until ctx ends. When it returns, everything that it started has ended.
+// It must be called at most once.
 func (s *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	defer close(s.ended)
@@ -88,7 +90,8 @@ func (s *Manager) loop(ctx context.Context) {
 // errEnded is the error of calls after the manager has ended.
 var errEnded = errors.New("the informers have ended")
 
-// decide makes the loop call f, and returns after that. If f was not called, the error is the cause of ctx, or errEnded.
+// decide makes the loop call f, and returns after that. If f was not called, the error is the cause
+// of ctx, or errEnded.
 func (s *Manager) decide(ctx context.Context, f func(ctx context.Context)) error {
 	done := make(chan struct{})
 	input := func(ctx context.Context) {
@@ -106,7 +109,8 @@ func (s *Manager) decide(ctx context.Context, f func(ctx context.Context)) error
 	}
 }
 
-// start runs tombstones, and informers until ctx ends or they are cancelled. It must be called with mu held.
+// start runs tombstones, and informers until ctx ends or they are cancelled. It must be called with
+// mu held.
 func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*scope.Tombstone) {
 	for _, r := range begin {
 		own, cancel := context.WithCancel(ctx)
@@ -135,7 +139,8 @@ func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*sco
 	}
 }
 
-// discover asks for the served resources, at intervals and when an extension changes, until ctx ends.
+// discover asks for the served resources, at intervals and when an extension changes, until ctx
+// ends.
 func (s *Manager) discover(ctx context.Context) {
 	began := time.Now()
 	s.extensions.WaitListed(ctx)
@@ -166,7 +171,8 @@ func (s *Manager) discover(ctx context.Context) {
 	}
 }
 
-// discoverOnce asks for the served resources, and passes the answer to the loop. It returns the delay before the next call.
+// discoverOnce asks for the served resources, and passes the answer to the loop. It returns the
+// delay before the next call.
 func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err error) {
 	now, err := s.askServed(ctx)
 	if err == nil {
@@ -178,7 +184,8 @@ func (s *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 		if s.served.failure == nil {
 			s.served.failing = time.Now()
 		}
-		if s.served.failure = err; err == nil {
+		s.served.failure = err
+		if err == nil {
 			s.takeServed(ctx, &now)
 		}
 		if len(s.served.missing) > 0 {
@@ -192,21 +199,25 @@ func (s *Manager) askServed(ctx context.Context) (now served, err error) {
 	now.discovery = s.discoveries.Add(1)
 	found, err := s.finder.Discover(ctx)
 	if err == nil {
-		now.all, now.unwatchable, now.unknown = found.Resources, found.Unwatchable, found.Unknown
+		now.all = found.Resources
+		now.unwatchable = found.Unwatchable
+		now.unknown = found.Unknown
 		now.index = selection.NewIndex(now.all)
 	}
 	return now, err
 }
 
-// takeServed drains informers of versions that are no longer served. It starts informers of resources that have none, and tombstones of
-// scopes that only the last run had. An answer older than the one in force changes nothing. It must be called with mu held.
+// takeServed drains informers of versions that are no longer served. It starts informers of
+// resources that have none, and tombstones of scopes that only the last run had. An answer older
+// than the one in force changes nothing. It must be called with mu held.
 func (s *Manager) takeServed(ctx context.Context, now *served) {
 	if now.discovery < s.served.discovery {
 		return
 	}
 	s.kick(func(i *running) bool { // it was not served
 		current, ok := now.index.Current(i.Resource())
-		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) && i.FailsBecause(apiserver.ReasonNotFound)
+		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) &&
+			i.FailsBecause(apiserver.ReasonNotFound)
 	})
 	s.drainOutdated(ctx, now)
 	chosen, missing := s.sel.Choose(now.all, now.unknown, s.taken(nil))
@@ -227,7 +238,8 @@ func (s *Manager) takeServed(ctx context.Context, now *served) {
 func (s *Manager) warnOfMissing(now *served) {
 	for _, m := range now.missing {
 		if !slices.Contains(s.served.missing, m) {
-			s.o.Log.Warn("a selected resource is not served, checking again", "resource", m, "every", rediscoverUnserved)
+			s.o.Log.Warn("a selected resource is not served, checking again", "resource", m, "every",
+				rediscoverUnserved)
 		}
 	}
 	for _, u := range now.uncapturable {
@@ -242,24 +254,28 @@ func whyUncapturable(u selection.Uncapturable) error {
 	return fmt.Errorf("%w: %s: remove it from resources", apiserver.ErrUnsupported, u.Why)
 }
 
-// drainOutdated drains the informers of versions that are no longer served. It must be called with mu held.
+// drainOutdated drains the informers of versions that are no longer served. It must be called with
+// mu held.
 func (s *Manager) drainOutdated(ctx context.Context, now *served) {
 	for _, r := range s.active.informers {
 		if !r.Phase().IsLeaving() && r.RemovedAt() == 0 && now.outdates(r.Resource()) {
-			s.o.Log.Warn("a resource is now served in another version: restarting its informer", "scope", r.Name(), "version", r.Resource().Version)
+			s.o.Log.Warn("a resource is now served in another version: restarting its informer", "scope", r.Name(),
+				"version", r.Resource().Version)
 			s.drain(ctx, r, true)
 		}
 	}
 }
 
-// outdates reports whether a resource is served, but not in its version or as its kind. An undiscovered version may still be served.
+// outdates reports whether a resource is served, but not in its version or as its kind. An
+// undiscovered version may still be served.
 func (now *served) outdates(r *object.Resource) bool {
 	current, ok := now.index.Current(r)
 	return ok && *current != *r && !slices.Contains(now.unknown, r.APIVersion())
 }
 
-// observeChosen starts informers of chosen resources that have none, take-overs, and tombstones of scopes that are no longer selected.
-// ended are the replaced informers. It must be called with mu held.
+// observeChosen starts informers of chosen resources that have none, take-overs, and tombstones of
+// scopes that are no longer selected. ended are the replaced informers. It must be called with mu
+// held.
 func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running) (added []*running) {
 	for _, spec := range s.add(chosen, ended) {
 		added = append(added, s.enroll(spec))
@@ -273,7 +289,8 @@ func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, 
 	return added
 }
 
-// release frees the metrics and lane of a scope without an informer and a tombstone. It must be called with mu held.
+// release frees the metrics and lane of a scope without an informer and a tombstone. It must be
+// called with mu held.
 func (s *Manager) release(scope string) {
 	if s.active.informers[scope] != nil || s.active.tombstones[scope] != nil || s.active.endings[scope] != nil {
 		return
@@ -301,7 +318,8 @@ func (s *Manager) removeGone(ctx context.Context, r *running, reason object.EndR
 	s.announceEnd(ctx, r.Name(), end)
 }
 
-// remove removes an ended informer, with all state that its fate does not need. No other function does. It must be called with mu held.
+// remove removes an ended informer, with all state that its fate does not need. No other function
+// does. It must be called with mu held.
 func (s *Manager) remove(r *running, f fate) {
 	a := &s.active
 	delete(a.informers, r.Name())
@@ -324,7 +342,8 @@ func (s *Manager) remove(r *running, f fate) {
 		}
 	case ok:
 		a.origins[r.Name()] = scope.Origin{Scope: p.Scope, Continued: f == succeeded && r.IsContinuable()}
-	case f == succeeded && r.Spec().Origin != nil && r.Spec().Origin.Lost != nil: // it could not begin the take-over of its scope
+	case f == succeeded && r.Spec().Origin != nil && r.Spec().Origin.Lost != nil:
+		// it could not begin the take-over of its scope
 		a.origins[r.Name()] = *r.Spec().Origin
 	}
 	if f == gone || f == deselected && !ok {
@@ -335,8 +354,10 @@ func (s *Manager) remove(r *running, f fate) {
 	}
 }
 
-// applyExtension applies a change of a CustomResourceDefinition or an APIService to the informers. A new resource is observed from its creation (begin.go). If the definition of a resource is deleted, the
-// resource is retired (retire.go). A failed request is retried at once if its cause may have changed. It must be called with mu held.
+// applyExtension applies a change of a CustomResourceDefinition or an APIService to the informers.
+// A new resource is observed from its creation (begin.go). If the definition of a resource is
+// deleted, the resource is retired (retire.go). A failed request is retried at once if its cause
+// may have changed. It must be called with mu held.
 func (s *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 	switch ev := ev.(type) {
 	case discovery.DefinitionDeleted:
@@ -375,5 +396,7 @@ func (s *Manager) takesExtensions(sel *selection.Selection) bool {
 	if sel.PartOf(&object.Resource{Group: discovery.SomeExtension, Name: "any"}).None {
 		return false
 	}
-	return slices.ContainsFunc(sel.Rules, func(r selection.Rule) bool { return slices.ContainsFunc(r.Resources, discovery.TakesExtensions) })
+	return slices.ContainsFunc(sel.Rules, func(r selection.Rule) bool {
+		return slices.ContainsFunc(r.Resources, discovery.TakesExtensions)
+	})
 }

@@ -27,14 +27,19 @@ func (k *machine) falls() {
 	}
 	k.heal()
 	f := &sickness{
-		kind:     rapid.SampledFrom([]string{"410", "403", "404", "500", "503", "504", "hang", "mute", "close", "garbage", "nonsense", "truncated"}).Draw(k.rt, "fault"),
+		kind: rapid.SampledFrom(
+			[]string{
+				"410", "403", "404", "500", "503", "504", "hang", "mute", "close", "garbage", "nonsense", "truncated",
+			}).Draw(k.rt, "fault"),
 		requests: rapid.SampledFrom([]string{"list", "watch", "list, watch"}).Draw(k.rt, "of"),
 		resource: rapid.SampledFrom([]string{"configmaps", "widgets", "s"}).Draw(k.rt, "resource"),
 		over:     make(chan struct{}),
 	}
 	k.note("fault: %s of %s of *%s", f.kind, f.requests, f.resource)
 	if f.kind == "403" {
-		f.requests = "watch" // if lists of all namespaces are forbidden, each namespace is observed separately, which is not tested here
+		// if lists of all namespaces are forbidden, each namespace is observed separately, which is
+		// not tested here
+		f.requests = "watch"
 	}
 	k.faultMu.Lock()
 	k.sick = f
@@ -60,7 +65,8 @@ func (k *machine) answers(w http.ResponseWriter, r *http.Request) bool {
 	if r.URL.Path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprint(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
+		fmt.Fprint(w,
+			`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
 		return true
 	}
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
@@ -160,8 +166,8 @@ func (k *machine) compacts() {
 	k.compact()
 }
 
-// restoresVisibly restores etcd after each scope has received a version that is lost. A scope that has only the last resourceVersion cannot
-// detect the restore once the new history has reached it.
+// restoresVisibly restores etcd after each scope has received a version that is lost. A scope that
+// has only the last resourceVersion cannot detect the restore once the new history has reached it.
 func (k *machine) restoresVisibly() {
 	if k.sick != nil || !k.bus.isFree() {
 		return
@@ -195,7 +201,8 @@ func (k *machine) restores() {
 		return
 	}
 	k.restoreTo(rapid.Uint64Range(lowest, highest).Draw(k.rt, "to"))
-	for _, namespace := range []string{"shop", "other"} { // the fingerprint of a scope has names and resourceVersions, but no contents
+	for _, namespace := range []string{"shop", "other"} {
+		// the fingerprint of a scope has names and resourceVersions, but no contents
 		if namespace == "shop" || k.defined {
 			k.added(k.putIn(namespace, fmt.Sprint("again", len(k.branches)), "", map[string]string{"in": "1"}))
 		}
@@ -225,8 +232,10 @@ func (k *machine) replaces() {
 	k.faultMu.Lock()
 	defer k.faultMu.Unlock()
 	k.logs = append(k.logs, len(record))
-	if known := k.memory.lastHistory(k.life != nil); slices.ContainsFunc(record, func(d *object.Delta) bool { return d.History > known }) {
-		k.blank = append(k.blank, len(record)) // the scopes with that number are gone, and nothing stores it any more (guarantees.md)
+	if known := k.memory.lastHistory(k.life != nil); slices.ContainsFunc(record,
+		func(d *object.Delta) bool { return d.History > known }) {
+		// the scopes with that number are gone, and nothing stores it any more (guarantees.md)
+		k.blank = append(k.blank, len(record))
 	}
 	k.log.number.Add(1)
 }
@@ -236,7 +245,8 @@ func (k *machine) rebases() {
 	k.life.set.Rebase()
 }
 
-// restarts ends the set and starts it again. A crash loses everything that was not acknowledged or not saved.
+// restarts ends the set and starts it again. A crash loses everything that was not acknowledged or
+// not saved.
 func (k *machine) restarts(crash bool) {
 	if !crash && !k.bus.isFree() {
 		return
@@ -245,8 +255,8 @@ func (k *machine) restarts(crash bool) {
 	k.crashed = k.crashed || crash
 	if len(k.segment.choices) > 1 {
 		k.vague = k.vague || crash
-		// A tombstone's gap ends before its successor begins. After a crash in the middle of the tombstone, changes in between are neither
-		// sent nor announced.
+		// A tombstone's gap ends before its successor begins. After a crash in the middle of the
+		// tombstone, changes in between are neither sent nor announced.
 		k.segment.choices = append(k.segment.choices, choice{"none", "none"})
 	}
 	if crash {
@@ -298,7 +308,9 @@ func (k *machine) ends() {
 }
 
 func (k *machine) holds() {
-	how := rapid.SampledFrom([]string{"free", "full", "nothing", "stream", "objects", "configmaps", "widgets", "o1", "late"}).Draw(k.rt, "the bus acknowledges")
+	how := rapid.SampledFrom(
+		[]string{"free", "full", "nothing", "stream", "objects", "configmaps", "widgets", "o1", "late"}).
+		Draw(k.rt, "the bus acknowledges")
 	k.note("the bus: %s", how)
 	k.bus.holds(how)
 }

@@ -45,7 +45,8 @@ func (k *machine) settles() {
 		if k.restored != math.MaxUint64 {
 			found = 11 * time.Minute
 		}
-		if why = k.isLive(marks); why == nil && (k.defined || time.Since(began) > found) {
+		why = k.isLive(marks)
+		if why == nil && (k.defined || time.Since(began) > found) {
 			break
 		}
 		if pause == time.Second {
@@ -57,14 +58,17 @@ func (k *machine) settles() {
 	}
 	k.note("all is live after %v", time.Since(began))
 	if len(k.segment.choices) > 1 {
-		// An inferred left has the resourceVersion of the tombstone, which is later than that of the object's last change. If a scope then takes
-		// the object again, its read is not above that, and counts only with the next change (guarantees.md).
+		// An inferred left has the resourceVersion of the tombstone, which is later than that of
+		// the object's last change. If a scope then takes the object again, its read is not above
+		// that, and counts only with the next change (guarantees.md).
 		k.touches()
 		k.sweeps()
 	}
 	k.judge()
 	k.begins()
-	k.floor, k.rewound, k.crashed = k.now1(), nil, false
+	k.floor = k.now1()
+	k.rewound = nil
+	k.crashed = false
 }
 
 // touches changes all objects.
@@ -80,9 +84,11 @@ func (k *machine) touches() {
 
 // sweeps takes a snapshot of all objects.
 func (k *machine) sweeps() {
-	for began := time.Now(); ; k.bookmark() { // a scope waits for one, which shows that the API server has repeated everything
+	for began := time.Now(); ; k.bookmark() {
+		// a scope waits for one, which shows that the API server has repeated everything
 		_, err := k.life.set.Snapshot(k.t.Context(), "", "")
-		if err == nil || strings.Contains(err.Error(), "is not captured") || strings.Contains(err.Error(), "is not loaded") {
+		if err == nil || strings.Contains(err.Error(), "is not captured") ||
+			strings.Contains(err.Error(), "is not loaded") {
 			break
 		}
 		if !strings.Contains(err.Error(), "catching up") || time.Since(began) > time.Minute {
@@ -150,9 +156,12 @@ func (k *machine) judge() {
 	_, log := k.onLog()
 	record, crashes := k.bus.all()
 	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
-		problems = append(problems, stateProblems(record[log:], resource, k.now, k.taken.takes(resource), func(uid string) bool {
-			return k.vague && slices.ContainsFunc(record[:crashes[len(crashes)-1]], func(d *object.Delta) bool { return d.Ref != nil && d.Ref.UID == uid })
-		})...)
+		problems = append(problems,
+			stateProblems(record[log:], resource, k.now, k.taken.takes(resource), func(uid string) bool {
+				return k.vague &&
+					slices.ContainsFunc(record[:crashes[len(crashes)-1]],
+						func(d *object.Delta) bool { return d.Ref != nil && d.Ref.UID == uid })
+			})...)
 	}
 	if len(problems) > 0 {
 		k.noteRecord()
@@ -165,7 +174,15 @@ func (k *machine) problems() (problems []string) {
 	k.mu.Lock()
 	history := slices.Clone(k.history)
 	k.mu.Unlock()
-	of := truth{branches: append(slices.Clone(k.branches), history), restored: k.restored, born: k.born, logs: k.logs, blank: k.blank, stops: k.stops, from: k.from}
+	of := truth{
+		branches: append(slices.Clone(k.branches), history),
+		restored: k.restored,
+		born:     k.born,
+		logs:     k.logs,
+		blank:    k.blank,
+		stops:    k.stops,
+		from:     k.from,
+	}
 	of.record, of.crashes = k.bus.all()
 	of.told = k.bus.allTold()
 	for _, resource := range []string{"configmaps", "widgets.shop.test"} {
@@ -206,7 +223,8 @@ func (k *machine) noteRecord() {
 			k.note("  crash")
 		}
 		if d.Stream != nil {
-			k.note("  %d %s %s h%d %d %d-%d %s recovered=%t", n, short(d), d.Stream.Scope, d.Stream.History, d.Stream.ResourceVersion, d.Stream.From, d.Stream.To, d.Stream.Snapshot, d.Stream.Recovered)
+			k.note("  %d %s %s h%d %d %d-%d %s recovered=%t", n, short(d), d.Stream.Scope, d.Stream.History,
+				d.Stream.ResourceVersion, d.Stream.From, d.Stream.To, d.Stream.Snapshot, d.Stream.Recovered)
 		} else {
 			k.note("  %d %s rv=%d h%d of %s", n, short(d), d.ResourceVersion, d.History, d.Scope)
 		}

@@ -23,12 +23,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// settlesWithin is how long it may take after the last fault until everything is live again. A restored etcd in which nothing changes is
-// detected after 10 minutes at the latest.
+// settlesWithin is how long it may take after the last fault until everything is live again. A
+// restored etcd in which nothing changes is detected after 10 minutes at the latest.
 const settlesWithin = 12 * time.Minute
 
-// TestMachine runs random commands on a set while its API server and its bus respond at random, and compares the record with history.
-// Without -rapid.checks (the number of cases of each half) and -rapid.seed, these are the same 20 cases each time.
+// TestMachine runs random commands on a set while its API server and its bus respond at random, and
+// compares the record with history. Without -rapid.checks (the number of cases of each half) and
+// -rapid.seed, these are the same 20 cases each time.
 func TestMachine(t *testing.T) {
 	for half := range 2 {
 		t.Run(fmt.Sprint(half), func(t *testing.T) {
@@ -37,7 +38,9 @@ func TestMachine(t *testing.T) {
 				for range half { // else both halves have the same cases if a seed is given
 					rapid.Uint64().Draw(rt, "half")
 				}
-				var failure any // rapid uses panics, which must be passed out of the bubble; see TestModel of package queue
+				// rapid uses panics, which must be passed out of the bubble; see TestModel of
+				// package queue
+				var failure any
 				synctest.Test(t, func(t *testing.T) {
 					k := newMachine(t, rapid.Uint64().Draw(rt, "seed"))
 					k.rt = rt
@@ -73,10 +76,12 @@ type machine struct {
 	cancel context.CancelFunc
 	under  sync.WaitGroup // commands that are under way
 
-	taken    choice
-	rewound  map[string]uint32 // see isRewound
-	crashed  bool              // since everything was live the last time
-	vague    bool              // a scope ended after a crash: its objects that the crashed run sent after the checkpoint live on (guarantees.md)
+	taken   choice
+	rewound map[string]uint32 // see isRewound
+	crashed bool              // since everything was live the last time
+	// a scope ended after a crash: its objects that the crashed run sent after the checkpoint live
+	// on (guarantees.md)
+	vague    bool
 	segment  *segment
 	made     map[*version]*segment
 	born     map[*version]int
@@ -84,10 +89,12 @@ type machine struct {
 	restored uint64
 	floor    uint64 // etcd is not restored to a lower revision
 	logs     []int  // how much was on record when the log was replaced
-	blank    []int  // how much was on record when a run began without a checkpoint, or a log was replaced that alone had a history number
-	stops    []stop // runs that ended without a crash
-	from     uint64 // see truth
-	values   int
+	// how much was on record when a run began without a checkpoint, or a log was replaced that
+	// alone had a history number
+	blank  []int
+	stops  []stop // runs that ended without a crash
+	from   uint64 // see truth
+	values int
 
 	late    func() time.Duration // before an answer about objects
 	faultMu sync.Mutex
@@ -111,7 +118,11 @@ var (
 		"in, redacted": func(r *selection.Rule) { r.LabelSelector, r.Redact = "in=1", []string{"metadata.labels"} },
 		"shop, other":  inNamespaces("shop", "other"), "not hidden": keepsBack("hidden"), // of TestCrashes
 	}
-	ofWidgets = map[string]func(*selection.Rule){"all": nil, "in": selected("in=1", ""), "redacted": redacted("metadata.labels")}
+	ofWidgets = map[string]func(*selection.Rule){
+		"all":      nil,
+		"in":       selected("in=1", ""),
+		"redacted": redacted("metadata.labels"),
+	}
 )
 
 func (c choice) spec() selection.Spec {
@@ -133,7 +144,8 @@ func (c choice) takes(resource string) func(*version) bool {
 	}
 	return func(v *version) bool {
 		switch {
-		case way == "none", way == "undefined", v.bookmark, resource != "configmaps" && v.namespace != "other", way == "shop" && v.namespace != "shop":
+		case way == "none", way == "undefined", v.bookmark, resource != "configmaps" && v.namespace != "other",
+			way == "shop" && v.namespace != "shop":
 			return false
 		case way == "not hidden":
 			return !strings.HasPrefix(v.value, "hidden")
@@ -149,7 +161,9 @@ func newMachine(t *testing.T, seed uint64) *machine {
 		made: map[*version]*segment{}, born: map[*version]int{},
 	}
 	late, lateMu := rand.New(rand.NewPCG(seed, 3)), sync.Mutex{}
-	k.late = func() time.Duration { // time passes only while all goroutines wait: without delays, no fault would affect a request in flight
+	k.late = func() time.Duration {
+		// time passes only while all goroutines wait: without delays, no fault would affect a
+		// request in flight
 		lateMu.Lock()
 		defer lateMu.Unlock()
 		return time.Duration(late.Int64N(int64(600 * time.Microsecond)))
@@ -231,7 +245,11 @@ func (k *machine) step(f func()) func(*rapid.T) {
 }
 
 func (k *machine) passes() {
-	d := rapid.SampledFrom([]time.Duration{0, 300 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, 30 * time.Second, 200 * time.Second}).Draw(k.rt, "pass")
+	d := rapid.SampledFrom(
+		[]time.Duration{
+			0, 300 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond, 300 * time.Millisecond,
+			2 * time.Second, 30 * time.Second, 200 * time.Second,
+		}).Draw(k.rt, "pass")
 	k.note("%v pass", d)
 	wait(k.t.Context(), d)
 }
@@ -241,10 +259,12 @@ func (k *machine) write(n int) {
 	for range rapid.IntRange(0, n).Draw(k.rt, "changes") {
 		what := rapid.IntRange(0, 79).Draw(k.rt, "change")
 		namespace, name := "shop", fmt.Sprint("o", what%4)
-		if what = what / 4; what%2 == 1 && k.defined {
+		what = what / 4
+		if what%2 == 1 && k.defined {
 			namespace = "other"
 		}
-		if what /= 2; what < 2 {
+		what /= 2
+		if what < 2 {
 			k.added(k.deleteIn(namespace, name))
 		} else {
 			k.values++
@@ -282,14 +302,16 @@ func (k *machine) chosen() {
 	k.segment.choices = append(k.segment.choices, c)
 }
 
-// isRewound reports whether a scope may not know about the last restore of etcd. It has not detected the restore, or its checkpoint still has
-// the previous history number, so a new run does not know about it. In this time, three cases are excepted from the guarantees
-// (guarantees.md, "What is not guaranteed"), and the model leaves them out:
+// isRewound reports whether a scope may not know about the last restore of etcd. It has not
+// detected the restore, or its checkpoint still has the previous history number, so a new run does
+// not know about it. In this time, three cases are excepted from the guarantees (guarantees.md,
+// "What is not guaranteed"), and the model leaves them out:
 //
 //   - If the API server does not answer within 10 s, changes continue (falls).
 //   - If the version that the scope saw last is compacted, the restore may not be found (compacts).
-//   - A scope that begins at the position of another selection compares nothing. A scope without a position gets the history number of the
-//     scopes that run. Both send the new history under the old number (drawChoice, defines).
+//   - A scope that begins at the position of another selection compares nothing. A scope without a
+//     position gets the history number of the scopes that run. Both send the new history under the
+//     old number (drawChoice, defines).
 func (k *machine) isRewound() bool {
 	maps.DeleteFunc(k.rewound, func(scope string, was uint32) bool {
 		c, ok := k.memory.saved(scope)
@@ -303,8 +325,9 @@ func (k *machine) drawChoice() choice {
 		return k.taken
 	}
 	c := choice{
-		configmaps: rapid.SampledFrom([]string{"all", "in", "redacted", "shop", "in, redacted", "none"}).Draw(k.rt, "configmaps"),
-		widgets:    rapid.SampledFrom([]string{"all", "in", "redacted", "none"}).Draw(k.rt, "widgets"),
+		configmaps: rapid.SampledFrom([]string{"all", "in", "redacted", "shop", "in, redacted", "none"}).
+			Draw(k.rt, "configmaps"),
+		widgets: rapid.SampledFrom([]string{"all", "in", "redacted", "none"}).Draw(k.rt, "widgets"),
 	}
 	if c.configmaps == "none" && c.widgets == "none" {
 		c.configmaps = "all"
@@ -322,7 +345,9 @@ func (k *machine) start() {
 		k.log.use(o, r)
 		o.Spec = k.taken.spec()
 		o.Lane = func(string) store.Lane { return k.bus }
-		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return k.lastEvent(of) }
+		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+			return k.lastEvent(of)
+		}
 		o.Log = slog.New(slog.NewTextHandler(noted(k.note), nil))
 	})
 }
@@ -333,7 +358,8 @@ func (k *machine) reloads() {
 	k.reload()
 }
 
-// reload makes the set take the selection, and waits for that: two concurrent reloads have no defined order.
+// reload makes the set take the selection, and waits for that: two concurrent reloads have no
+// defined order.
 func (k *machine) reload() {
 	began := time.Now()
 	if err := k.life.set.Reload(k.asked, k.taken.spec()); err != nil {

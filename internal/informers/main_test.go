@@ -10,15 +10,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The second handler spaces errors by the time of the last one, for the whole process. In a bubble it may be that of another bubble, whose
-	// clock was ahead: client-go's goroutine would sleep for as long.
+	// The second handler spaces errors by the time of the last one, for the whole process. In a
+	// bubble it may be that of another bubble, whose clock was ahead: client-go's goroutine would
+	// sleep for as long.
 	runtime.ErrorHandlers = runtime.ErrorHandlers[:1]
 	drawTheSame()
 	goleak.VerifyTestMain(m)
 }
 
-// drawTheSame has TestMachine run the same few cases each time, unless -rapid.checks or -rapid.seed is given: what others find belongs to
-// the long tier (make test-faults).
+// drawTheSame has TestMachine run the same few cases each time, unless -rapid.checks or -rapid.seed
+// is given: what others find belongs to the long tier (make test-faults).
 func drawTheSame() {
 	flag.Parse()
 	given := false

@@ -78,11 +78,13 @@ type active struct {
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
 	tombstones map[string]*scope.Tombstone     // by scope
 	endings    map[string]*ending              // by scope
-	lingering  map[string]scopeReport          // last reports of scopes whose informer is removed, and whose end may not be on the bus
-	origins    map[string]scope.Origin         // of scopes without an informer, by scope
-	remembered map[schema.GroupResource]bool   // resources that the last run observed
-	history    map[string]uint32               // the highest history number of scopes without an informer, by etcd (etcdOf)
-	unserved   map[string]bool                 // scopes of the last run that were logged as unserved
+	// last reports of scopes whose informer is removed, and whose end may not be on the bus
+	lingering  map[string]scopeReport
+	origins    map[string]scope.Origin       // of scopes without an informer, by scope
+	remembered map[schema.GroupResource]bool // resources that the last run observed
+	// the highest history number of scopes without an informer, by etcd (etcdOf)
+	history  map[string]uint32
+	unserved map[string]bool // scopes of the last run that were logged as unserved
 }
 
 // served is the result of the last discovery.
@@ -125,22 +127,52 @@ func New(o Options) (*Manager, error) {
 	}
 	s := &Manager{
 		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
-		finder: discovery.NewFinder(c), extensions: discovery.NewExtensions(c, o.Log), inputs: make(chan func(context.Context)), captured: make(chan struct{}), ended: make(chan struct{}),
-		interrupted: interrupted{added: make(chan struct{}, 1)}, forms: make(chan struct{}, 1), progress: progress{asks: make(chan chan struct{})},
+		finder:      discovery.NewFinder(c),
+		extensions:  discovery.NewExtensions(c, o.Log),
+		inputs:      make(chan func(context.Context)),
+		captured:    make(chan struct{}),
+		ended:       make(chan struct{}),
+		interrupted: interrupted{added: make(chan struct{}, 1)},
+		forms:       make(chan struct{}, 1),
+		progress: progress{
+			asks: make(chan chan struct{}),
+		},
 		active: active{
-			informers: map[string]*running{}, drains: map[schema.GroupResource]*drain{}, tombstones: map[string]*scope.Tombstone{}, unserved: map[string]bool{},
-			endings: map[string]*ending{}, lingering: map[string]scopeReport{},
-			origins: map[string]scope.Origin{}, remembered: map[schema.GroupResource]bool{}, history: map[string]uint32{},
+			informers:  map[string]*running{},
+			drains:     map[schema.GroupResource]*drain{},
+			tombstones: map[string]*scope.Tombstone{},
+			unserved:   map[string]bool{},
+			endings:    map[string]*ending{},
+			lingering:  map[string]scopeReport{},
+			origins:    map[string]scope.Origin{},
+			remembered: map[schema.GroupResource]bool{},
+			history:    map[string]uint32{},
 		},
 	}
 	s.namespaces = newNamespaces(s)
 	s.deps = scope.Deps{
-		Client: c, Now: o.Now, Lists: apiserver.NewListSlots(), Walks: make(chan struct{}, concurrentWalks), Lookups: backfill.NewLimiter(),
-		Proofs:    rate.NewLimiter(proofs, proofs),
-		Questions: rate.NewLimiter(scope.AskPages, scope.AskBurst), Path: scope.NewPath(o.Log),
-		Outage: scope.NewOutage(o.Log), Denials: scope.NewDenials(o.Log), Metrics: scope.NewVectors(o.Registerer), Log: o.Log,
-		Ignored: s.ignored, DefinitionOf: s.extensions.UID, AnotherHas: s.extensions.IsAggregated, EtcdOf: s.sharing.etcdOf, Denied: s.namespaces.deny, Progressed: s.mu.Notify,
-		Save: func(context.Context) error { return nil }, MaxSteps: o.maxSteps, MaxUnpaged: o.MaxUnpaged, Replaced: o.Replaced,
+		Client:       c,
+		Now:          o.Now,
+		Lists:        apiserver.NewListSlots(),
+		Walks:        make(chan struct{}, concurrentWalks),
+		Lookups:      backfill.NewLimiter(),
+		Proofs:       rate.NewLimiter(proofs, proofs),
+		Questions:    rate.NewLimiter(scope.AskPages, scope.AskBurst),
+		Path:         scope.NewPath(o.Log),
+		Outage:       scope.NewOutage(o.Log),
+		Denials:      scope.NewDenials(o.Log),
+		Metrics:      scope.NewVectors(o.Registerer),
+		Log:          o.Log,
+		Ignored:      s.ignored,
+		DefinitionOf: s.extensions.UID,
+		AnotherHas:   s.extensions.IsAggregated,
+		EtcdOf:       s.sharing.etcdOf,
+		Denied:       s.namespaces.deny,
+		Progressed:   s.mu.Notify,
+		Save:         func(context.Context) error { return nil },
+		MaxSteps:     o.maxSteps,
+		MaxUnpaged:   o.MaxUnpaged,
+		Replaced:     o.Replaced,
 	}
 	if o.LastProgress != nil {
 		s.previous = scope.NewPrevious(o.LastProgress)
@@ -152,15 +184,22 @@ func New(o Options) (*Manager, error) {
 		s.deps.Save = o.Memory.Flush
 	}
 	if o.TakeOver {
-		s.takeovers = &takeovers{set: s, lasts: takeoverFor, events: make(chan *nodeEvent, nodeEvents), nodes: map[string]*takeover{}}
+		s.takeovers = &takeovers{
+			set:    s,
+			lasts:  takeoverFor,
+			events: make(chan *nodeEvent, nodeEvents),
+			nodes:  map[string]*takeover{},
+		}
 	}
 	o.Registerer.MustRegister(newConditions(s))
 	return s, nil
 }
 
-// ClusterUID reads the uid of namespace kube-system. It retries after temporary errors, and calls failed with each of them. It returns
-// an error if the API server refuses the request, or ctx ends.
-func (s *Manager) ClusterUID(ctx context.Context, failed func(err error, retryIn time.Duration)) (uid string, err error) {
+// ClusterUID reads the uid of namespace kube-system. It retries after temporary errors, and calls
+// failed with each of them. It returns an error if the API server refuses the request, or ctx ends.
+func (s *Manager) ClusterUID(
+	ctx context.Context, failed func(err error, retryIn time.Duration),
+) (uid string, err error) {
 	err = retry.Do(ctx, func() error {
 		uid, err = s.client.ClusterUID(ctx)
 		return err
@@ -174,17 +213,21 @@ func (s *Manager) ClusterUID(ctx context.Context, failed func(err error, retryIn
 	return uid, err
 }
 
-// Captured returns a channel that is closed once the bus has the first snapshot of every resource (snapshot.mode never: once every resource
-// is loaded). It does not wait for resources that Ready does not wait for.
+// Captured returns a channel that is closed once the bus has the first snapshot of every resource
+// (snapshot.mode never: once every resource is loaded). It does not wait for resources that Ready
+// does not wait for.
 func (s *Manager) Captured() <-chan struct{} { return s.captured }
 
-// awaitCapture waits until no informer holds the first snapshot back, and closes captured. It must be called after the first discovery.
+// awaitCapture waits until no informer holds the first snapshot back, and closes captured. It must
+// be called after the first discovery.
 func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
 	if s.mu.Wait(ctx, func() bool { return !s.heldBack(&waiting) }) != nil {
 		return
 	}
-	objects, missing, resumed := 0, 0, 0
+	objects := 0
+	missing := 0
+	resumed := 0
 	resources := map[string]bool{}
 	for _, st := range s.Status() {
 		switch {
@@ -206,7 +249,8 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	s.deps.Denials.Flush() // log missing resources before the line that the others are complete
 	switch {
 	case resumed > 0:
-		s.o.Log.Info("resumed where the last run ended, waiting for changes", append(attrs, "scopes_resumed", resumed)...)
+		s.o.Log.Info("resumed where the last run ended, waiting for changes",
+			append(attrs, "scopes_resumed", resumed)...)
 	case s.o.Snapshot == scope.SnapshotNever:
 		s.o.Log.Info("all resources are loaded, waiting for changes", attrs...)
 	default:
@@ -252,8 +296,12 @@ func (s *Manager) statusOf(is func(*running) bool) (out []scope.Status) {
 	}
 	for _, u := range s.served.uncapturable {
 		out = append(out, scope.Status{
-			Scope: u.Pattern, Resource: u.Pattern, Phase: scope.PhaseWaiting, Health: scope.HealthOf(apiserver.ReasonUnsupported),
-			Reason: apiserver.ReasonUnsupported, Error: whyUncapturable(u).Error(),
+			Scope:    u.Pattern,
+			Resource: u.Pattern,
+			Phase:    scope.PhaseWaiting,
+			Health:   scope.HealthOf(apiserver.ReasonUnsupported),
+			Reason:   apiserver.ReasonUnsupported,
+			Error:    whyUncapturable(u).Error(),
 		})
 	}
 	slices.SortFunc(out, func(a, b scope.Status) int { return cmp.Compare(a.Scope, b.Scope) })
@@ -270,7 +318,9 @@ const undiscoveredFor = 3 * time.Minute
 // Status shows it.
 func (s *Manager) Ready() error {
 	s.mu.RLock()
-	discovered, err, failing := s.served.discovery != 0, s.served.failure, s.served.failing
+	discovered := s.served.discovery != 0
+	err := s.served.failure
+	failing := s.served.failing
 	s.mu.RUnlock()
 	switch {
 	case !discovered:
@@ -290,7 +340,8 @@ func (s *Manager) Ready() error {
 	if len(stale) > 0 {
 		return fmt.Errorf("the API server, or the path to it, has been silent for too long: %s", scope.Few(stale))
 	}
-	if waiting = append(waiting, s.namespaces.deciding()...); len(waiting) > 0 {
+	waiting = append(waiting, s.namespaces.deciding()...)
+	if len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", scope.Few(waiting))
 	}
 	return nil
@@ -309,33 +360,39 @@ type Options struct {
 	selection.Spec // in force until Reload
 	Snapshot       scope.SnapshotMode
 	Every          time.Duration // interval of snapshots, 0: never
-	// Match compiles a checkpoint's patterns of namespaces into a function that reports whether they take a namespace. nil: all are taken.
-	Match       func(patterns []string) func(namespace string) bool
-	TakeOver    bool                         // of deleted nodes. Its Part is that of the central agent.
-	MaxUnpaged  int                          // the most objects of a list without pages, which is made if the pages of a list always expire
+	// Match compiles a checkpoint's patterns of namespaces into a function that reports whether
+	// they take a namespace. nil: all are taken.
+	Match    func(patterns []string) func(namespace string) bool
+	TakeOver bool // of deleted nodes. Its Part is that of the central agent.
+	// the most objects of a list without pages, which is made if the pages of a list always expire
+	MaxUnpaged  int
 	Ignore      []Name                       // objects that are never captured: the agent's own
 	Memory      Memory                       // nil: no position is stored for the next run
 	Lane        func(name string) store.Lane // the queue's input for an informer; name is its scope
 	ReleaseLane func(name string)            // called when no informer uses the lane any more. May be nil.
-	// LastEvent returns the last stream event of a resource on the bus, false if there is none. It retries after temporary errors until ctx
-	// ends, which is its only error. nil: the bus cannot be asked.
+	// LastEvent returns the last stream event of a resource on the bus, false if there is none. It
+	// retries after temporary errors until ctx ends, which is its only error. nil: the bus cannot
+	// be asked.
 	LastEvent func(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error)
 	// LastProgress returns what the last run of this agent has said of its scopes on the bus. It
 	// retries as LastEvent does. nil: the bus cannot be asked.
 	LastProgress func(ctx context.Context) ([]scope.PreviousScope, error)
-	// StartedScopes returns the scopes of a resource that a run of this agent has started and not ended,
-	// as far as the bus has its stream events. It retries as LastEvent does. nil: the bus cannot be asked.
+	// StartedScopes returns the scopes of a resource that a run of this agent has started and not
+	// ended, as far as the bus has its stream events. It retries as LastEvent does. nil: the bus
+	// cannot be asked.
 	StartedScopes func(ctx context.Context, r *object.Resource, run string) ([]scope.StartedScope, error)
-	// Replaced returns the number of the last replacement of a log with events of a resource in a namespace ("": any), 0 if there was none. It
-	// also returns when the previous log was last known to be whole, zero if unknown. It does not block; Rebase must be called when the number
+	// Replaced returns the number of the last replacement of a log with events of a resource in a
+	// namespace ("": any), 0 if there was none. It also returns when the previous log was last
+	// known to be whole, zero if unknown. It does not block; Rebase must be called when the number
 	// has changed. nil: the bus cannot distinguish one log from another.
 	Replaced func(r *object.Resource, namespace string) (number uint64, since time.Time)
 	// ReportBytes returns the limit of a progress event, 0: not known. nil: it is not known.
 	ReportBytes func() int
-	Now         func() time.Time // time of the run, which events carry and which never goes back; nil: that of the wall clock
-	Log         *slog.Logger
-	Registerer  prometheus.Registerer
-	maxSteps    int // see store.Options; 0 except in tests
+	// time of the run, which events carry and which never goes back; nil: that of the wall clock
+	Now        func() time.Time
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	maxSteps   int // see store.Options; 0 except in tests
 }
 
 // Name names an object.
@@ -347,12 +404,14 @@ type Name struct {
 type Memory interface {
 	// Scopes returns the positions of the last run, by scope.
 	Scopes() map[string]checkpoint.Scope
-	// Track registers or replaces position, which each save calls, and which must not block. ok: there is a position to resume from.
-	// changes counts what may have changed the position; nil: nobody counts.
+	// Track registers or replaces position, which each save calls, and which must not block. ok:
+	// there is a position to resume from. changes counts what may have changed the position; nil:
+	// nobody counts.
 	Track(scope string, position func() (p checkpoint.Position, ok bool), changes func() uint64)
 	// Forget drops a scope.
 	Forget(scope string)
-	// Flush returns nil once the positions at the time of the call are saved. It retries after temporary errors until ctx ends.
+	// Flush returns nil once the positions at the time of the call are saved. It retries after
+	// temporary errors until ctx ends.
 	Flush(ctx context.Context) error
 }
 
@@ -372,7 +431,8 @@ type Planned struct {
 	Rules    []int
 }
 
-// Plan asks the API server once for the served resources, and applies the rules as Run does. It starts nothing.
+// Plan asks the API server once for the served resources, and applies the rules as Run does. It
+// starts nothing.
 func (s *Manager) Plan(ctx context.Context) (*Plan, error) {
 	served, err := discovery.Discover(ctx, s.client)
 	if err != nil {

@@ -67,7 +67,8 @@ func TestSnapshotNever(t *testing.T) {
 	})
 }
 
-// After a 410, the agent sends a gap event, followed by the changes that a comparison of lists shows.
+// After a 410, the agent sends a gap event, followed by the changes that a comparison of lists
+// shows.
 func TestHistoryGoneWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -115,7 +116,8 @@ func TestFaultsDoNotRelist(t *testing.T) {
 		`{"type":"ERROR","object":` + status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout) + "}\n",
 		"<html>bad gateway</html>\n",
 		`{"type":"MODIFIED","object":{"kind":"ConfigMap"}}` + "\n",
-		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{}}}` + "\n", // resuming from there would lose deletions
+		// resuming from there would lose deletions
+		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{}}}` + "\n",
 	} {
 		t.Run(after, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,7 +140,8 @@ func TestFaultsDoNotRelist(t *testing.T) {
 	}
 }
 
-// An HTTP watch that is not read is ended. Once there is room, it resumes after the last event that was taken.
+// An HTTP watch that is not read is ended. Once there is room, it resumes after the last event that
+// was taken.
 func TestBlockedWatchIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -151,7 +154,10 @@ func TestBlockedWatchIsEnded(t *testing.T) {
 			s.put("cm", fmt.Sprint(i), nil)
 			want = append(want, fmt.Sprintf("u cm uid-1 %d→%d", i-1, i))
 		}
-		eventually(t, "the watch to be ended", func() bool { _, watches, ended := s.counts(); return watches == 1 && ended == 1 })
+		eventually(t, "the watch to be ended", func() bool {
+			_, watches, ended := s.counts()
+			return watches == 1 && ended == 1
+		})
 		// The server may see the end of the watch before the reader that closed it reports that.
 		eventually(t, "the status to be blocked", func() bool { return set.Status()[0].Phase == scope.PhaseBlocked })
 		rec.setRoom(unbounded)
@@ -200,7 +206,8 @@ func TestHistoryGoneWhileCatchUpWaits(t *testing.T) {
 		rec.wait(t, "snapshot.started 1", "c b uid-2 -→1", "gap 0 expired")
 		s.put("b", "2", nil)
 		s.put("a", "2", nil)
-		rec.wait(t, "snapshot.started 1", "c b uid-2 -→1", "gap 0 expired", "u b uid-2 1→2", "r a uid-1 -→1", "u a uid-1 1→2")
+		rec.wait(t, "snapshot.started 1", "c b uid-2 -→1", "gap 0 expired", "u b uid-2 1→2", "r a uid-1 -→1",
+			"u a uid-1 1→2")
 	})
 }
 
@@ -224,11 +231,13 @@ func TestSelector(t *testing.T) {
 		s.put("inside", "4", in)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0",
 			"e outside uid-1 1→2", "u outside uid-1 2→3", "l outside uid-1 3→-",
-			"c inside uid-2 -→1", "d inside uid-2 1→-", "c inside uid-3 -→2", "l inside uid-3 2→-", "e inside uid-3 3→4")
+			"c inside uid-2 -→1", "d inside uid-2 1→-", "c inside uid-3 -→2", "l inside uid-3 2→-",
+			"e inside uid-3 3→4")
 	})
 }
 
-// If the version that would decide is gone, entered and left events claim the least, and are marked as inferred.
+// If the version that would decide is gone, entered and left events claim the least, and are marked
+// as inferred.
 func TestSelectorHistoryGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
@@ -306,7 +315,8 @@ func TestDeletionWithTheLastVersion(t *testing.T) {
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		s.put("other", "1", nil)
 		s.put("third", "1", nil)
-		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "c other uid-2 -→1", "d cm uid-1 1→-")
+		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "c other uid-2 -→1",
+			"d cm uid-1 1→-")
 	})
 }
 
@@ -331,7 +341,8 @@ func TestShortWatchesAreSpaced(t *testing.T) {
 	})
 }
 
-// A watch that was ended is reopened even if the queue never has room to spare: other scopes may keep it full forever.
+// A watch that was ended is reopened even if the queue never has room to spare: other scopes may
+// keep it full forever.
 func TestBlockedWatchClaimsItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -373,9 +384,12 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 		eventually(t, "secrets to be shown as failing", func() bool {
 			st := set.Status()
 			return len(st) == 3 && st[1].Scope == "secrets" && st[1].Health == scope.HealthForbidden &&
-				strings.Contains(st[1].Error, "Forbidden") && st[2].Scope == "widgets" && st[2].Health == scope.HealthNotServed
+				strings.Contains(st[1].Error, "Forbidden") && st[2].Scope == "widgets" &&
+				st[2].Health == scope.HealthNotServed
 		})
-		eventually(t, "ready: a forbidden resource must not hold back the others", func() bool { return set.Ready() == nil })
+		eventually(t, "ready: a forbidden resource must not hold back the others", func() bool {
+			return set.Ready() == nil
+		})
 		if n := metric(t, reg, "kubecdc_informer_errors_total"); n < 1 {
 			t.Errorf("errors: %v, want at least 1", n)
 		}
@@ -415,7 +429,8 @@ func TestChangedBy(t *testing.T) {
 		created := s.put("cm", "1", nil)
 		s.put("cm", "2", nil)
 		rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→1", "u cm uid-1 1→2")
-		want := fmt.Sprintf(`[{"manager":"m-1","operation":"Update","time":"2026-11-20T15:%02d:%02dZ"}]`, created.rv/60%60, created.rv%60)
+		want := fmt.Sprintf(`[{"manager":"m-1","operation":"Update","time":"2026-11-20T15:%02d:%02dZ"}]`,
+			created.rv/60%60, created.rv%60)
 		if got := string(rec.deltas[2].ChangedBy); got != want {
 			t.Errorf("changedBy of the creation: %s, want %s", got, want)
 		}

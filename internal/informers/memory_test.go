@@ -96,7 +96,8 @@ func (m *memory) lastHistory(runs bool) (n uint32) {
 	return n
 }
 
-// unfinished returns the scopes with a tombstone, and the ids of snapshots, that the next run begins or continues.
+// unfinished returns the scopes with a tombstone, and the ids of snapshots, that the next run
+// begins or continues.
 func (m *memory) unfinished() (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +112,8 @@ func (m *memory) unfinished() (out []string) {
 	return out
 }
 
-// behind returns the saved resourceVersions of scopes that have not sent all that their last list found.
+// behind returns the saved resourceVersions of scopes that have not sent all that their last list
+// found.
 func (m *memory) behind(all []scope.Status) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, st := range all {
@@ -139,7 +141,9 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 		Config: s.config(),
 		Spec: selection.Spec{
 			Rules: []selection.Rule{{
-				Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+				Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool {
+					return true
+				}, AllNamespaces: true,
 			}},
 			Strip:   []string{"metadata.managedFields"},
 			Secrets: true,
@@ -174,10 +178,12 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 	return l
 }
 
-// betweenEvents returns when all else waits: in a bubble, time passes only then, and nothing else is due at such a time.
+// betweenEvents returns when all else waits: in a bubble, time passes only then, and nothing else
+// is due at such a time.
 func betweenEvents() { <-time.After(23456789 * time.Nanosecond) }
 
-// gone refuses watches from below rv with 410, like a restarted server. Lists still have the past revisions.
+// gone refuses watches from below rv with 410, like a restarted server. Lists still have the past
+// revisions.
 func (s *apiServer) gone(rv uint64) {
 	s.do(func() {
 		s.fault = func(w http.ResponseWriter, r *http.Request) bool {

@@ -15,13 +15,17 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// If a rule does not list its namespaces one by one, one informer reads the resource in all of them. If the API server forbids that, the
-// manager follows which namespaces exist, and asks in which of them it may list and watch the resource (access.go). It observes each of
-// these by its own informer, from its creation (begin.go) to its deletion (retire.go). Status shows the others as forbidden. This ends if
-// the agent may read the whole resource when it restarts or gets another configuration.
+// If a rule does not list its namespaces one by one, one informer reads the resource in all of
+// them. If the API server forbids that, the manager follows which namespaces exist, and asks in
+// which of them it may list and watch the resource (access.go). It observes each of these by its
+// own informer, from its creation (begin.go) to its deletion (retire.go). Status shows the others
+// as forbidden. This ends if the agent may read the whole resource when it restarts or gets another
+// configuration.
 
 const (
-	youngFor    = time.Minute // permissions in a namespace are often granted after its creation: until then they are reviewed every reviewSoon
+	// permissions in a namespace are often granted after its creation: until then they are reviewed
+	// every reviewSoon
+	youngFor    = time.Minute
 	reviewSoon  = time.Second
 	reviewDelay = 100 * time.Millisecond // changes are collected before permissions are reviewed
 	createdFor  = 2 * time.Minute        // history certainly reaches back to the creation of a namespace
@@ -85,13 +89,16 @@ func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 
 // deny records that the list of an informer was forbidden. ctx is that of the informer.
 func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
-	s, gr, spec := n.set, groupResource(i.Resource()), i.Spec()
+	s := n.set
+	gr := groupResource(i.Resource())
+	spec := i.Spec()
 	if spec.Scope.Namespace != "" || !i.Resource().Namespaced || spec.Internal {
 		return
 	}
 	_ = s.decide(ctx, func(context.Context) { // or the informer ends
 		r := s.active.informers[i.Name()]
-		if r == nil || r.Informer != i || s.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil || i.Status().Synced {
+		if r == nil || r.Informer != i || s.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil ||
+			i.Status().Synced {
 			return
 		}
 		n.resources[gr] = &tenancy{resource: *i.Resource(), access: map[string]*access{}}
@@ -111,7 +118,8 @@ func (n *namespaces) deciding() (out []string) {
 	return out
 }
 
-// rulesChanged records a change of the rules: their objects are read, not created, even in a new namespace. It must be called with mu held.
+// rulesChanged records a change of the rules: their objects are read, not created, even in a new
+// namespace. It must be called with mu held.
 func (n *namespaces) rulesChanged() {
 	n.there.ForgetCreations()
 	for _, t := range n.resources {
@@ -122,7 +130,8 @@ func (n *namespaces) rulesChanged() {
 	broadcast.Wake(n.woken)
 }
 
-// forgetUnserved drops resources that are not served and have no informer. It must be called with mu held.
+// forgetUnserved drops resources that are not served and have no informer. It must be called with
+// mu held.
 func (n *namespaces) forgetUnserved() {
 	s := n.set
 	known := selection.NewIndex(s.withObserved(&s.served))
@@ -134,8 +143,8 @@ func (n *namespaces) forgetUnserved() {
 	}
 }
 
-// createdAt returns the resourceVersion of a namespace's creation, before which it had no object of a resource, and when that was seen. rv
-// is 0 if that is not known. It must be called with mu held.
+// createdAt returns the resourceVersion of a namespace's creation, before which it had no object of
+// a resource, and when that was seen. rv is 0 if that is not known. It must be called with mu held.
 func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Time) {
 	rv, seen := n.there.CreatedAt(name)
 	if rv == 0 || time.Since(seen) > createdFor || !n.isComparable(r) {
@@ -144,13 +153,14 @@ func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Ti
 	return rv, seen
 }
 
-// isComparable reports whether the resourceVersions of a resource and of namespaces are certainly of one etcd. Events, and resources of
-// another server, may have their own etcd.
+// isComparable reports whether the resourceVersions of a resource and of namespaces are certainly
+// of one etcd. Events, and resources of another server, may have their own etcd.
 func (n *namespaces) isComparable(r *object.Resource) bool {
 	return etcdOf(r, false) == "" && (discovery.IsBuiltIn(r.Group) || n.set.extensions.IsEstablished(r.String()))
 }
 
-// of returns the namespaces with separate informers of a resource, or false if one observes all of it. It must be called with mu held.
+// of returns the namespaces with separate informers of a resource, or false if one observes all of
+// it. It must be called with mu held.
 func (n *namespaces) of(r *object.Resource) (names []string, split bool) {
 	if t := n.resources[groupResource(r)]; t != nil && t.split {
 		return t.allowed(), true
@@ -158,7 +168,8 @@ func (n *namespaces) of(r *object.Resource) (names []string, split bool) {
 	return nil, false
 }
 
-// allowed returns the namespaces in which the resource may be read, sorted. It must be called with mu held.
+// allowed returns the namespaces in which the resource may be read, sorted. It must be called with
+// mu held.
 func (t *tenancy) allowed() (names []string) {
 	for name, a := range t.access {
 		if a.allowed {
@@ -175,8 +186,13 @@ func (n *namespaces) statuses() (out []scope.Status) {
 		for name, a := range t.access {
 			if t.split && !a.allowed && a.scope != "" {
 				out = append(out, scope.Status{
-					Scope: a.scope, Resource: t.resource.String(), Phase: scope.PhaseWaiting, Health: scope.HealthForbidden, Reason: "forbidden",
-					Error: fmt.Sprintf("not permitted to list and watch %s in the namespace %s", t.resource.String(), name),
+					Scope:    a.scope,
+					Resource: t.resource.String(),
+					Phase:    scope.PhaseWaiting,
+					Health:   scope.HealthForbidden,
+					Reason:   "forbidden",
+					Error: fmt.Sprintf("not permitted to list and watch %s in the namespace %s", t.resource.String(),
+						name),
 				})
 			}
 		}
@@ -184,7 +200,8 @@ func (n *namespaces) statuses() (out []scope.Status) {
 	return out
 }
 
-// chosenOf returns the served resources that the rules take and for which keep returns true. It must be called with mu held.
+// chosenOf returns the served resources that the rules take and for which keep returns true. It
+// must be called with mu held.
 func (s *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
 	out, _ := s.sel.Choose(s.withObserved(now), now.unknown, s.taken(s.sel))
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })

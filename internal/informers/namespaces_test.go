@@ -19,7 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// tenants is an API server that permits ConfigMaps in some namespaces only. Its Namespaces are the objects without a namespace.
+// tenants is an API server that permits ConfigMaps in some namespaces only. Its Namespaces are the
+// objects without a namespace.
 type tenants struct {
 	*apiServer
 
@@ -63,17 +64,20 @@ func (s *tenants) refuse(w http.ResponseWriter, r *http.Request) bool {
 				ResourceAttributes struct{ Verb, Group, Resource, Namespace string }
 			}
 		}
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Spec.ResourceAttributes.Resource != "configmaps" {
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil ||
+			review.Spec.ResourceAttributes.Resource != "configmaps" {
 			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
 			return true
 		}
-		if s.reviews++; s.failing && s.reviews%3 == 0 {
+		s.reviews++
+		if s.failing && s.reviews%3 == 0 {
 			fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
 			return true
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`,
+		fmt.Fprintf(w,
+			`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`,
 			s.allowed[review.Spec.ResourceAttributes.Namespace] || s.allowed[""])
 	default:
 		return false
@@ -118,7 +122,8 @@ func (l *life) awaitPhases(t *testing.T, want ...string) {
 	})
 }
 
-// If only some namespaces are allowed, each is observed separately. The next run resumes them, and sends nothing again.
+// If only some namespaces are allowed, each is observed separately. The next run resumes them, and
+// sends nothing again.
 func TestOnlySomeNamespacesAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newTenants(t, "shop"), newMemory()
@@ -148,7 +153,9 @@ func TestOnlySomeNamespacesAllowed(t *testing.T) {
 		s.allow("other", true)
 		s.allow("", true) // only a reload detects this
 		second.reload(t, specOf(selection.Rule{
-			Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+			Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool {
+				return true
+			}, AllNamespaces: true,
 		}))
 		s.put("cm", "4", nil) // a tombstone waits for a later resourceVersion
 		second.awaitPhases(t, "configmaps live")
@@ -171,13 +178,14 @@ func TestAccessReviewsFail(t *testing.T) {
 		s.guard.Lock()
 		defer s.guard.Unlock()
 		if most := 2 * (namespaces + 1); s.reviews > most {
-			t.Errorf("%d reviews of %d namespaces, want %d at most: a third of them failed", s.reviews, namespaces+1, most)
+			t.Errorf("%d reviews of %d namespaces, want %d at most: a third of them failed", s.reviews, namespaces+1,
+				most)
 		}
 	})
 }
 
-// If the last run was allowed to read all namespaces, the scope of all gets a tombstone. The namespaces that are still allowed resume
-// from its position.
+// If the last run was allowed to read all namespaces, the scope of all gets a tombstone. The
+// namespaces that are still allowed resume from its position.
 func TestNotAllNamespacesAllowedAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newTenants(t, ""), newMemory()
@@ -243,13 +251,14 @@ func TestReloadWhereOnlySomeNamespacesAreAllowed(t *testing.T) {
 		l.reload(t, plain(rule("o")))
 		s.put("shop", "3", nil) // a tombstone waits for a later resourceVersion
 		l.awaitPhases(t, "configmaps/other live")
-		l.waitPerName(t, "snapshot.started 1", "snapshot.completed 1", "snapshot.started 1", "snapshot.completed 1", "gap 0 selection-changed",
+		l.waitPerName(t, "snapshot.started 1", "snapshot.completed 1", "snapshot.started 1", "snapshot.completed 1",
+			"gap 0 selection-changed",
 			"r shop uid-2 -→1", "u shop uid-2 1→2", "~l shop uid-2 2→-", "r other uid-4 -→1")
 	})
 }
 
-// A new namespace is captured from its creation. A deleted one is captured until its end, and then dropped. Its watch may send a bookmark
-// after the deletion, or may not be reopened.
+// A new namespace is captured from its creation. A deleted one is captured until its end, and then
+// dropped. Its watch may send a bookmark after the deletion, or may not be reopened.
 func TestNamespaceComesAndGoes(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		t.Run(fmt.Sprintf("told=%t", told), func(t *testing.T) {
@@ -313,7 +322,9 @@ func TestNamespaceComesAndGoes(t *testing.T) {
 				eventually(t, "the new object", func() bool {
 					l.mu.Lock()
 					defer l.mu.Unlock()
-					return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool { return short(d) == "c cm uid-7 -→2" })
+					return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool {
+						return short(d) == "c cm uid-7 -→2"
+					})
 				})
 			})
 		})
@@ -333,8 +344,8 @@ func TestNamespacesForbidden(t *testing.T) {
 	})
 }
 
-// If the definition of a resource that is observed in some namespaces is deleted, no scope of the resource remains. If it is created again,
-// permissions are reviewed again.
+// If the definition of a resource that is observed in some namespaces is deleted, no scope of the
+// resource remains. If it is created again, permissions are reviewed again.
 func TestDefinitionOfSomeNamespacesIsDeleted(t *testing.T) {
 	for name, emptied := range map[string]bool{"at once": false, "after the last namespace that was allowed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -349,7 +360,8 @@ func TestDefinitionOfSomeNamespacesIsDeleted(t *testing.T) {
 						body, err := io.ReadAll(r.Body)
 						w.Header().Set("Content-Type", "application/json")
 						w.WriteHeader(http.StatusCreated)
-						fmt.Fprintf(w, `{"status":{"allowed":%t}}`, err == nil && strings.Contains(string(body), `"namespace":"shop"`))
+						fmt.Fprintf(w, `{"status":{"allowed":%t}}`,
+							err == nil && strings.Contains(string(body), `"namespace":"shop"`))
 					case defined && r.URL.Path == "/apis/shop.test/v1/widgets":
 						fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 					case defined && r.URL.Path == "/apis/shop.test/v1/namespaces/shop/widgets":
@@ -382,7 +394,9 @@ func TestDefinitionOfSomeNamespacesIsDeleted(t *testing.T) {
 				eventually(t, "the new object", func() bool {
 					l.mu.Lock()
 					defer l.mu.Unlock()
-					return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == made.uid })
+					return slices.ContainsFunc(l.deltas, func(d *object.Delta) bool {
+						return d.Stream == nil && d.Ref.UID == made.uid
+					})
 				})
 			})
 		})

@@ -18,7 +18,8 @@ func (l *life) awaitCaptured(t *testing.T) {
 	}
 }
 
-// Enabling or disabling leader election, or renaming its Lease, changes which objects are ignored, but not history.
+// Enabling or disabling leader election, or renaming its Lease, changes which objects are ignored,
+// but not history.
 func TestIgnoredObjectsChange(t *testing.T) {
 	own := func(names ...string) (out []informers.Name) {
 		for _, n := range names {

@@ -20,8 +20,8 @@ func only(name string) func(group, resource string) selection.Part {
 	return func(string, string) selection.Part { return selection.Part{FieldSelector: "metadata.name=" + name} }
 }
 
-// An agent that observes a part of a resource treats events of other agents neither as its own nor as a sign of a restored etcd.
-// When it asks the bus, their events may be later than its own list.
+// An agent that observes a part of a resource treats events of other agents neither as its own nor
+// as a sign of a restored etcd. When it asks the bus, their events may be later than its own list.
 func TestPartsHearOfOthers(t *testing.T) {
 	for name, remembered := range map[string]bool{"new": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,10 @@ func TestPartsHearOfOthers(t *testing.T) {
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
 					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
-						return scope.LastEvent{Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: s.put("b", "2", nil).rv}, true, nil
+						return scope.LastEvent{
+							Scope:           "configmaps?fieldSelector=metadata.name=b",
+							ResourceVersion: s.put("b", "2", nil).rv,
+						}, true, nil
 					}
 				})
 				second.wait(t, want...)
@@ -73,7 +76,9 @@ func TestPartsFindTheirLastEvent(t *testing.T) {
 				s.put("a", "1", nil)
 				l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return last, true, nil }
+					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+						return last, true, nil
+					}
 				})
 				l.wait(t, want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 			})
@@ -81,8 +86,8 @@ func TestPartsFindTheirLastEvent(t *testing.T) {
 	}
 }
 
-// A checkpoint that was written on another node, or by one agent for the whole cluster, causes no tombstone: other agents observe
-// its objects.
+// A checkpoint that was written on another node, or by one agent for the whole cluster, causes no
+// tombstone: other agents observe its objects.
 func TestPartsSendNoTombstonesForOthers(t *testing.T) {
 	for _, scope := range []string{"configmaps", "configmaps?fieldSelector=metadata.name=b"} {
 		t.Run(scope, func(t *testing.T) {
@@ -111,8 +116,8 @@ func TestPartsSendNoTombstonesForOthers(t *testing.T) {
 	}
 }
 
-// A scope with a field selector of its rule is retired with the rule, also if the agent captures a part of other resources: no other agent
-// observes it.
+// A scope with a field selector of its rule is retired with the rule, also if the agent captures a
+// part of other resources: no other agent observes it.
 func TestPartOfOthersRetiresOwnScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -124,7 +129,8 @@ func TestPartOfOthersRetiresOwnScopes(t *testing.T) {
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 		s.put("b", "1", nil)
 		l.reload(t, specOf(rule(selected("", "metadata.name=b"))))
-		l.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 selection-changed", "~l a uid-1 1→-",
+		l.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 selection-changed",
+			"~l a uid-1 1→-",
 			"snapshot.started 0", "snapshot.completed 0", "c b uid-2 -→1")
 	})
 }
@@ -135,9 +141,11 @@ func TestPartOfNamespaces(t *testing.T) {
 		part selection.Part
 		want []string
 	}{
-		"the namespace": {selection.Part{Namespace: "shop"}, []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}},
-		"another":       {selection.Part{Namespace: "other"}, nil},
-		"none":          {selection.Part{None: true}, nil},
+		"the namespace": {selection.Part{Namespace: "shop"}, []string{
+			"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1",
+		}},
+		"another": {selection.Part{Namespace: "other"}, nil},
+		"none":    {selection.Part{None: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -160,7 +168,8 @@ func TestPartOfNamespaces(t *testing.T) {
 	}
 }
 
-// A resource without such a selectable field is refused, with advice, and does not hold back others.
+// A resource without such a selectable field is refused, with advice, and does not hold back
+// others.
 func TestPartThatCannotBeFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -176,7 +185,8 @@ func TestPartThatCannotBeFound(t *testing.T) {
 		set, _, _ := start(t, s, func(o *informers.Options) { o.Part = only("a") })
 		eventually(t, "the refusal", func() bool {
 			all := set.Status()
-			return len(all) == 1 && all[0].Reason == "refused" && strings.Contains(all[0].Error, "cannot select it by metadata.name=a: make that a selectable field")
+			return len(all) == 1 && all[0].Reason == "refused" &&
+				strings.Contains(all[0].Error, "cannot select it by metadata.name=a: make that a selectable field")
 		})
 		if err := set.Ready(); err != nil {
 			t.Errorf("not ready: %v", err)

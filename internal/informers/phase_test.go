@@ -16,7 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// strictHandler fails a test in which a phase changes in a way that the table of phases does not allow.
+// strictHandler fails a test in which a phase changes in a way that the table of phases does not
+// allow.
 type strictHandler struct {
 	slog.Handler
 	t *testing.T
@@ -53,8 +54,8 @@ func (h strictHandler) WithGroup(name string) slog.Handler {
 	return strictHandler{h.Handler.WithGroup(name), h.t}
 }
 
-// A relist is not shown as live while it waits for the API server, nor while the bus has not acknowledged the gap. Changes may wait for
-// the gap or not.
+// A relist is not shown as live while it waits for the API server, nor while the bus has not
+// acknowledged the gap. Changes may wait for the gap or not.
 func TestPhasesOfARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)
@@ -100,7 +101,8 @@ func TestPhasesOfARelist(t *testing.T) {
 	})
 }
 
-// While the bus has not acknowledged the start of a snapshot, the phase is announcing, for the first one and for one on demand.
+// While the bus has not acknowledged the start of a snapshot, the phase is announcing, for the
+// first one and for one on demand.
 func TestPhaseOfASnapshotThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -121,13 +123,16 @@ func TestPhaseOfASnapshotThatBegins(t *testing.T) {
 	})
 }
 
-// While its first list fails, a scope is waiting, and its status has the reason and the time of the first failure.
+// While its first list fails, a scope is waiting, and its status has the reason and the time of the
+// first failure.
 func TestHealthOfAFirstListThatFails(t *testing.T) {
 	for want, c := range map[string]struct {
 		code   int
 		reason metav1.StatusReason
 	}{
-		"configmaps waiting failing server_error": {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
+		"configmaps waiting failing server_error": {
+			http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		},
 		"configmaps waiting forbidden forbidden":  {http.StatusForbidden, metav1.StatusReasonForbidden},
 		"configmaps waiting notserved not_found":  {http.StatusNotFound, metav1.StatusReasonNotFound},
 		"configmaps waiting failing unauthorized": {http.StatusUnauthorized, metav1.StatusReasonUnauthorized},
@@ -147,7 +152,8 @@ func TestHealthOfAFirstListThatFails(t *testing.T) {
 				l := live(t, s, newMemory(), nil)
 				pass(10 * time.Minute)
 				l.awaitPhases(t, want)
-				if st := l.set.Status()[0]; st.Since.Sub(began) > time.Second || st.Since.Before(began) || st.Failures < 2 || st.Synced {
+				if st := l.set.Status()[0]; st.Since.Sub(began) > time.Second || st.Since.Before(began) ||
+					st.Failures < 2 || st.Synced {
 					t.Errorf("%+v, want failures since %v", st, began)
 				}
 				s.do(func() { s.fault = nil })

@@ -33,7 +33,8 @@ func (o *openings) add(r *http.Request) {
 func (o *openings) last() (rv uint64, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n = len(o.at); n > 0 {
+	n = len(o.at)
+	if n > 0 {
 		rv = o.at[n-1]
 	}
 	return rv, n
@@ -130,7 +131,9 @@ func (s *apiServer) stalls(o *openings, rv uint64) {
 		o.add(r)
 		from, _ := o.last()
 		if from < rv {
-			say(w, `{"type":"ERROR","object":`+status(http.StatusInternalServerError, metav1.StatusReasonInternalError)+"}")
+			say(w,
+				`{"type":"ERROR","object":`+status(http.StatusInternalServerError, metav1.StatusReasonInternalError)+
+					"}")
 		}
 		return from < rv
 	})
@@ -140,7 +143,9 @@ func (s *apiServer) stalls(o *openings, rv uint64) {
 // for ever: a list leads past it.
 func TestWatchThatAlwaysFailsAtOneVersionIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, o, reg := newAPIServer(t), &openings{}, prometheus.NewPedanticRegistry()
+		s := newAPIServer(t)
+		o := &openings{}
+		reg := prometheus.NewPedanticRegistry()
 		s.put("a", "1", nil)
 		l := live(t, s, newMemory(), func(of *informers.Options, _ *recorder) { of.Registerer = reg })
 		l.awaitCaptured(t)
@@ -159,7 +164,8 @@ func TestWatchThatAlwaysFailsAtOneVersionIsListed(t *testing.T) {
 		pass(2 * time.Minute)
 		l.waitChanges(t, "u a uid-1 1→2", "gap 0 expired", "u a uid-1 2→3", "d a uid-1 3→-", "c b uid-2 -→1")
 		s.put("c", "1", nil)
-		l.waitChanges(t, "u a uid-1 1→2", "gap 0 expired", "u a uid-1 2→3", "d a uid-1 3→-", "c b uid-2 -→1", "c c uid-3 -→1")
+		l.waitChanges(t, "u a uid-1 1→2", "gap 0 expired", "u a uid-1 2→3", "d a uid-1 3→-", "c b uid-2 -→1",
+			"c c uid-3 -→1")
 		if st := l.set.Status()[0]; st.Error != "" {
 			t.Errorf("%+v", st)
 		}
@@ -173,7 +179,9 @@ func TestWatchThatAlwaysFailsAtOneVersionIsListed(t *testing.T) {
 // scope is stale meanwhile.
 func TestStalledWatchIsListedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, o, reg := newAPIServer(t), &openings{}, prometheus.NewPedanticRegistry()
+		s := newAPIServer(t)
+		o := &openings{}
+		reg := prometheus.NewPedanticRegistry()
 		s.put("a", "1", nil)
 		l := live(t, s, newMemory(), func(of *informers.Options, _ *recorder) { of.Registerer = reg })
 		l.awaitCaptured(t)
@@ -222,7 +230,9 @@ func TestSnapshotFollowsWatchesThatAreCut(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		t.Run(fmt.Sprint(changed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, m, o := newAPIServer(t), newMemory(), &openings{}
+				s := newAPIServer(t)
+				m := newMemory()
+				o := &openings{}
 				at := s.put("a", "1", nil).rv
 				first := settled(t, s, m, nil)
 				first.end()
@@ -247,7 +257,8 @@ func TestSnapshotFollowsWatchesThatAreCut(t *testing.T) {
 					s.CloseClientConnections()
 				}
 				if changed {
-					second.waitChanges(t, "gap 0 expired", "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+					second.waitChanges(t, "gap 0 expired", "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→1",
+						"r b uid-2 -→1", "snapshot.completed 2")
 					return
 				}
 				second.waitChanges(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")

@@ -25,7 +25,8 @@ func (s *apiServer) restore(rv uint64) {
 			if v.bookmark {
 				continue
 			}
-			if s.now[v.key()] = v; v.deleted {
+			s.now[v.key()] = v
+			if v.deleted {
 				delete(s.now, v.key())
 			}
 		}
@@ -44,7 +45,8 @@ func refusePast(w http.ResponseWriter, r *http.Request) bool {
 	return exact
 }
 
-// A restored etcd has another history, which must not be treated as a continuation of the previous one.
+// A restored etcd has another history, which must not be treated as a continuation of the previous
+// one.
 func TestRestoredHistoryIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(s *apiServer) // after the restore
@@ -67,8 +69,10 @@ func TestRestoredHistoryIsFound(t *testing.T) {
 			s.do(func() { v.written = "2026-11-21T09:00:00Z" })
 			putMany(s, "other", 10)
 		}, rewound: true},
-		"ahead, and the watch is expired": {code: http.StatusGone, meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, rewound: true},
-		"ahead, nobody can tell":          {meanwhile: func(s *apiServer) { putMany(s, "cm", 10) }, fault: refusePast},
+		"ahead, and the watch is expired": {code: http.StatusGone, meanwhile: func(s *apiServer) {
+			putMany(s, "other", 10)
+		}, rewound: true},
+		"ahead, nobody can tell": {meanwhile: func(s *apiServer) { putMany(s, "cm", 10) }, fault: refusePast},
 		// No history has an object in an older version than before.
 		"ahead, the object is older, and the past cannot be asked": {
 			meanwhile: func(s *apiServer) { putMany(s, "other", 10) }, fault: refusePast, rewound: true,
@@ -120,7 +124,8 @@ func TestRestoredHistoryIsFound(t *testing.T) {
 				found := labelled(t, reg, "kubecdc_informer_watches_total", "rewound")
 				gaps := labelled(t, reg, "kubecdc_informer_gaps_total", "rewound")
 				if c.rewound != (found == 1) || c.rewound != (lists > 1) || gaps != found {
-					t.Errorf("%v watches found it, %d lists, %v gaps; want it to be found: %t", found, lists, gaps, c.rewound)
+					t.Errorf("%v watches found it, %d lists, %v gaps; want it to be found: %t", found, lists, gaps,
+						c.rewound)
 				}
 			})
 		})
@@ -149,7 +154,8 @@ func TestRestoredHistoryIsFoundWithoutAnUpdate(t *testing.T) {
 				s.delete("job")
 			},
 			want: []string{
-				"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2", "c job uid-2 -→1", "d job uid-2 1→-",
+				"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2", "c job uid-2 -→1",
+				"d job uid-2 1→-",
 			},
 		},
 	} {
@@ -260,7 +266,8 @@ func TestHistoryCannotBeAsked(t *testing.T) {
 	}
 }
 
-// closing ends each watch after 10 s. lists returns the number of lists and probes since its last call.
+// closing ends each watch after 10 s. lists returns the number of lists and probes since its last
+// call.
 func (s *apiServer) closing() (lists func() int) {
 	n := 0
 	s.do(func() {
@@ -317,7 +324,8 @@ func TestClosedWatchesAtRestAreProbedOnceAMinute(t *testing.T) {
 	}
 }
 
-// The first object on a watch that was reopened without a probe waits for one: restored history is not published as the previous one.
+// The first object on a watch that was reopened without a probe waits for one: restored history is
+// not published as the previous one.
 func TestRestoredHistoryOnAWatchWithoutProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)
@@ -434,7 +442,8 @@ func TestRestoredHistoryIsFoundAfterAFailedProbe(t *testing.T) {
 	}
 }
 
-// While lists are refused for a moment, the history cannot be determined. Afterwards, a restore is detected again.
+// While lists are refused for a moment, the history cannot be determined. Afterwards, a restore is
+// detected again.
 func TestRestoredHistoryIsFoundAfterARefusedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)

@@ -40,7 +40,8 @@ type progress struct {
 }
 
 const (
-	// endsTogether is how long a progress waits that the end of a scope asks for: other scopes may end.
+	// endsTogether is how long a progress waits that the end of a scope asks for: other scopes may
+	// end.
 	endsTogether = 500 * time.Millisecond
 	// endsAfter is how long the end of a scope waits for the progress. If the bus does not accept
 	// progress, the end comes without it, and the last minute of the scope remains unknown.
@@ -91,9 +92,9 @@ func (p *progress) takeAsks() (all []chan struct{}) {
 	}
 }
 
-// reportEnd waits until the bus has a progress that begins now, for endsAfter at most. Before a scope
-// ends, it says up to where the log has everything of the scope: no later one does. The only error
-// is the cause of ctx.
+// reportEnd waits until the bus has a progress that begins now, for endsAfter at most. Before a
+// scope ends, it says up to where the log has everything of the scope: no later one does. The only
+// error is the cause of ctx.
 func (s *Manager) reportEnd(ctx context.Context) error {
 	limit := time.NewTimer(endsAfter)
 	defer limit.Stop()
@@ -159,7 +160,12 @@ func (s *Manager) sendReports(ctx context.Context, last bool) error {
 	lane := s.o.Lane(progressLane)
 	for n, scopes := range events {
 		s.progress.number++
-		r := &object.Report{Number: s.progress.number, Since: floor(since), Scopes: scopes, Ends: last && n == len(events)-1}
+		r := &object.Report{
+			Number: s.progress.number,
+			Since:  floor(since),
+			Scopes: scopes,
+			Ends:   last && n == len(events)-1,
+		}
 		r.APIServerVersion = says.version
 		share(r, ends)
 		shareEtcds(r)
@@ -225,7 +231,8 @@ func (s *Manager) reports(since time.Time) []scopeReport {
 	all = slices.AppendSeq(all, maps.Values(lingering))
 	slices.SortFunc(all, func(a, b scopeReport) int {
 		r, o := a.Resource, b.Resource
-		return cmp.Or(strings.Compare(r.Name, o.Name), strings.Compare(r.Group, o.Group), strings.Compare(a.Scope, b.Scope))
+		return cmp.Or(strings.Compare(r.Name, o.Name), strings.Compare(r.Group, o.Group),
+			strings.Compare(a.Scope, b.Scope))
 	})
 	return all
 }

@@ -61,7 +61,8 @@ func says(d *object.Delta, last uint64) (out []string) {
 	return out
 }
 
-// wantTold waits for a minute, and compares what the next progress says, which the bus has up to last.
+// wantTold waits for a minute, and compares what the next progress says, which the bus has up to
+// last.
 func (l *life) wantTold(t *testing.T, last uint64, want ...string) *object.Delta {
 	t.Helper()
 	pass(time.Minute)
@@ -277,8 +278,8 @@ func TestProgressSaysWhatFiltersHide(t *testing.T) {
 	})
 }
 
-// Before a scope ends, a progress says up to where the log has everything of the scope: its last change,
-// and the time of that change.
+// Before a scope ends, a progress says up to where the log has everything of the scope: its last
+// change, and the time of that change.
 func TestAProgressPrecedesTheEndOfAScope(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, s *customs, l *life){
 		"a definition is deleted": func(_ *testing.T, s *customs, _ *life) {
@@ -306,12 +307,16 @@ func TestAProgressPrecedesTheEndOfAScope(t *testing.T) {
 					t.Fatalf("%d progress events precede the end, want one", n)
 				}
 				r := l.lastTold(t).Report
-				i := slices.IndexFunc(r.Scopes, func(s object.ScopeReport) bool { return s.Scope == "widgets.shop.test" })
+				i := slices.IndexFunc(r.Scopes, func(s object.ScopeReport) bool {
+					return s.Scope == "widgets.shop.test"
+				})
 				if i < 0 {
 					t.Fatalf("the progress before the end has %+v, want the scope", r.Scopes)
 				}
-				if e := r.Scopes[i]; e.ResourceVersion < last || cmpTime(e.To, r.To).Before(at.Truncate(time.Millisecond)) {
-					t.Errorf("the progress before the end has everything up to %d and %v, want %d and %v", e.ResourceVersion, cmpTime(e.To, r.To), last, at)
+				if e := r.Scopes[i]; e.ResourceVersion < last ||
+					cmpTime(e.To, r.To).Before(at.Truncate(time.Millisecond)) {
+					t.Errorf("the progress before the end has everything up to %d and %v, want %d and %v",
+						e.ResourceVersion, cmpTime(e.To, r.To), last, at)
 				}
 			})
 		})

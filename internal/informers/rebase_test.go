@@ -27,10 +27,13 @@ func (l *replaceable) replace(set *informers.Manager) {
 	set.Rebase()
 }
 
-// If the log is replaced while the agent runs, the agent sends a gap from the beginning, and a snapshot.
+// If the log is replaced while the agent runs, the agent sends a gap from the beginning, and a
+// snapshot.
 func TestLogIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s := newAPIServer(t)
+		m := newMemory()
+		log := new(replaceable)
 		s.put("a", "1", nil)
 		first := live(t, s, m, log.use)
 		want := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
@@ -39,7 +42,8 @@ func TestLogIsReplaced(t *testing.T) {
 		want = append(want, "c b uid-2 -→1")
 		first.wait(t, want...)
 		log.replace(first.set)
-		want = append(want, "gap 0 checkpoint-lost", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1", "snapshot.completed 2")
+		want = append(want, "gap 0 checkpoint-lost", "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→1",
+			"snapshot.completed 2")
 		first.wait(t, want...)
 		first.mu.Lock()
 		if g := first.deltas[4].Stream; g.From != 1 || g.To != last.rv || g.Recovered || g.Since.Unix() != 900_000_000 {
@@ -60,7 +64,9 @@ func TestLogIsReplaced(t *testing.T) {
 // The log is replaced between two runs.
 func TestLogIsReplacedBetweenRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s := newAPIServer(t)
+		m := newMemory()
+		log := new(replaceable)
 		s.put("a", "1", nil)
 		s.put("b", "1", nil)
 		first := live(t, s, m, log.use)
@@ -107,7 +113,9 @@ func TestLogIsReplacedBetweenRuns(t *testing.T) {
 // With snapshot.mode never, only the gap is sent.
 func TestLogIsReplacedWithoutSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s := newAPIServer(t)
+		m := newMemory()
+		log := new(replaceable)
 		s.put("a", "1", nil)
 		never := func(o *informers.Options, rec *recorder) {
 			log.use(o, rec)
@@ -132,7 +140,9 @@ func TestLogIsReplacedWithoutSnapshots(t *testing.T) {
 // A snapshot that is partly on the old log is given up. The snapshot after the gap replaces it.
 func TestLogIsReplacedInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s := newAPIServer(t)
+		m := newMemory()
+		log := new(replaceable)
 		for _, name := range []string{"a", "b", "c"} {
 			s.put(name, "1", nil)
 		}
@@ -144,11 +154,14 @@ func TestLogIsReplacedInsideSnapshot(t *testing.T) {
 		first.wait(t, begun...)
 		log.replace(first.set)
 		first.setRoom(unbounded)
-		first.wait(t, append(begun, "gap 0 checkpoint-lost", "snapshot.started 3", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 3")...)
+		first.wait(t,
+			append(begun, "gap 0 checkpoint-lost", "snapshot.started 3", "r a uid-1 -→1", "r b uid-2 -→1",
+				"r c uid-3 -→1", "snapshot.completed 3")...)
 	})
 }
 
-// heldStart begins a snapshot whose start the bus does not acknowledge. The channel receives the result of the request.
+// heldStart begins a snapshot whose start the bus does not acknowledge. The channel receives the
+// result of the request.
 func heldStart(t *testing.T, l *life) <-chan error {
 	t.Helper()
 	l.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted })
@@ -173,11 +186,14 @@ func answers(t *testing.T, answered <-chan error) {
 	}
 }
 
-// A list shows a change while the start of a snapshot is not acknowledged, so a read of the snapshot is to send it. If the log is then
-// replaced, the next snapshot sends it, and the request for the first one is answered.
+// A list shows a change while the start of a snapshot is not acknowledged, so a read of the
+// snapshot is to send it. If the log is then replaced, the next snapshot sends it, and the request
+// for the first one is answered.
 func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s := newAPIServer(t)
+		m := newMemory()
+		log := new(replaceable)
 		s.put("a", "1", nil)
 		l := settled(t, s, m, log.use)
 		l.forgetDeltas()
@@ -188,7 +204,8 @@ func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 		s.relists(t, func() { s.put("a", "2", nil) })
 		log.replace(l.set)
 		l.acknowledge()
-		want = append(want, "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+		want = append(want, "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2",
+			"snapshot.completed 1")
 		l.wait(t, want...)
 		eventually(t, "the number to be remembered", func() bool {
 			_ = m.Flush(t.Context())
@@ -200,10 +217,13 @@ func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 	})
 }
 
-// The same for a snapshot on demand if there are no others: the bus does not have all of it, and another one follows the gap.
+// The same for a snapshot on demand if there are no others: the bus does not have all of it, and
+// another one follows the gap.
 func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s := newAPIServer(t)
+		m := newMemory()
+		log := new(replaceable)
 		s.put("a", "1", nil)
 		l := live(t, s, m, func(o *informers.Options, r *recorder) {
 			log.use(o, r)
@@ -215,7 +235,8 @@ func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 		answers(t, answered)
 		log.replace(l.set)
 		l.acknowledge()
-		l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
+		l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2",
+			"snapshot.completed 1")
 	})
 }
 
@@ -237,10 +258,13 @@ func TestRestoredWhileSnapshotBegins(t *testing.T) {
 	})
 }
 
-// The agent ends right after a log is replaced. The new log must not begin with the progress of events that it does not have.
+// The agent ends right after a log is replaced. The new log must not begin with the progress of
+// events that it does not have.
 func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+		s := newAPIServer(t)
+		m := newMemory()
+		log := new(replaceable)
 		l := live(t, s, m, log.use)
 		want := []string{"snapshot.started 0", "snapshot.completed 0"}
 		l.wait(t, want...)
@@ -257,11 +281,14 @@ func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
 	})
 }
 
-// A new scope and a take-over of a node begin with a snapshot: a log that was replaced before has lost none of their events.
+// A new scope and a take-over of a node begin with a snapshot: a log that was replaced before has
+// lost none of their events.
 func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 	t.Run("new scope", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, m, log := newAPIServer(t), newMemory(), new(replaceable)
+			s := newAPIServer(t)
+			m := newMemory()
+			log := new(replaceable)
 			s.put("a", "1", nil)
 			s.put("b", "1", map[string]string{"blue": "1"})
 			settled(t, s, m, log.use).end()
@@ -284,7 +311,9 @@ func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 	})
 	t.Run("node", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, m, log := cluster(t, "n1"), newMemory(), new(replaceable)
+			s := cluster(t, "n1")
+			m := newMemory()
+			log := new(replaceable)
 			log.number.Add(1)
 			c := startCentral(t, s, m, log.use)
 			s.deleteIn("", "n1")

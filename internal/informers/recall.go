@@ -69,13 +69,16 @@ func (s *Manager) askForScopes(ctx context.Context) (recalled []scope.PreviousSc
 		}
 		names, err := s.namesOf(ctx, &said, named)
 		if err != nil {
-			s.o.Log.Warn("the bus did not name all scopes of the last run in time: those that are no longer selected do not end",
+			s.o.Log.Warn(
+				"the bus did not name all scopes of the last run in time: those that are no longer selected do not end",
 				"resource", said.Resource, "scopes", said.Count, "err", err)
 			return recalled
 		}
 		for _, name := range names {
 			of := said
-			of.Scope, of.Count, of.Recalled = name, 1, true
+			of.Scope = name
+			of.Count = 1
+			of.Recalled = true
 			recalled = append(recalled, of)
 		}
 	}
@@ -100,8 +103,8 @@ func namespacesIn(resource, scope string) []string {
 	return all
 }
 
-// namesOf returns the names of the scopes that an entry stands for, none if they are not known. named
-// has those with entries of their own. Its error is the cause of ctx.
+// namesOf returns the names of the scopes that an entry stands for, none if they are not known.
+// named has those with entries of their own. Its error is the cause of ctx.
 func (s *Manager) namesOf(ctx context.Context, said *scope.PreviousScope, named map[string]bool) ([]string, error) {
 	resource := resourceOf(said.Resource)
 	switch {
@@ -122,8 +125,8 @@ func (s *Manager) namesOf(ctx context.Context, said *scope.PreviousScope, named 
 
 // unnamed returns the names of the started scopes that have no entry of their own. The entry for
 // several scopes stands for count of them. If the bus no longer has the start of a scope, its
-// snapshot names it. If there are more names than count, a snapshot may be one of a part of a scope:
-// then none of these names counts.
+// snapshot names it. If there are more names than count, a snapshot may be one of a part of a
+// scope: then none of these names counts.
 func unnamed(started []scope.StartedScope, named map[string]bool, count int) []string {
 	var certain, all []string
 	for _, s := range started {

@@ -19,7 +19,9 @@ import (
 // asksBus makes a run ask for the last events and the last progress that another run has recorded.
 func asksBus(bus *life, change func(*informers.Options, *recorder)) func(*informers.Options, *recorder) {
 	return func(o *informers.Options, r *recorder) {
-		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return bus.lastEvent(of) }
+		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+			return bus.lastEvent(of)
+		}
 		o.LastProgress = bus.lastProgress
 		o.StartedScopes = bus.startedScopes
 		r.scopes = true
@@ -43,8 +45,13 @@ func (r *recorder) lastProgress(context.Context) (all []scope.PreviousScope, err
 			to = report.To
 		}
 		all = append(all, scope.PreviousScope{
-			Resource: s.Resource.String(), Scope: s.Scope, Count: s.Count, ResourceVersion: s.ResourceVersion, History: s.History, To: to,
-			Run: recordedRun,
+			Resource:        s.Resource.String(),
+			Scope:           s.Scope,
+			Count:           s.Count,
+			ResourceVersion: s.ResourceVersion,
+			History:         s.History,
+			To:              to,
+			Run:             recordedRun,
 		})
 	}
 	return all, nil
@@ -53,9 +60,11 @@ func (r *recorder) lastProgress(context.Context) (all []scope.PreviousScope, err
 // recordedRun is the name of the run that a recorder has recorded.
 const recordedRun = "0-1795186799000"
 
-// startedScopes returns the scopes of a resource that the run has started and not ended, as on a bus
-// whose retention has removed the events of the kind cut.
-func (r *recorder) startedScopes(_ context.Context, of *object.Resource, run string) (all []scope.StartedScope, err error) {
+// startedScopes returns the scopes of a resource that the run has started and not ended, as on a
+// bus whose retention has removed the events of the kind cut.
+func (r *recorder) startedScopes(
+	_ context.Context, of *object.Resource, run string,
+) (all []scope.StartedScope, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if run != recordedRun {
@@ -94,10 +103,12 @@ func TestLostCheckpointBeginsAtTheLastProgress(t *testing.T) {
 		told := first.lastTold(t).Report
 		s.put("a", "3", nil)
 		second := live(t, s, newMemory(), asksBus(first, nil))
-		second.wait(t, "gap 0 checkpoint-lost", "scope.started 0", "snapshot.started 1", "r a uid-1 -→3", "snapshot.completed 1")
+		second.wait(t, "gap 0 checkpoint-lost", "scope.started 0", "snapshot.started 1", "r a uid-1 -→3",
+			"snapshot.completed 1")
 		gap := second.gaps()[0]
 		if gap.From != told.Scopes[0].ResourceVersion || gap.Since.Before(told.To) {
-			t.Errorf("the gap begins at %d, %v; the last progress was at %d, %v", gap.From, gap.Since, told.Scopes[0].ResourceVersion, told.To)
+			t.Errorf("the gap begins at %d, %v; the last progress was at %d, %v", gap.From, gap.Since,
+				told.Scopes[0].ResourceVersion, told.To)
 		}
 	})
 }
@@ -110,7 +121,10 @@ func TestLostCheckpointAndNarrowedSelection(t *testing.T) {
 	}{
 		"objects": {
 			func(r *selection.Rule) { r.LabelSelector = "colour=red" },
-			[]string{"configmaps ends, replaced configmaps?labelSelector=colour=red", "configmaps?labelSelector=colour=red starts, after a gap"},
+			[]string{
+				"configmaps ends, replaced configmaps?labelSelector=colour=red",
+				"configmaps?labelSelector=colour=red starts, after a gap",
+			},
 		},
 		"resources": {
 			func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} },
@@ -128,7 +142,9 @@ func TestLostCheckpointAndNarrowedSelection(t *testing.T) {
 				pass(3 * time.Minute)
 				first.end()
 				s.put("a", "2", nil)
-				second := live(t, s, newMemory(), asksBus(first, func(o *informers.Options, _ *recorder) { c.change(&o.Rules[0]) }))
+				second := live(t, s, newMemory(), asksBus(first, func(o *informers.Options, _ *recorder) {
+					c.change(&o.Rules[0])
+				}))
 				pass(time.Minute)
 				second.wantScopes(t, c.want...)
 			})
@@ -163,8 +179,8 @@ func (l *life) wantScopes(t *testing.T, want ...string) {
 	}
 }
 
-// A checkpoint is lost, and of several scopes of a resource some are no longer selected. The progress
-// does not name them. Their starts do.
+// A checkpoint is lost, and of several scopes of a resource some are no longer selected. The
+// progress does not name them. Their starts do.
 func TestLostCheckpointOfSeveralScopes(t *testing.T) {
 	for name, c := range map[string]struct {
 		cut object.StreamKind // the bus has these no more
@@ -193,7 +209,8 @@ func TestLostCheckpointOfSeveralScopes(t *testing.T) {
 					o.Rules[0] = rule(inNamespaces("shop"))
 				}))
 				pass(time.Minute)
-				second.wantScopes(t, "configmaps/left ends, deselected", "configmaps/lost ends, deselected", "configmaps/shop starts, after a gap")
+				second.wantScopes(t, "configmaps/left ends, deselected", "configmaps/lost ends, deselected",
+					"configmaps/shop starts, after a gap")
 				for _, gap := range second.gaps() {
 					want := object.SelectionChanged
 					if gap.Scope == "configmaps/shop" {
@@ -208,7 +225,8 @@ func TestLostCheckpointOfSeveralScopes(t *testing.T) {
 	}
 }
 
-// The bus is away at the start of an agent that has no checkpoint. The agent observes the cluster meanwhile.
+// The bus is away at the start of an agent that has no checkpoint. The agent observes the cluster
+// meanwhile.
 func TestStartDoesNotWaitForABusThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -246,17 +264,26 @@ func TestUnnamedScopes(t *testing.T) {
 		count   int
 		want    []string
 	}{
-		"starts":                           {started(false, "pods/a", "pods/b"), 2, []string{"pods/a", "pods/b"}},
-		"one has its own entry":            {started(false, "pods/a", "pods/b", "pods/named"), 2, []string{"pods/a", "pods/b"}},
-		"one started after the progress":   {started(false, "pods/a", "pods/b", "pods/c"), 2, []string{"pods/a", "pods/b", "pods/c"}},
-		"only snapshots":                   {started(true, "pods/a", "pods/b"), 2, []string{"pods/a", "pods/b"}},
-		"a snapshot is of a part":          {append(started(false, "pods/a"), started(true, "pods/b", "pods/c")...), 2, []string{"pods/a"}},
-		"the bus lacks one":                {started(false, "pods/a"), 2, []string{"pods/a"}},
-		"the bus has none":                 {nil, 2, nil},
-		"only the one with its own entry":  {started(false, "pods/named"), 2, nil},
-		"a snapshot beside all the starts": {append(started(false, "pods/a", "pods/b"), started(true, "pods/c")...), 2, []string{"pods/a", "pods/b"}},
+		"starts": {started(false, "pods/a", "pods/b"), 2, []string{"pods/a", "pods/b"}},
+		"one has its own entry": {started(false, "pods/a", "pods/b", "pods/named"), 2, []string{
+			"pods/a", "pods/b",
+		}},
+		"one started after the progress": {started(false, "pods/a", "pods/b", "pods/c"), 2, []string{
+			"pods/a", "pods/b", "pods/c",
+		}},
+		"only snapshots": {started(true, "pods/a", "pods/b"), 2, []string{"pods/a", "pods/b"}},
+		"a snapshot is of a part": {
+			append(started(false, "pods/a"), started(true, "pods/b", "pods/c")...), 2, []string{"pods/a"},
+		},
+		"the bus lacks one":               {started(false, "pods/a"), 2, []string{"pods/a"}},
+		"the bus has none":                {nil, 2, nil},
+		"only the one with its own entry": {started(false, "pods/named"), 2, nil},
+		"a snapshot beside all the starts": {
+			append(started(false, "pods/a", "pods/b"), started(true, "pods/c")...), 2, []string{"pods/a", "pods/b"},
+		},
 	} {
-		if got := informers.Unnamed(c.started, map[string]bool{"pods/named": true}, c.count); !slices.Equal(got, c.want) {
+		if got := informers.Unnamed(c.started, map[string]bool{"pods/named": true}, c.count); !slices.Equal(got,
+			c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -287,7 +314,8 @@ func TestCheckpointAndEtcdAreRestored(t *testing.T) {
 		m.scopes["configmaps"] = saved
 		m.mu.Unlock()
 		second := live(t, s, m, asksBus(first, nil))
-		second.wait(t, "gap 0 rewound", "scope.started 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
+		second.wait(t, "gap 0 rewound", "scope.started 0", "snapshot.started 1", "r a uid-1 -→1",
+			"snapshot.completed 1")
 		gap := second.gaps()[0]
 		if gap.From != told.Scopes[0].ResourceVersion || gap.Since.Before(told.To) || gap.History != 1 {
 			t.Errorf("the gap %+v, the last progress was at %d, %v", gap, told.Scopes[0].ResourceVersion, told.To)

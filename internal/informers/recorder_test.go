@@ -98,7 +98,9 @@ func (r *recorder) acknowledge() {
 	for _, d := range r.unacked {
 		d.Acker.Acked(d)
 	}
-	r.held, r.holds, r.unacked = false, nil, nil
+	r.held = false
+	r.holds = nil
+	r.unacked = nil
 }
 
 // until waits until cond returns true. cond is called with mu held.
@@ -156,16 +158,19 @@ func (r *recorder) wait(t *testing.T, want ...string) {
 	r.compare(t, want, func([]string) {})
 }
 
-// waitPerName is like wait, but deltas of different names, and stream events, may come in any order.
+// waitPerName is like wait, but deltas of different names, and stream events, may come in any
+// order.
 func (r *recorder) waitPerName(t *testing.T, want ...string) {
 	t.Helper()
 	r.compare(t, want, func(all []string) {
-		slices.SortStableFunc(all, func(a, b string) int { return strings.Compare(strings.Fields(a)[1], strings.Fields(b)[1]) })
+		slices.SortStableFunc(all, func(a, b string) int {
+			return strings.Compare(strings.Fields(a)[1], strings.Fields(b)[1])
+		})
 	})
 }
 
-// compare waits until there are as many deltas as in want, and until all other goroutines wait. Then it applies order to both, and requires
-// them to be equal.
+// compare waits until there are as many deltas as in want, and until all other goroutines wait.
+// Then it applies order to both, and requires them to be equal.
 func (r *recorder) compare(t *testing.T, want []string, order func([]string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -211,7 +216,8 @@ func valueOf(o *object.Object) string {
 		Data             struct{ Value, Form string }
 	}
 	known := []string{"ConfigMap v1", "Node v1", "Widget shop.test/v1"}
-	if err := json.Unmarshal(b, &v); err != nil || !slices.Contains(known, v.Kind+" "+v.APIVersion) || v.Metadata.ManagedFields != nil {
+	if err := json.Unmarshal(b, &v); err != nil || !slices.Contains(known, v.Kind+" "+v.APIVersion) ||
+		v.Metadata.ManagedFields != nil {
 		return fmt.Sprintf("(%v: %s)", err, b)
 	}
 	return v.Data.Value + v.Data.Form
@@ -232,14 +238,18 @@ func (l testLog) Write(p []byte) (int, error) {
 }
 
 // start runs a Manager over the fake server's configmaps until the test ends.
-func start(t *testing.T, s *apiServer, change func(*informers.Options)) (*informers.Manager, *recorder, *prometheus.Registry) {
+func start(
+	t *testing.T, s *apiServer, change func(*informers.Options),
+) (*informers.Manager, *recorder, *prometheus.Registry) {
 	t.Helper()
 	rec, reg := newRecorder(), prometheus.NewPedanticRegistry()
 	o := informers.Options{
 		Config: s.config(),
 		Spec: selection.Spec{
 			Rules: []selection.Rule{{
-				Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true,
+				Resources: []selection.Pattern{pattern("configmaps")}, Namespaces: func(string) bool {
+					return true
+				}, AllNamespaces: true,
 			}},
 			Strip:   []string{"metadata.managedFields"},
 			Secrets: true,

@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// An informer ends as soon as it has drained, even if another one of the same objects has not: it sends nothing more under its previous
-// configuration.
+// An informer ends as soon as it has drained, even if another one of the same objects has not: it
+// sends nothing more under its previous configuration.
 func TestDrainEndsEachInformerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -52,7 +52,9 @@ func TestDrainEndsEachInformerAtOnce(t *testing.T) {
 			t.Errorf("sent while another informer drains: %s", short(got[0]))
 		}
 		l.acknowledge()
-		eventually(t, "the object of the other namespace", func() bool { return len(l.ofScope("configmaps/other")) == 3 })
+		eventually(t, "the object of the other namespace", func() bool {
+			return len(l.ofScope("configmaps/other")) == 3
+		})
 		for _, d := range l.ofScope("configmaps/other") {
 			if d.Stream != nil {
 				continue
@@ -64,7 +66,8 @@ func TestDrainEndsEachInformerAtOnce(t *testing.T) {
 	})
 }
 
-// The first snapshot is not complete before resources that may be read only in some namespaces are observed there.
+// The first snapshot is not complete before resources that may be read only in some namespaces are
+// observed there.
 func TestCapturedWaitsForNamespaces(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -105,7 +108,9 @@ func TestCreatedResourceThatCannotBeListed(t *testing.T) {
 				default:
 					t.Error("not captured")
 				}
-				i := slices.IndexFunc(l.set.Status(), func(st scope.Status) bool { return st.Scope == "widgets.shop.test" })
+				i := slices.IndexFunc(l.set.Status(), func(st scope.Status) bool {
+					return st.Scope == "widgets.shop.test"
+				})
 				if st := l.set.Status()[i]; st.Synced {
 					t.Errorf("%+v", st)
 				}
@@ -117,7 +122,8 @@ func TestCreatedResourceThatCannotBeListed(t *testing.T) {
 	}
 }
 
-// A scope that continues at the position of another selection sends the history from there on, although its resource was defined again since.
+// A scope that continues at the position of another selection sends the history from there on,
+// although its resource was defined again since.
 func TestContinuesFromBeforeTheDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCustoms(t)
@@ -152,8 +158,8 @@ func TestContinuesFromBeforeTheDefinition(t *testing.T) {
 	})
 }
 
-// A deletion that a crashed run has sent is sent again as an inferred left at its resourceVersion, if history no longer shows whether the object
-// was deleted.
+// A deletion that a crashed run has sent is sent again as an inferred left at its resourceVersion,
+// if history no longer shows whether the object was deleted.
 func TestDeletionIsSentAgainAsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

@@ -57,7 +57,8 @@ func (r *recorder) gaps() (out []*object.StreamEvent) {
 	return out
 }
 
-// relists makes changes that no watch shows, ends the watch with a 410, and waits until the next list is in the store.
+// relists makes changes that no watch shows, ends the watch with a 410, and waits until the next
+// list is in the store.
 func (s *apiServer) relists(t *testing.T, changes func()) {
 	t.Helper()
 	s.gone(math.MaxUint64)
@@ -70,8 +71,8 @@ func (s *apiServer) relists(t *testing.T, changes func()) {
 	})
 }
 
-// The watch expires again while the first gap event is not acknowledged. The second gap covers both, and the changes that the
-// first walk has found are not sent twice.
+// The watch expires again while the first gap event is not acknowledged. The second gap covers
+// both, and the changes that the first walk has found are not sent twice.
 func TestSecondGapWhileFirstIsNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -96,8 +97,8 @@ func TestSecondGapWhileFirstIsNotAcknowledged(t *testing.T) {
 	})
 }
 
-// The changes of a first gap are pending when a second one comes. The checkpoint stays before the first until they are
-// acknowledged, although they are sent after the second.
+// The changes of a first gap are pending when a second one comes. The checkpoint stays before the
+// first until they are acknowledged, although they are sent after the second.
 func TestCheckpointStaysBeforeBothGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -116,7 +117,8 @@ func TestCheckpointStaysBeforeBothGaps(t *testing.T) {
 		l.wait(t, "gap 0 expired", "gap 0 expired", "u a uid-1 1→2", "c b uid-2 -→1", "c c uid-3 -→1")
 		_ = m.Flush(t.Context())
 		if now, _ := m.saved("configmaps"); now.ResourceVersion != before.ResourceVersion {
-			t.Errorf("the checkpoint went from %d to %d, and the change of a behind it is not acknowledged", before.ResourceVersion, now.ResourceVersion)
+			t.Errorf("the checkpoint went from %d to %d, and the change of a behind it is not acknowledged",
+				before.ResourceVersion, now.ResourceVersion)
 		}
 		l.acknowledge()
 		_ = m.Flush(t.Context())
@@ -126,8 +128,8 @@ func TestCheckpointStaysBeforeBothGaps(t *testing.T) {
 	})
 }
 
-// Objects that were deleted in a first gap, and are pending at a second one, end at or before the first gap's list. In between they must not
-// seem to exist.
+// Objects that were deleted in a first gap, and are pending at a second one, end at or before the
+// first gap's list. In between they must not seem to exist.
 func TestEndsOfTheFirstOfTwoGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -174,8 +176,9 @@ func TestEndsOfTheFirstOfTwoGaps(t *testing.T) {
 	})
 }
 
-// A list shows another version of an object whose read is pending. Only the read sends that version. The gap says that versions
-// are missing. After a crash before the read is acknowledged, it is sent again.
+// A list shows another version of an object whose read is pending. Only the read sends that
+// version. The gap says that versions are missing. After a crash before the read is acknowledged,
+// it is sent again.
 func TestRelistInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -195,7 +198,8 @@ func TestRelistInsideSnapshot(t *testing.T) {
 			t.Error("the gap claims that everything was found, and version 2 of b was not")
 		}
 		s.put("a", "2", nil)
-		l.wait(t, "snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→3", "r z uid-3 -→1", "u a uid-1 1→2")
+		l.wait(t, "snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→3", "r z uid-3 -→1",
+			"u a uid-1 1→2")
 		_ = m.Flush(t.Context())
 		l.end()
 		second := live(t, s, m, nil)
@@ -208,8 +212,10 @@ func TestRelistInsideSnapshot(t *testing.T) {
 		eventually(t, "the rest", func() bool {
 			second.mu.Lock()
 			defer second.mu.Unlock()
-			return slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == last.uid }) &&
-				slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotCompleted })
+			return slices.ContainsFunc(second.deltas,
+				func(d *object.Delta) bool { return d.Stream == nil && d.Ref.UID == last.uid }) &&
+				slices.ContainsFunc(second.deltas,
+					func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotCompleted })
 		})
 		second.mu.Lock()
 		defer second.mu.Unlock()
@@ -239,7 +245,8 @@ func TestGapBehindCompactedOneClaimsNothing(t *testing.T) {
 	})
 }
 
-// etcd and the checkpoint in it were restored, and history was compacted since. The lost history does not reveal the restore, but the bus does.
+// etcd and the checkpoint in it were restored, and history was compacted since. The lost history
+// does not reveal the restore, but the bus does.
 func TestResumeRestoredAndCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -264,8 +271,9 @@ func TestResumeRestoredAndCompacted(t *testing.T) {
 	})
 }
 
-// Another scope of the resource has already announced the restore, so both have the same history number. If each counted it
-// separately, each would treat the number of the other as one more restore at every start.
+// Another scope of the resource has already announced the restore, so both have the same history
+// number. If each counted it separately, each would treat the number of the other as one more
+// restore at every start.
 func TestScopesAgreeOnHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -290,8 +298,9 @@ func TestScopesAgreeOnHistory(t *testing.T) {
 	})
 }
 
-// An object that the old selection took, and that the new one takes since a change after the checkpoint, has not left. A left
-// event would follow the entered event, and end the object for consumers.
+// An object that the old selection took, and that the new one takes since a change after the
+// checkpoint, has not left. A left event would follow the entered event, and end the object for
+// consumers.
 func TestSelectionChangedWhileObjectMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -304,11 +313,13 @@ func TestSelectionChangedWhileObjectMoved(t *testing.T) {
 		s.put("moved", "2", blue)
 		s.put("other", "1", nil)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
-		second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "e moved uid-1 1→2", "snapshot.completed 0")
+		second.waitPerName(t, "gap 0 selection-changed", "snapshot.started 0", "e moved uid-1 1→2",
+			"snapshot.completed 0")
 	})
 }
 
-// A restored etcd has not reached the checkpoint of a scope that is no longer selected. Nothing waits for that.
+// A restored etcd has not reached the checkpoint of a scope that is no longer selected. Nothing
+// waits for that.
 func TestSelectionChangedAndRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -337,7 +348,8 @@ func TestSelectionChangedAndRewound(t *testing.T) {
 	})
 }
 
-// Until the gap that announces another form of the objects is acknowledged, a restart has to send it again.
+// Until the gap that announces another form of the objects is acknowledged, a restart has to send
+// it again.
 func TestCheckpointKeepsFormUntilGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -363,8 +375,8 @@ func TestCheckpointKeepsFormUntilGap(t *testing.T) {
 	})
 }
 
-// A snapshot on demand waits until all changes before it are on the bus. Otherwise, after a crash, the next run would complete it
-// before it has repeated the creations among them.
+// A snapshot on demand waits until all changes before it are on the bus. Otherwise, after a crash,
+// the next run would complete it before it has repeated the creations among them.
 func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -382,7 +394,8 @@ func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 		for range 10 {
 			_ = m.Flush(t.Context())
 			if c, _ := m.saved("configmaps"); c.Snapshot != nil && c.ResourceVersion < c.Snapshot.ResourceVersion {
-				t.Fatalf("a snapshot at %d is under way, and the checkpoint at %d", c.Snapshot.ResourceVersion, c.ResourceVersion)
+				t.Fatalf("a snapshot at %d is under way, and the checkpoint at %d", c.Snapshot.ResourceVersion,
+					c.ResourceVersion)
 			}
 		}
 		select {
@@ -435,8 +448,9 @@ func (l *starving) Room() <-chan struct{} {
 	return l.Lane.Room()
 }
 
-// The watch expires again and again while live deltas leave no room for catch-up. The versions that are kept for catch-up are bounded. Each
-// one that is given up is in a gap that says so, and the deltas that are sent still lead from version to version.
+// The watch expires again and again while live deltas leave no room for catch-up. The versions that
+// are kept for catch-up are bounded. Each one that is given up is in a gap that says so, and the
+// deltas that are sent still lead from version to version.
 func TestVersionsOwedAreBounded(t *testing.T) {
 	const most, relists = 12, 30
 	synctest.Test(t, func(t *testing.T) {
@@ -488,8 +502,9 @@ func TestVersionsOwedAreBounded(t *testing.T) {
 	})
 }
 
-// chained fails unless the deltas of each object lead from version to version, to the last one, and those that skip versions are inferred.
-// Each version after rv that was not sent must be in a gap that is not recovered.
+// chained fails unless the deltas of each object lead from version to version, to the last one, and
+// those that skip versions are inferred. Each version after rv that was not sent must be in a gap
+// that is not recovered.
 func chained(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 	t.Helper()
 	gaps := r.gaps()
@@ -497,7 +512,9 @@ func chained(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 	defer s.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sent, last, priors := map[string]bool{}, map[string]uint64{}, map[string]uint64{}
+	sent := map[string]bool{}
+	last := map[string]uint64{}
+	priors := map[string]uint64{}
 	for _, v := range s.history {
 		if v.before != nil {
 			priors[fmt.Sprint(v.uid, v.rv)] = v.before.rv
@@ -527,7 +544,8 @@ func chained(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 		} else if now == v {
 			t.Errorf("%s at %d is there, and was not sent", v.name, v.rv)
 		}
-		if !slices.ContainsFunc(gaps, func(g *object.StreamEvent) bool { return !g.Recovered && g.From < v.rv && v.rv <= g.To }) {
+		if !slices.ContainsFunc(gaps,
+			func(g *object.StreamEvent) bool { return !g.Recovered && g.From < v.rv && v.rv <= g.To }) {
 			t.Errorf("%s at %d was not sent, and no gap says so", v.name, v.rv)
 		}
 	}

@@ -15,13 +15,15 @@ import (
 
 // A new selection is put in force while the manager runs. A scope is one of four cases:
 //
-//   - selected as before, except for filters: its informer continues. If another condition withholds whole objects, it takes a snapshot.
-//   - selected by other rules, or cut or redacted otherwise: the informer drains, and another one resumes from its position.
+//   - selected as before, except for filters: its informer continues. If another condition
+//     withholds whole objects, it takes a snapshot.
+//   - selected by other rules, or cut or redacted otherwise: the informer drains, and another one
+//     resumes from its position.
 //   - no longer selected: its informer drains, and a tombstone follows.
 //   - new: it begins as at a start.
 //
-// The selection is in force at once, except for resources with a draining informer (drain.go). After the drain, the selection then in
-// force decides which informers replace it.
+// The selection is in force at once, except for resources with a draining informer (drain.go).
+// After the drain, the selection then in force decides which informers replace it.
 
 const (
 	// reloadWait is how long Reload waits for draining informers: usually milliseconds, forever if
@@ -32,9 +34,11 @@ const (
 	reloadAsks = 10 * time.Second
 )
 
-// Reload replaces the selection by spec. It returns nil once spec is in force, while new scopes are being read. It waits a few seconds, and
-// not longer, for draining informers. If spec is wrong, Reload returns an error that names the fault, and changes nothing. If it returns
-// the cause of ctx, spec may be in force. A manager that does not run yet starts with spec. Calls must not overlap.
+// Reload replaces the selection by spec. It returns nil once spec is in force, while new scopes are
+// being read. It waits a few seconds, and not longer, for draining informers. If spec is wrong,
+// Reload returns an error that names the fault, and changes nothing. If it returns the cause of
+// ctx, spec may be in force. A manager that does not run yet starts with spec. Calls must not
+// overlap.
 func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	next, err := selection.Compile(spec)
 	if err != nil {
@@ -54,7 +58,8 @@ func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	var now served                   // empty if the API server does not answer: then the last answer stays in force
 	if discovered {
 		asking, cancel := context.WithTimeout(ctx, reloadAsks)
-		if now, err = s.askServed(asking); err != nil {
+		now, err = s.askServed(asking)
+		if err != nil {
 			now = served{}
 		}
 		whole = s.namespaces.readable(asking)
@@ -74,14 +79,19 @@ func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	_ = s.mu.Wait(within, func() bool { // otherwise it is in force for these resources later
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		maps.DeleteFunc(draining, func(objects schema.GroupResource, d *drain) bool { return s.active.drains[objects] != d })
+		maps.DeleteFunc(draining, func(objects schema.GroupResource, d *drain) bool {
+			return s.active.drains[objects] != d
+		})
 		return len(draining) == 0
 	})
 	return context.Cause(ctx)
 }
 
-// takeSelection puts sel in force, except where informers drain. After an error nothing has changed. It must be called with mu held.
-func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource) error {
+// takeSelection puts sel in force, except where informers drain. After an error nothing has
+// changed. It must be called with mu held.
+func (s *Manager) takeSelection(
+	ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource,
+) error {
 	if s.served.discovery == 0 { // nothing runs yet
 		s.sel = sel
 		s.extensions.Need(s.takesExtensions(sel))
@@ -107,7 +117,8 @@ func (s *Manager) takeSelection(ctx context.Context, sel *selection.Selection, n
 	s.warnOfMissing(&next)
 	s.served = next
 	if err := s.selectNodes(); err != nil {
-		s.o.Log.Error("cannot apply the changed rules to deletions of Nodes, the previous rules still apply", "err", err)
+		s.o.Log.Error("cannot apply the changed rules to deletions of Nodes, the previous rules still apply", "err",
+			err)
 	}
 	for scope, i := range s.active.informers {
 		w, ok := want[scope]
@@ -147,7 +158,8 @@ func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 	return out, nil
 }
 
-// taken returns the resources with an informer that a rule of sel takes, or, if sel is nil, all of them. It must be called with mu held.
+// taken returns the resources with an informer that a rule of sel takes, or, if sel is nil, all of
+// them. It must be called with mu held.
 func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range s.active.informers {
@@ -158,7 +170,8 @@ func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool 
 	return out
 }
 
-// withObserved returns what is served, and the unserved resources with an informer, which retries. It must be called with mu held.
+// withObserved returns what is served, and the unserved resources with an informer, which retries.
+// It must be called with mu held.
 func (s *Manager) withObserved(now *served) []selection.APIResource {
 	out := slices.Clone(now.all)
 	added := map[schema.GroupResource]bool{}

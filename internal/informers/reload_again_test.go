@@ -27,8 +27,8 @@ func (r *recorder) has(want string) bool {
 	return slices.ContainsFunc(r.deltas, func(d *object.Delta) bool { return short(d) == want })
 }
 
-// A selection is replaced before its new scopes have begun. The positions at which they were to begin are not lost, and later
-// changes are sent.
+// A selection is replaced before its new scopes have begun. The positions at which they were to
+// begin are not lost, and later changes are sent.
 func TestReloadTwice(t *testing.T) {
 	red := map[string]string{"colour": "red"}
 	begins := func(t *testing.T) (*apiServer, *life) {
@@ -40,7 +40,10 @@ func TestReloadTwice(t *testing.T) {
 		return s, l
 	}
 	first := specOf(rule(selected("colour=red", "")))
-	second := specOf(rule(func(r *selection.Rule) { r.LabelSelector, r.Redact = "colour=red", []string{"metadata.labels"} }))
+	second := specOf(rule(func(r *selection.Rule) {
+		r.LabelSelector = "colour=red"
+		r.Redact = []string{"metadata.labels"}
+	}))
 	told := func(t *testing.T, l *life) {
 		t.Helper()
 		for _, want := range []string{"d a uid-1 1→-", "~l b uid-2 1→-"} {
@@ -85,7 +88,8 @@ func TestReloadTwice(t *testing.T) {
 			told(t, l)
 		})
 	})
-	t.Run("lists, and the history is lost", func(t *testing.T) { // the first informer has detected that, and cannot list again
+	t.Run("lists, and the history is lost", func(t *testing.T) {
+		// the first informer has detected that, and cannot list again
 		synctest.Test(t, func(t *testing.T) {
 			s, l := begins(t)
 			from := s.now1()
@@ -117,7 +121,8 @@ func TestReloadTwice(t *testing.T) {
 	})
 }
 
-// Snapshots that follow one another within a second have different ids, which identify their reads on the bus.
+// Snapshots that follow one another within a second have different ids, which identify their reads
+// on the bus.
 func TestReloadSnapshotsDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -245,7 +250,8 @@ func (b *blockingLane) Put(ctx context.Context, key string, bytes int, d *object
 	return err
 }
 
-// An informer that drains while the store applies an event is drained once the event is applied, even if nothing else changes.
+// An informer that drains while the store applies an event is drained once the event is applied,
+// even if nothing else changes.
 func TestReloadWhileAnEventIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -268,8 +274,9 @@ func TestReloadWhileAnEventIsApplied(t *testing.T) {
 	})
 }
 
-// The definition is deleted and created again while the bus takes nothing, and a reload replaces the informer that waits for the bus. The
-// creation must not be the start of a scope of a later reload: it has objects.
+// The definition is deleted and created again while the bus takes nothing, and a reload replaces
+// the informer that waits for the bus. The creation must not be the start of a scope of a later
+// reload: it has objects.
 func TestReloadsAfterADefinitionIsCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()
@@ -297,7 +304,8 @@ func TestReloadsAfterADefinitionIsCreatedAgain(t *testing.T) {
 		for _, d := range l.ofScope("widgets.shop.test?labelSelector=in=1") {
 			got = append(got, short(d))
 		}
-		if diff := cmp.Diff([]string{"gap 0 compacted", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}, got); diff != "" {
+		if diff := cmp.Diff([]string{"gap 0 compacted", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"},
+			got); diff != "" {
 			t.Errorf("the scope of the second reload (-want +got):\n%s", diff)
 		}
 	})

@@ -38,7 +38,8 @@ func (l *life) reload(t *testing.T, sel selection.Spec) {
 	}
 }
 
-// acknowledgeLate acknowledges held deltas until ctx ends, a part at a time and in random order, and makes room for as many.
+// acknowledgeLate acknowledges held deltas until ctx ends, a part at a time and in random order,
+// and makes room for as many.
 func (r *recorder) acknowledgeLate(ctx context.Context) {
 	for {
 		r.mu.Lock()
@@ -52,7 +53,8 @@ func (r *recorder) acknowledgeLate(ctx context.Context) {
 			d.Acker.Acked(d)
 		}
 		r.mu.Lock()
-		if r.room += len(now); len(now) > 0 {
+		r.room += len(now)
+		if len(now) > 0 {
 			r.touch()
 		}
 		r.mu.Unlock()
@@ -80,8 +82,8 @@ func (r *recorder) streams() []string {
 	return out
 }
 
-// onceEach fails unless the deltas of each object, except reads, are the versions in the server's history after rv: each version
-// once, in order.
+// onceEach fails unless the deltas of each object, except reads, are the versions in the server's
+// history after rv: each version once, in order.
 func onceEach(t *testing.T, s *apiServer, r *recorder, rv uint64) {
 	t.Helper()
 	want, got := map[string][]string{}, map[string][]string{}
@@ -199,7 +201,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	})
 }
 
-// A resource that is added is read. One that is removed gets a tombstone, and is read again if it returns. The others continue.
+// A resource that is added is read. One that is removed gets a tombstone, and is read again if it
+// returns. The others continue.
 func TestReloadResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -245,7 +248,8 @@ func TestReloadResources(t *testing.T) {
 	})
 }
 
-// A resource that returns in the run that sent its tombstone begins with a gap with reason selection-changed: no checkpoint was lost.
+// A resource that returns in the run that sent its tombstone begins with a gap with reason
+// selection-changed: no checkpoint was lost.
 func TestReloadComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -255,7 +259,9 @@ func TestReloadComesBack(t *testing.T) {
 		nodes := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })
 		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
 			o.Rules = []selection.Rule{rule(nil), nodes}
-			o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) { return r.lastEvent(res) }
+			o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) {
+				return r.lastEvent(res)
+			}
 		})
 		eventually(t, "to be captured", func() bool { return captured(l.set) })
 		s.put("a", "2", nil) // a tombstone waits for a later resourceVersion
@@ -284,7 +290,11 @@ func (r *recorder) lastEvent(of *object.Resource) (scope.LastEvent, bool, error)
 	for _, d := range slices.Backward(r.deltas) {
 		if e := d.Stream; e != nil && e.Resource.Name == of.Name {
 			return scope.LastEvent{
-				Scope: e.Scope, ResourceVersion: max(e.ResourceVersion, e.To), History: e.History, At: time.Now(), Object: r.lastObjectLocked(of),
+				Scope:           e.Scope,
+				ResourceVersion: max(e.ResourceVersion, e.To),
+				History:         e.History,
+				At:              time.Now(),
+				Object:          r.lastObjectLocked(of),
 			}, true, nil
 		}
 	}
@@ -302,8 +312,13 @@ func (r *recorder) lastObjectLocked(of *object.Resource) *scope.LastObject {
 			return nil
 		}
 		return &scope.LastObject{
-			Namespace: d.Ref.Namespace(), Name: d.Ref.Name(), UID: d.Ref.UID, ResourceVersion: d.ResourceVersion, History: d.History,
-			Gone: d.Op == object.Deleted, ChangedBy: d.ChangedBy,
+			Namespace:       d.Ref.Namespace(),
+			Name:            d.Ref.Name(),
+			UID:             d.Ref.UID,
+			ResourceVersion: d.ResourceVersion,
+			History:         d.History,
+			Gone:            d.Op == object.Deleted,
+			ChangedBy:       d.ChangedBy,
 		}
 	}
 	return nil
@@ -345,7 +360,8 @@ func TestReloadNamespaces(t *testing.T) {
 	})
 }
 
-// A snapshot that is being sent continues: no object is read twice or left out, and it is completed.
+// A snapshot that is being sent continues: no object is read twice or left out, and it is
+// completed.
 func TestReloadDuringSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -386,7 +402,8 @@ func TestReloadDuringSnapshot(t *testing.T) {
 			t.Errorf("reads %v, want one of each of 40", reads)
 		}
 		streams := l.streams()
-		if streams[0] != "configmaps snapshot.started 40" || !slices.Contains(streams, "configmaps snapshot.completed 40") ||
+		if streams[0] != "configmaps snapshot.started 40" ||
+			!slices.Contains(streams, "configmaps snapshot.completed 40") ||
 			!slices.Contains(streams, "configmaps gap 0 content-changed") {
 			t.Errorf("stream events %v", streams)
 		}
@@ -433,7 +450,8 @@ func TestReloadRefused(t *testing.T) {
 			"labels": specOf(rule(selected("a in (", ""))),
 			"fields": specOf(rule(selected("", "a>b"))),
 		} {
-			if err := l.set.Reload(t.Context(), sel); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(name, "s")) {
+			if err := l.set.Reload(t.Context(), sel); err == nil ||
+				!strings.Contains(err.Error(), strings.TrimSuffix(name, "s")) {
 				t.Errorf("%s: error %v", name, err)
 			}
 		}

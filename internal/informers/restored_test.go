@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A scope that replaces another one in the run that detected a restore of etcd has its history number: consumers treat events with a lower
-// one as late.
+// A scope that replaces another one in the run that detected a restore of etcd has its history
+// number: consumers treat events with a lower one as late.
 func TestReloadAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -44,8 +44,8 @@ func TestReloadAfterRestore(t *testing.T) {
 	})
 }
 
-// A resource that was not observed when etcd was restored has the history number of the scopes that detected the restore: its
-// resourceVersions are assigned a second time too.
+// A resource that was not observed when etcd was restored has the history number of the scopes that
+// detected the restore: its resourceVersions are assigned a second time too.
 func TestObservedAgainAfterRestore(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends, begins func(t *testing.T, s *customs, l *life)
@@ -109,8 +109,9 @@ func TestObservedAgainAfterRestore(t *testing.T) {
 	}
 }
 
-// Events, and the resources of an aggregated API server, may have an etcd of their own. Its restore says nothing about the history of other
-// resources. A new scope of another resource has the history number of those, and the next start detects no restore.
+// Events, and the resources of an aggregated API server, may have an etcd of their own. Its restore
+// says nothing about the history of other resources. A new scope of another resource has the
+// history number of those, and the next start detects no restore.
 func TestAnotherEtcdWasRestored(t *testing.T) {
 	for name, aggregated := range map[string]bool{"events": false, "nodes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +122,9 @@ func TestAnotherEtcdWasRestored(t *testing.T) {
 					switch {
 					case name == "nodes":
 					case r.URL.Path == "/api/v1": // events, without a namespace, in place of Nodes
-						fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"events","kind":"Event","verbs":["list","watch"]},`+
-							`{"name":"configmaps","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]}]}`)
+						fmt.Fprint(w,
+							`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"events","kind":"Event","verbs":["list","watch"]},`+
+								`{"name":"configmaps","namespaced":true,"kind":"ConfigMap","verbs":["list","watch"]}]}`)
 						return true
 					case r.URL.Path == "/api/v1/events":
 						r.URL.Path = "/api/v1/nodes"
@@ -178,8 +180,9 @@ func TestAnotherEtcdWasRestored(t *testing.T) {
 	}
 }
 
-// The first object on a doubtful watch waits for the probe even if the run ends meanwhile. A version that was not compared is neither sent nor
-// passed by the checkpoint. Otherwise, the next run would have a checkpoint of the new history, and no doubt.
+// The first object on a doubtful watch waits for the probe even if the run ends meanwhile. A
+// version that was not compared is neither sent nor passed by the checkpoint. Otherwise, the next
+// run would have a checkpoint of the new history, and no doubt.
 func TestRunEndsDuringTheProbe(t *testing.T) {
 	for name, value := range map[string]string{
 		"sent":     "new",
@@ -191,7 +194,9 @@ func TestRunEndsDuringTheProbe(t *testing.T) {
 				withNoise := func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) }
 				copied := s.put("cm", "1", nil).rv
 				l := live(t, s, m, withNoise)
-				want := []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2", "u cm uid-1 2→3"}
+				want := []string{
+					"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2", "u cm uid-1 2→3",
+				}
 				l.wait(t, want[:3]...)
 				s.put("cm", "2", nil)
 				last := s.put("cm", "3", nil)
@@ -210,14 +215,16 @@ func TestRunEndsDuringTheProbe(t *testing.T) {
 				s.put("cm", "lost", nil) // the watch begins after this
 				s.do(func() { s.rv++ })
 				s.put("cm", value, nil)
-				pass(12 * time.Second) // the probe of the watch has had no answer, that of its first object is under way
+				// the probe of the watch has had no answer, that of its first object is under way
+				pass(12 * time.Second)
 				l.end()
 				l.wait(t, want...)
 				if err := m.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if c, _ := m.saved("configmaps"); c.ResourceVersion != last.rv {
-					t.Errorf("the checkpoint is at %d, want %d: nothing after it was compared", c.ResourceVersion, last.rv)
+					t.Errorf("the checkpoint is at %d, want %d: nothing after it was compared", c.ResourceVersion,
+						last.rv)
 				}
 				s.do(func() { s.fault = nil })
 				l = live(t, s, m, withNoise)
@@ -227,8 +234,9 @@ func TestRunEndsDuringTheProbe(t *testing.T) {
 	}
 }
 
-// etcd is restored while the agent is down, and the next run no longer selects a scope. The objects at the scope's checkpoint belong to another
-// history: an empty snapshot with the next history number replaces left events.
+// etcd is restored while the agent is down, and the next run no longer selects a scope. The objects
+// at the scope's checkpoint belong to another history: an empty snapshot with the next history
+// number replaces left events.
 func TestTombstoneAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -253,10 +261,14 @@ func TestTombstoneAfterRestore(t *testing.T) {
 	})
 }
 
-// A run detects that etcd was restored, and ends before the bus has taken the gap. The copy is later than the checkpoint, so it has the same
-// objects. The next run announces the restore all the same, and uses no id again.
+// A run detects that etcd was restored, and ends before the bus has taken the gap. The copy is
+// later than the checkpoint, so it has the same objects. The next run announces the restore all the
+// same, and uses no id again.
 func TestRestoredHistoryIsFoundAgainByTheNextRun(t *testing.T) {
-	for name, again := range map[string]selection.Spec{"same": specOf(rule(nil)), "another selection": specOf(rule(selected("in=1", "")))} {
+	for name, again := range map[string]selection.Spec{
+		"same":              specOf(rule(nil)),
+		"another selection": specOf(rule(selected("in=1", ""))),
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
@@ -284,7 +296,9 @@ func TestRestoredHistoryIsFoundAgainByTheNextRun(t *testing.T) {
 				_ = m.Flush(t.Context())
 				next := live(t, s, m, func(o *informers.Options, _ *recorder) {
 					o.Spec = again
-					o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return l.lastEvent(of) }
+					o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+						return l.lastEvent(of)
+					}
 				})
 				pass(2 * time.Minute)
 				s.put("cm", "7", in)
@@ -388,7 +402,9 @@ func TestRestoreIsFoundByTheNewestEventOnTheBus(t *testing.T) {
 					c.after(s)
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-					o.LastEvent = func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) { return first.lastEvent(r) }
+					o.LastEvent = func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+						return first.lastEvent(r)
+					}
 				})
 				second.awaitCaptured(t)
 				pass(3 * time.Minute)
@@ -412,7 +428,12 @@ func TestChangeOfAnotherNodeIsNoRestore(t *testing.T) {
 			o.LastEvent = func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
 				s.put("other", "1", nil)
 				e, ok, err := first.lastEvent(r)
-				e.Object = &scope.LastObject{Namespace: "shop", Name: "other", UID: s.uidOf("other"), ResourceVersion: s.now1()}
+				e.Object = &scope.LastObject{
+					Namespace:       "shop",
+					Name:            "other",
+					UID:             s.uidOf("other"),
+					ResourceVersion: s.now1(),
+				}
 				return e, ok, err
 			}
 		})

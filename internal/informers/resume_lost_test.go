@@ -25,7 +25,8 @@ func TestResumeCompacted(t *testing.T) {
 					s.put(fmt.Sprint("cm-", n), "1", nil)
 				}
 				first := live(t, s, m, nil)
-				first.wait(t, "snapshot.started 5", "r cm-0 uid-1 -→1", "r cm-1 uid-2 -→1", "r cm-2 uid-3 -→1", "r cm-3 uid-4 -→1",
+				first.wait(t, "snapshot.started 5", "r cm-0 uid-1 -→1", "r cm-1 uid-2 -→1", "r cm-2 uid-3 -→1",
+					"r cm-3 uid-4 -→1",
 					"r cm-4 uid-5 -→1", "snapshot.completed 5")
 				_ = m.Flush(t.Context())
 				first.end()
@@ -34,7 +35,8 @@ func TestResumeCompacted(t *testing.T) {
 				if between {
 					s.do(func() {
 						s.fault = func(_ http.ResponseWriter, r *http.Request) bool {
-							if r.URL.Query().Get("continue") != "" && strings.Contains(r.Referer()+r.URL.RawQuery, "limit=500") {
+							if r.URL.Query().Get("continue") != "" &&
+								strings.Contains(r.Referer()+r.URL.RawQuery, "limit=500") {
 								s.do(func() { s.compacted, s.fault = s.rv, nil })
 							}
 							return false
@@ -44,14 +46,16 @@ func TestResumeCompacted(t *testing.T) {
 					s.compact()
 				}
 				second := live(t, s, m, nil)
-				second.wait(t, "gap 0 compacted", "snapshot.started 4", "r cm-1 uid-2 -→2", "r cm-2 uid-3 -→1", "r cm-3 uid-4 -→1",
+				second.wait(t, "gap 0 compacted", "snapshot.started 4", "r cm-1 uid-2 -→2", "r cm-2 uid-3 -→1",
+					"r cm-3 uid-4 -→1",
 					"r cm-4 uid-5 -→1", "snapshot.completed 4")
 			})
 		})
 	}
 }
 
-// The resourceVersions of a restored etcd are still below the checkpoint, or were assigned again with another content.
+// The resourceVersions of a restored etcd are still below the checkpoint, or were assigned again
+// with another content.
 func TestResumeRewound(t *testing.T) {
 	for name, more := range map[string]int{"below": 0, "above": 10} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +66,8 @@ func TestResumeRewound(t *testing.T) {
 				first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 				s.put("a", "2", nil)
 				s.put("b", "1", nil)
-				first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2", "c b uid-2 -→1")
+				first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2",
+					"c b uid-2 -→1")
 				_ = m.Flush(t.Context())
 				first.end()
 				s.restore(base)
@@ -97,15 +102,32 @@ func TestResumeBusKnowsMore(t *testing.T) {
 		history uint32
 		want    string
 	}{
-		"restored": {saved: true, last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500}, history: 1, want: "gap 0 rewound"},
+		"restored": {saved: true, last: scope.LastEvent{
+			Scope:           "configmaps",
+			ResourceVersion: 500,
+		}, history: 1, want: "gap 0 rewound"},
 		"restored again": {
-			saved: true, last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 3}, history: 4, want: "gap 0 rewound",
+			saved: true, last: scope.LastEvent{
+				Scope:           "configmaps",
+				ResourceVersion: 90,
+				History:         3,
+			}, history: 4, want: "gap 0 rewound",
 		},
-		"lost and restored": {last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 500, History: 1}, history: 2, want: "gap 0 rewound"},
+		"lost and restored": {last: scope.LastEvent{
+			Scope:           "configmaps",
+			ResourceVersion: 500,
+			History:         1,
+		}, history: 2, want: "gap 0 rewound"},
 		"lost, of several scopes": {
-			last: scope.LastEvent{Scope: "configmaps/other", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost",
+			last:    scope.LastEvent{Scope: "configmaps/other", ResourceVersion: 90, History: 1},
+			history: 1,
+			want:    "gap 0 checkpoint-lost",
 		},
-		"lost": {last: scope.LastEvent{Scope: "configmaps", ResourceVersion: 90, History: 1}, history: 1, want: "gap 0 checkpoint-lost"},
+		"lost": {last: scope.LastEvent{
+			Scope:           "configmaps",
+			ResourceVersion: 90,
+			History:         1,
+		}, history: 1, want: "gap 0 checkpoint-lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -118,7 +140,9 @@ func TestResumeBusKnowsMore(t *testing.T) {
 					first.end()
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) { return tc.last, true, nil }
+					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+						return tc.last, true, nil
+					}
 				})
 				second.wait(t, tc.want, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")
 				second.mu.Lock()
@@ -131,8 +155,8 @@ func TestResumeBusKnowsMore(t *testing.T) {
 	}
 }
 
-// Events that one scope of a resource sent in this run do not count as events of a previous run for another scope, however late
-// it asks. A scope that starts over asks again.
+// Events that one scope of a resource sent in this run do not count as events of a previous run for
+// another scope, however late it asks. A scope that starts over asks again.
 func TestScopesGetTheSameLastEvent(t *testing.T) {
 	said := 0
 	hear := informers.NewHearing(func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
@@ -182,7 +206,8 @@ func TestResumeOnEmptyBus(t *testing.T) {
 	})
 }
 
-// An agent ends while the bus lacks a change, and history is compacted beyond it: the gap begins no later than that change.
+// An agent ends while the bus lacks a change, and history is compacted beyond it: the gap begins no
+// later than that change.
 func TestGapBeginsBeforeWhatTheBusLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

@@ -24,7 +24,8 @@ func TestResume(t *testing.T) {
 			s.put(name, "1", nil)
 		}
 		first := live(t, s, m, nil)
-		first.wait(t, "snapshot.started 4", "r changed uid-1 -→1", "r gone uid-2 -→1", "r kept uid-3 -→1", "r replaced uid-4 -→1",
+		first.wait(t, "snapshot.started 4", "r changed uid-1 -→1", "r gone uid-2 -→1", "r kept uid-3 -→1",
+			"r replaced uid-4 -→1",
 			"snapshot.completed 4")
 		eventually(t, "the snapshot to be done with", func() bool {
 			_ = m.Flush(t.Context())
@@ -45,7 +46,8 @@ func TestResume(t *testing.T) {
 		s.put("replaced", "2", nil)
 		s.put("added", "1", nil)
 		third := live(t, s, m, nil)
-		third.wait(t, "u changed uid-1 1→2", "u changed uid-1 2→3", "d gone uid-2 1→-", "d replaced uid-4 1→-", "c replaced uid-5 -→2",
+		third.wait(t, "u changed uid-1 1→2", "u changed uid-1 2→3", "d gone uid-2 1→-", "d replaced uid-4 1→-",
+			"c replaced uid-5 -→2",
 			"c added uid-6 -→1")
 	})
 }
@@ -80,7 +82,10 @@ func TestResumeInsideSnapshot(t *testing.T) {
 			s.put(name, "1", nil)
 		}
 		first := live(t, s, m, func(_ *informers.Options, rec *recorder) { rec.held = true })
-		all := []string{"snapshot.started 6", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "r d uid-4 -→1", "r e uid-5 -→1", "r f uid-6 -→1"}
+		all := []string{
+			"snapshot.started 6", "r a uid-1 -→1", "r b uid-2 -→1", "r c uid-3 -→1", "r d uid-4 -→1", "r e uid-5 -→1",
+			"r f uid-6 -→1",
+		}
 		first.wait(t, all...)
 		s.put("e", "2", nil)
 		s.delete("f")
@@ -107,7 +112,8 @@ func TestResumeInsideSnapshot(t *testing.T) {
 	})
 }
 
-// The watch cannot resume, but lists still have the history: every version is found, with its true before.
+// The watch cannot resume, but lists still have the history: every version is found, with its true
+// before.
 func TestResumeWalksBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -131,18 +137,21 @@ func TestResumeWalksBack(t *testing.T) {
 		s.gone(s.put("last", "1", nil).rv)
 		second := live(t, s, m, nil)
 		want := []string{
-			"gap 0 expired", "c added uid-3 -→1", "u added uid-3 1→2", "u changed uid-1 1→2", "u changed uid-1 2→3", "u changed uid-1 3→4",
+			"gap 0 expired", "c added uid-3 -→1", "u added uid-3 1→2", "u changed uid-1 1→2", "u changed uid-1 2→3",
+			"u changed uid-1 3→4",
 			"u gone uid-2 1→2", "u gone uid-2 2→3", "u gone uid-2 3→4", "d gone uid-2 4→-", "c last uid-4 -→1",
 		}
 		// The previous run may have sent more than it saved. A snapshot corrects that.
-		want = append(want, "snapshot.started 3", "r added uid-3 -→2", "r changed uid-1 -→4", "r last uid-4 -→1", "snapshot.completed 3")
+		want = append(want, "snapshot.started 3", "r added uid-3 -→2", "r changed uid-1 -→4", "r last uid-4 -→1",
+			"snapshot.completed 3")
 		second.wait(t, want...)
 		second.mu.Lock()
 		if !second.deltas[0].Stream.Recovered {
 			t.Error("the gap does not say that everything was found")
 		}
 		for _, d := range second.deltas[1:11] {
-			if by := fmt.Sprintf("%q", "m-"+valueOf(d.After)); d.Op != object.Deleted && !strings.Contains(string(d.ChangedBy), by) {
+			if by := fmt.Sprintf("%q", "m-"+valueOf(d.After)); d.Op != object.Deleted &&
+				!strings.Contains(string(d.ChangedBy), by) {
 				t.Errorf("%s: changed by %s, want %s", short(d), d.ChangedBy, by)
 			}
 		}
@@ -152,8 +161,9 @@ func TestResumeWalksBack(t *testing.T) {
 	})
 }
 
-// A crash between a gap and the snapshot that sweeps after it does not lose the snapshot. Otherwise, objects that the previous run sent, and
-// that no list shows, would live on for consumers.
+// A crash between a gap and the snapshot that sweeps after it does not lose the snapshot.
+// Otherwise, objects that the previous run sent, and that no list shows, would live on for
+// consumers.
 func TestSweepAfterAGapSurvivesACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -193,14 +203,16 @@ func TestCheckpointStaysBeforeGap(t *testing.T) {
 		s.compact()
 		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "~u a uid-1 1→2")
 		s.put("b", "1", nil)
-		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "~u a uid-1 1→2", "c b uid-2 -→1")
+		first.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "gap 0 expired", "~u a uid-1 1→2",
+			"c b uid-2 -→1")
 		first.mu.Lock()
 		first.unacked[1].Acker.Acked(first.unacked[1]) // the live one
 		first.unacked = first.unacked[:1]
 		first.mu.Unlock()
 		_ = m.Flush(t.Context())
 		if now, _ := m.saved("configmaps"); now.ResourceVersion != before.ResourceVersion || now.State != before.State {
-			t.Errorf("the checkpoint went from %d to %d behind a gap of which not all is acknowledged", before.ResourceVersion, now.ResourceVersion)
+			t.Errorf("the checkpoint went from %d to %d behind a gap of which not all is acknowledged",
+				before.ResourceVersion, now.ResourceVersion)
 		}
 		first.acknowledge()
 		_ = m.Flush(t.Context())
@@ -231,8 +243,9 @@ func (c *crowded) Room() <-chan struct{} {
 	return c.recorder.Room()
 }
 
-// While the queue is too full for what a list found, the next change of an object sends it. The checkpoint then passes the gap at the end of
-// the run, although the cursor still waits for room: the next run repeats nothing.
+// While the queue is too full for what a list found, the next change of an object sends it. The
+// checkpoint then passes the gap at the end of the run, although the cursor still waits for room:
+// the next run repeats nothing.
 func TestCheckpointPassesGapAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -266,7 +279,9 @@ func TestCheckpointPassesGapAtTheEnd(t *testing.T) {
 func TestSelectionChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
-		red, blue, both := map[string]string{"red": "1"}, map[string]string{"blue": "1"}, map[string]string{"red": "1", "blue": "1"}
+		red := map[string]string{"red": "1"}
+		blue := map[string]string{"blue": "1"}
+		both := map[string]string{"red": "1", "blue": "1"}
 		s.put("red", "1", red)
 		s.put("blue", "1", blue)
 		s.put("both", "1", both)
@@ -277,7 +292,8 @@ func TestSelectionChanged(t *testing.T) {
 		first.end()
 		s.put("both", "2", both)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].LabelSelector = "blue" })
-		second.waitPerName(t, "gap 0 selection-changed", "~l red uid-1 1→-", "snapshot.started 2", "r both uid-3 -→1", "u both uid-3 1→2",
+		second.waitPerName(t, "gap 0 selection-changed", "~l red uid-1 1→-", "snapshot.started 2", "r both uid-3 -→1",
+			"u both uid-3 1→2",
 			"r blue uid-2 -→1", "snapshot.completed 2")
 		eventually(t, "the old scope to be forgotten", func() bool {
 			_, ok := m.saved("configmaps?labelSelector=red")
@@ -310,7 +326,8 @@ func TestSnapshotOnDemand(t *testing.T) {
 		l.wait(t, want...)
 		s.put("b", "2", nil)
 		l.wait(t, append(want, "u b uid-2 1→2")...)
-		if _, err := l.set.Snapshot(t.Context(), "pods", ""); err == nil || !strings.Contains(err.Error(), "configmaps") {
+		if _, err := l.set.Snapshot(t.Context(), "pods", ""); err == nil ||
+			!strings.Contains(err.Error(), "configmaps") {
 			t.Errorf("a snapshot of what is not captured: %v", err)
 		}
 	})
@@ -393,7 +410,8 @@ func keptIsSaved(t *testing.T, s *apiServer, m *memory) *life {
 	return l
 }
 
-// crashedAfterGap makes the last run crash after it sent changes that follow a gap, and before the checkpoint passed the gap.
+// crashedAfterGap makes the last run crash after it sent changes that follow a gap, and before the
+// checkpoint passed the gap.
 func crashedAfterGap(t *testing.T, s *apiServer, m *memory) {
 	t.Helper()
 	first := keptIsSaved(t, s, m)
@@ -438,10 +456,12 @@ func (s *apiServer) noWatch() {
 	})
 }
 
-// The snapshot that follows does not put reads of old versions after newer ones on the bus, however late the changes are repeated.
+// The snapshot that follows does not put reads of old versions after newer ones on the bus, however
+// late the changes are repeated.
 func TestSweepAfterACrashReadsTheLastVersions(t *testing.T) {
 	repeated := []string{
-		"u kept uid-1 1→2", "c other uid-2 -→1", "snapshot.started 2", "r kept uid-1 -→2", "r other uid-2 -→1", "snapshot.completed 2",
+		"u kept uid-1 1→2", "c other uid-2 -→1", "snapshot.started 2", "r kept uid-1 -→2", "r other uid-2 -→1",
+		"snapshot.completed 2",
 	}
 	t.Run("at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -488,7 +508,8 @@ func TestSweepAfterACrashReadsTheLastVersions(t *testing.T) {
 	})
 }
 
-// Without bookmarks, an open watch that is silent for two minutes counts as having repeated all changes.
+// Without bookmarks, an open watch that is silent for two minutes counts as having repeated all
+// changes.
 func TestSweepAfterACrashWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
@@ -505,8 +526,8 @@ func TestSweepAfterACrashWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// A resumed snapshot may be complete on the bus. If its reads are still pending when history is lost, another snapshot replaces it: no read of a
-// later version follows its end.
+// A resumed snapshot may be complete on the bus. If its reads are still pending when history is
+// lost, another snapshot replaces it: no read of a later version follows its end.
 func TestResumedSnapshotEndsWithLostHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()

@@ -10,21 +10,26 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// If a CustomResourceDefinition is deleted, the API server deletes the objects first, and ends their watch a moment later. So the informer
-// continues until a request shows that the resource is not served. Then it sends a gap, and infers the deletions that its watch missed.
+// If a CustomResourceDefinition is deleted, the API server deletes the objects first, and ends
+// their watch a moment later. So the informer continues until a request shows that the resource is
+// not served. Then it sends a gap, and infers the deletions that its watch missed.
 //
-// A resource that is not served may still have objects: another server may be unavailable, or the API server may run without the group. So
-// a deletion is inferred only from the deletion of the resource's definition, whose uid the checkpoint stores.
+// A resource that is not served may still have objects: another server may be unavailable, or the
+// API server may run without the group. So a deletion is inferred only from the deletion of the
+// resource's definition, whose uid the checkpoint stores.
 //
-// Everything in a namespace is deleted before the namespace itself. So if a namespace did not exist at a resourceVersion, its scope is
-// complete when its watch has reached that. The permission to read it is removed with the namespace: a watch that ends earlier cannot be
-// reopened. Then the scope sends a gap, and infers the deletion of the remaining objects.
+// Everything in a namespace is deleted before the namespace itself. So if a namespace did not exist
+// at a resourceVersion, its scope is complete when its watch has reached that. The permission to
+// read it is removed with the namespace: a watch that ends earlier cannot be reopened. Then the
+// scope sends a gap, and infers the deletion of the remaining objects.
 
-// retireUndefined retires informers that started after the definition of their resource was deleted. It must be called with mu held.
+// retireUndefined retires informers that started after the definition of their resource was
+// deleted. It must be called with mu held.
 func (s *Manager) retireUndefined(ctx context.Context) {
 	for _, r := range s.active.informers {
 		_, ok := s.served.index.Current(r.Resource())
-		if ok || r.Spec().Internal || r.RemovedAt() != 0 || !selection.GroupKnown(s.served.unknown, r.Resource().Group) || r.IsAggregated() {
+		if ok || r.Spec().Internal || r.RemovedAt() != 0 ||
+			!selection.GroupKnown(s.served.unknown, r.Resource().Group) || r.IsAggregated() {
 			continue
 		}
 		if at, gone := s.extensions.DeletedAt(r.Resource(), r.Definition()); gone {
@@ -38,7 +43,9 @@ func (s *Manager) retire(ctx context.Context, r *running, rv uint64) {
 	if !r.Remove(rv, func() bool { return s.extensions.IsEstablished(r.Resource().String()) }) {
 		return
 	}
-	s.o.Log.Info("the definition of a resource was deleted: its informer stops after the bus has acknowledged everything", "scope", r.Name(), "rv", rv)
+	s.o.Log.Info(
+		"the definition of a resource was deleted: its informer stops after the bus has acknowledged everything",
+		"scope", r.Name(), "rv", rv)
 	s.goRun(ctx, func(ctx context.Context) {
 		if !s.awaitRetired(ctx, r) && r.RemovedAt() != 0 {
 			return // the manager ends, or a successor replaces it: the next discovery retires that
@@ -47,14 +54,16 @@ func (s *Manager) retire(ctx context.Context, r *running, rv uint64) {
 	})
 }
 
-// awaitRetired waits until the bus has everything of a removed resource, and removes its informer. It returns false if ctx or the informer
-// ended first, or if the resource is defined again.
+// awaitRetired waits until the bus has everything of a removed resource, and removes its informer.
+// It returns false if ctx or the informer ended first, or if the resource is defined again.
 func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 	var sent uint64
 	for over := false; !over; {
 		ended := false
 		err := r.Wait(ctx, func(v scope.View) bool {
-			over, ended, sent = v.RemovedAt == 0 || v.EmptyAt >= v.RemovedAt && v.Finished, v.Ended, min(v.EmptyAt, v.RemovedAt)
+			over = v.RemovedAt == 0 || v.EmptyAt >= v.RemovedAt && v.Finished
+			ended = v.Ended
+			sent = min(v.EmptyAt, v.RemovedAt)
 			return over || ended || r.IsRestorable()
 		})
 		if err != nil || !over && (r.Restore() || ended) {
@@ -77,8 +86,14 @@ func (s *Manager) end(ctx context.Context, r *running, sent uint64, reason objec
 		to := r.RemovedAt()
 		if to > sent { // another resource of that name was created and removed meanwhile
 			missed := &object.StreamEvent{
-				Kind: object.Gap, Resource: r.Resource(), Scope: r.Name(), History: r.Store().View().History, From: sent, To: to,
-				Since: r.LastSeen(), Reason: object.Expired,
+				Kind:     object.Gap,
+				Resource: r.Resource(),
+				Scope:    r.Name(),
+				History:  r.Store().View().History,
+				From:     sent,
+				To:       to,
+				Since:    r.LastSeen(),
+				Reason:   object.Expired,
 			}
 			if r.Store().SendStream(ctx, missed) != nil {
 				return false // the manager ends
@@ -89,7 +104,8 @@ func (s *Manager) end(ctx context.Context, r *running, sent uint64, reason objec
 		_ = s.decide(ctx, func(ctx context.Context) { // or the manager ends
 			ours := s.active.informers[r.Name()] == r
 			again = ours && r.RemovedAt() > sent
-			if ended = ours && !again; ended {
+			ended = ours && !again
+			if ended {
 				s.removeGone(ctx, r, reason)
 			}
 		})
@@ -99,7 +115,8 @@ func (s *Manager) end(ctx context.Context, r *running, sent uint64, reason objec
 	}
 }
 
-// endInGone starts to end the informers whose namespace was deleted. It must be called with mu held.
+// endInGone starts to end the informers whose namespace was deleted. It must be called with mu
+// held.
 func (n *namespaces) endInGone(ctx context.Context) {
 	for _, r := range n.set.active.informers {
 		if _, _, gone := n.namespaceGoneLocked(r); gone && !r.namespaceGone {
@@ -109,8 +126,8 @@ func (n *namespaces) endInGone(ctx context.Context) {
 	}
 }
 
-// namespaceGoneLocked reports whether the namespace of a running informer was deleted (gone), and whether it exists again (back). at is a
-// resourceVersion at which the namespace did not exist.
+// namespaceGoneLocked reports whether the namespace of a running informer was deleted (gone), and
+// whether it exists again (back). at is a resourceVersion at which the namespace did not exist.
 func (n *namespaces) namespaceGoneLocked(r *running) (at uint64, back, gone bool) {
 	t := n.resources[groupResource(r.Resource())]
 	if r.Selection().Namespace == "" || t == nil || !t.split || r.HasEnded() {
@@ -121,8 +138,8 @@ func (n *namespaces) namespaceGoneLocked(r *running) (at uint64, back, gone bool
 	return at, !absent, absent || v.LostNamespace
 }
 
-// endWithNamespace ends an informer once the bus has everything of its deleted namespace. It returns earlier if the informer continues,
-// since its namespace exists again.
+// endWithNamespace ends an informer once the bus has everything of its deleted namespace. It
+// returns earlier if the informer continues, since its namespace exists again.
 func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 	var end uint64 // the resourceVersion to reach, 0 if unknown
 	for b := retry.New(); ; {
@@ -141,14 +158,16 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 			end = 0
 			over, err = n.awaitRestored(ctx, r)
 		case end == 0:
-			if end = n.endOf(ctx, r, at); end == 0 && !b.Wait(ctx, nil) {
+			end = n.endOf(ctx, r, at)
+			if end == 0 && !b.Wait(ctx, nil) {
 				return
 			}
 		default:
 			over, err = n.awaitEnd(ctx, r, end)
 		}
 		if over && n.set.end(ctx, r, r.RemovedAt(), object.Removed) {
-			n.set.o.Log.Info("a namespace was deleted, and the bus has acknowledged all of its events", "scope", r.Name())
+			n.set.o.Log.Info("a namespace was deleted, and the bus has acknowledged all of its events", "scope",
+				r.Name())
 			broadcast.Wake(n.woken)
 		}
 		if over || err != nil {
@@ -157,8 +176,9 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 	}
 }
 
-// awaitEnd waits until a scope has reached end, or its namespace exists again, and reports whether it has reached end. If the watch is
-// forbidden before that, it makes the informer infer the rest. Its error is the cause of ctx.
+// awaitEnd waits until a scope has reached end, or its namespace exists again, and reports whether
+// it has reached end. If the watch is forbidden before that, it makes the informer infer the rest.
+// Its error is the cause of ctx.
 func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over bool, err error) {
 	var refused bool
 	err = r.Wait(ctx, func(v scope.View) bool {
@@ -167,7 +187,8 @@ func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over
 		refused = v.RemovedAt == 0 && v.Forbidden
 		return !gone || back || over || refused
 	})
-	if err == nil && refused && !over { // the informer infers that everything is deleted: its watch can no longer show that
+	if err == nil && refused && !over {
+		// the informer infers that everything is deleted: its watch can no longer show that
 		r.RemoveWithNamespace(end, func() bool {
 			_, absent := n.there.AbsentAt(r.Selection().Namespace)
 			return !absent
@@ -176,8 +197,9 @@ func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over
 	return over, err
 }
 
-// awaitRestored waits until an informer continues because its namespace exists again, or until that is deleted again. over: it does not
-// continue, and has sent everything. Its error is the cause of ctx.
+// awaitRestored waits until an informer continues because its namespace exists again, or until that
+// is deleted again. over: it does not continue, and has sent everything. Its error is the cause of
+// ctx.
 func (n *namespaces) awaitRestored(ctx context.Context, r *running) (over bool, err error) {
 	err = r.Wait(ctx, func(v scope.View) bool {
 		back, gone := n.namespaceGone(r)
@@ -198,8 +220,9 @@ func (n *namespaces) namespaceGone(r *running) (back, gone bool) {
 	return back, gone
 }
 
-// endOf returns the resourceVersion by which all objects of a namespace were deleted, which did not exist at resourceVersion at. If the
-// resource may have its own etcd, endOf lists it in a namespace where that is permitted, and returns 0 if there is none.
+// endOf returns the resourceVersion by which all objects of a namespace were deleted, which did not
+// exist at resourceVersion at. If the resource may have its own etcd, endOf lists it in a namespace
+// where that is permitted, and returns 0 if there is none.
 func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 	if n.isComparable(o.Resource()) {
 		return at

@@ -39,9 +39,11 @@ func (r *recorder) observations() (out []string) {
 			case s.Continued:
 				how = "continued"
 			}
-			out = append(out, fmt.Sprintf("%s starts, %s, from %d, by %s", s.Scope, how, s.ResourceVersion, s.Observation.Rules))
+			out = append(out,
+				fmt.Sprintf("%s starts, %s, from %d, by %s", s.Scope, how, s.ResourceVersion, s.Observation.Rules))
 		case s.Kind == object.ScopeEnded:
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s ends, %s %s", s.Scope, s.End, strings.Join(s.Successors, " "))))
+			out = append(out,
+				strings.TrimSpace(fmt.Sprintf("%s ends, %s %s", s.Scope, s.End, strings.Join(s.Successors, " "))))
 		}
 	}
 	return out
@@ -95,7 +97,8 @@ func TestEachRunSaysThatItObservesAScope(t *testing.T) {
 		s.compact()
 		l = live(t, s, m, withScopes(nil))
 		l.wait(t, "gap 0 compacted", "scope.started 0", "snapshot.started 1", "r a uid-1 -→4", "snapshot.completed 1")
-		l.wantObservations(t, fmt.Sprintf("configmaps starts, after a gap, from %d, by [{}]", third+1)) // the compaction is a revision too
+		// the compaction is a revision too
+		l.wantObservations(t, fmt.Sprintf("configmaps starts, after a gap, from %d, by [{}]", third+1))
 	})
 }
 
@@ -112,7 +115,8 @@ func TestAChangedFilterIsSaid(t *testing.T) {
 			fmt.Sprintf(`configmaps starts, continued, from %d, by [{"operations":["created"]}]`, first))
 		l.reload(t, specOf(rule(filterText("created"))))
 		s.put("a", "2", nil)
-		l.wait(t, "scope.started 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "scope.started 0", "u a uid-1 1→2")
+		l.wait(t, "scope.started 0", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "scope.started 0",
+			"u a uid-1 1→2")
 	})
 }
 
@@ -127,12 +131,19 @@ func TestADeselectedScopeEnds(t *testing.T) {
 		rules []selection.Rule
 		want  []string
 	}{
-		"deselected": {[]selection.Rule{rule(nil)}, []string{"configmaps starts, initial, from 102, by [{}]", "nodes ends, deselected"}},
+		"deselected": {[]selection.Rule{rule(nil)}, []string{
+			"configmaps starts, initial, from 102, by [{}]", "nodes ends, deselected",
+		}},
 		"replaced": {
 			[]selection.Rule{nodeRule(selected("colour=red", ""))},
-			[]string{"nodes ends, replaced nodes?labelSelector=colour=red", `nodes?labelSelector=colour=red starts, after a gap, from 101, by [{"labelSelector":"colour=red"}]`},
+			[]string{
+				"nodes ends, replaced nodes?labelSelector=colour=red",
+				`nodes?labelSelector=colour=red starts, after a gap, from 101, by [{"labelSelector":"colour=red"}]`,
+			},
 		},
-		"another namespace": {[]selection.Rule{rule(shop)}, []string{"configmaps/shop starts, initial, from 102, by [{\"namespaces\":[\"shop\"]}]", "nodes ends, deselected"}},
+		"another namespace": {[]selection.Rule{rule(shop)}, []string{
+			"configmaps/shop starts, initial, from 102, by [{\"namespaces\":[\"shop\"]}]", "nodes ends, deselected",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -192,7 +203,8 @@ func TestTheEndOfAScopeIsSentByTheNextRun(t *testing.T) {
 			}
 		}
 		got := l.observations()
-		if len(got) != 2 || got[0] != "widgets.shop.test ends, removed" || !strings.HasPrefix(got[1], "widgets.shop.test starts, ") {
+		if len(got) != 2 || got[0] != "widgets.shop.test ends, removed" ||
+			!strings.HasPrefix(got[1], "widgets.shop.test starts, ") {
 			t.Errorf("the next run says %q", got)
 		}
 	})

@@ -19,14 +19,14 @@ import (
 const (
 	// manyScopes is the number of scopes of an agent in a large cluster.
 	manyScopes = 1000
-	// mostBytes limits the text of the informers' metrics then, although each scope has had a gap. That of
-	// the whole agent is to have 500,000 at most: the bus adds 60 for each resource.
+	// mostBytes limits the text of the informers' metrics then, although each scope has had a gap.
+	// That of the whole agent is to have 500,000 at most: the bus adds 60 for each resource.
 	mostBytes = 440_000
 )
 
 // The metrics of an agent with a thousand scopes are a few hundred kilobytes, also after each scope
-// has failed and lost history. Only the metrics by which somebody acts on one scope have a series for
-// each.
+// has failed and lost history. Only the metrics by which somebody acts on one scope have a series
+// for each.
 func TestMetricsOfManyScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -50,7 +50,8 @@ func TestMetricsOfManyScopes(t *testing.T) {
 			t.Errorf("%v gaps, want one of each scope", n)
 		}
 		answer := httptest.NewRecorder()
-		promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).
+			ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		text := answer.Body.String()
 		if len(text) > mostBytes {
 			t.Errorf("%d bytes, want at most %d", len(text), mostBytes)

@@ -16,9 +16,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// settledWithin is the longest time from a moment until progress says that the bus has everything of
-// a quiet scope without bookmarks up to then. It consists of the interval of watches, of the time
-// from the last list to the end of a watch, and of a minute to the next progress.
+// settledWithin is the longest time from a moment until progress says that the bus has everything
+// of a quiet scope without bookmarks up to then. It consists of the interval of watches, of the
+// time from the last list to the end of a watch, and of a minute to the next progress.
 const settledWithin = 10*time.Minute + 90*time.Second + time.Minute
 
 // promise is what the last progress says of ConfigMaps.
@@ -80,7 +80,9 @@ func TestQuietScopeIsSettled(t *testing.T) {
 
 func testQuietScope(t *testing.T, busy bool) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+		s := newAPIServer(t)
+		m := newMemory()
+		p := &bufferingProxy{}
 		p.behind(s)
 		for n := range 5 {
 			s.put(fmt.Sprint("cm-", n), "1", nil)
@@ -127,7 +129,9 @@ func testQuietScope(t *testing.T, busy bool) {
 // A scope with bookmarks is never settled, and never listed.
 func TestScopeWithBookmarksIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+		s := newAPIServer(t)
+		m := newMemory()
+		p := &bufferingProxy{}
 		p.behind(s)
 		s.put("a", "1", nil)
 		s.marks(t)
@@ -146,7 +150,9 @@ func TestScopeWithBookmarksIsNotSettled(t *testing.T) {
 // does the next run: nothing is listed again, and there is no gap.
 func TestSettledPositionIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+		s := newAPIServer(t)
+		m := newMemory()
+		p := &bufferingProxy{}
 		p.behind(s)
 		s.put("a", "1", nil)
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0].Names = []string{"shop"} })
@@ -196,11 +202,16 @@ func TestUnprovedScopeIsNotSettled(t *testing.T) {
 		"a proxy holds a deletion":                   {change: deletion, proxy: &bufferingProxy{}},
 		"what a proxy holds is lost with a cut":      {change: passing, proxy: &bufferingProxy{dead: true}, cuts: true},
 		// It ends the response as an API server does, but not at the timeout.
-		"a proxy ends its responses early": {change: passing, proxy: &bufferingProxy{drops: true, ends: 4 * time.Minute}},
+		"a proxy ends its responses early": {change: passing, proxy: &bufferingProxy{
+			drops: true,
+			ends:  4 * time.Minute,
+		}},
 		// The watch ends at its timeout, and has not shown what lists show.
-		"an API server is behind with an update":   {change: update, proxy: &bufferingProxy{drops: true}},
-		"an API server is behind with a deletion":  {change: deletion, proxy: &bufferingProxy{drops: true}},
-		"only the agent's own connections are cut": {change: func(*apiServer) {}, proxy: &bufferingProxy{dead: true}, cuts: true},
+		"an API server is behind with an update":  {change: update, proxy: &bufferingProxy{drops: true}},
+		"an API server is behind with a deletion": {change: deletion, proxy: &bufferingProxy{drops: true}},
+		"only the agent's own connections are cut": {change: func(*apiServer) {}, proxy: &bufferingProxy{
+			dead: true,
+		}, cuts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -222,7 +233,8 @@ func TestUnprovedScopeIsNotSettled(t *testing.T) {
 				s.putIn("", "node", "1", nil) // in the same etcd
 				for range 15 * 60 {
 					pass(time.Second)
-					if wantTruth(t, s, l); t.Failed() {
+					wantTruth(t, s, l)
+					if t.Failed() {
 						return
 					}
 				}
@@ -231,7 +243,8 @@ func TestUnprovedScopeIsNotSettled(t *testing.T) {
 				}
 				c.proxy.hold(false)
 				pass(2 * settledWithin)
-				if wantTruth(t, s, l); l.mustClaim(t).rv < s.versionNow() && !c.cuts && c.proxy.ends == 0 {
+				wantTruth(t, s, l)
+				if l.mustClaim(t).rv < s.versionNow() && !c.cuts && c.proxy.ends == 0 {
 					t.Errorf("the progress is at %d in the end", l.mustClaim(t).rv)
 				}
 			})
@@ -260,21 +273,24 @@ func wantTruth(t interface{ Errorf(string, ...any) }, s *apiServer, l *life) {
 			continue
 		}
 		if v.rv <= c.rv && !has[fmt.Sprint(v.uid, "@", v.rv)] {
-			t.Errorf("the progress at %v claims everything up to %d and %v, and the bus lacks %s at %d", c.at, c.rv, c.to, v.name, v.rv)
+			t.Errorf("the progress at %v claims everything up to %d and %v, and the bus lacks %s at %d", c.at, c.rv,
+				c.to, v.name, v.rv)
 		}
 	}
 }
 
-// TestModelOfSettling draws changes, a proxy that holds back frames, cuts, compactions and restarts.
-// The progress of a scope without bookmarks never claims a version that the bus lacks, and claims
-// what it can once all is quiet.
+// TestModelOfSettling draws changes, a proxy that holds back frames, cuts, compactions and
+// restarts. The progress of a scope without bookmarks never claims a version that the bus lacks,
+// and claims what it can once all is quiet.
 func TestModelOfSettling(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 25).Draw(rt, "steps")
 		seed := rapid.Uint64().Draw(rt, "seed")
 		synctest.Test(t, func(t *testing.T) {
 			draw := rand.New(rand.NewPCG(1, seed))
-			s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+			s := newAPIServer(t)
+			m := newMemory()
+			p := &bufferingProxy{}
 			p.behind(s)
 			s.put("a", "1", nil)
 			l := settled(t, s, m, nil)
@@ -341,14 +357,16 @@ func (s *apiServer) slowLists(d time.Duration) {
 	})
 }
 
-// A page of the list takes long, or the limiter delays it: the next list begins earlier. However long
-// it takes, and whenever the scope became quiet, progress is late by a known time.
+// A page of the list takes long, or the limiter delays it: the next list begins earlier. However
+// long it takes, and whenever the scope became quiet, progress is late by a known time.
 func TestSlowListSettles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		took := time.Duration(rapid.IntRange(0, 140).Draw(rt, "seconds of a list")) * time.Second
 		quiet := time.Duration(rapid.IntRange(0, 20*60).Draw(rt, "seconds until the scope is quiet")) * time.Second
 		synctest.Test(t, func(t *testing.T) {
-			s, m, p := newAPIServer(t), newMemory(), &bufferingProxy{}
+			s := newAPIServer(t)
+			m := newMemory()
+			p := &bufferingProxy{}
 			p.behind(s)
 			s.put("a", "1", nil)
 			s.slowLists(took)
@@ -361,7 +379,8 @@ func TestSlowListSettles(t *testing.T) {
 				s.putIn("other", "a", time.Now().String(), nil)
 				c := l.mustClaim(t)
 				if age := time.Since(c.to); age > late {
-					t.Errorf("lists of %v, quiet after %v: the progress has everything to %v ago, want %v", took, quiet, age, late)
+					t.Errorf("lists of %v, quiet after %v: the progress has everything to %v ago, want %v", took, quiet,
+						age, late)
 					return
 				}
 			}

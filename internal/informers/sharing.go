@@ -24,8 +24,8 @@ import (
 const (
 	// firstRound is when the first lists are compared, after the start.
 	firstRound = 10 * time.Second
-	// sayAgain is the interval at which progress repeats the etcds of all resources, and the version of
-	// the API server: retention removes earlier events.
+	// sayAgain is the interval at which progress repeats the etcds of all resources, and the
+	// version of the API server: retention removes earlier events.
 	sayAgain = time.Hour
 )
 
@@ -106,14 +106,19 @@ func (s *Manager) compareOnce(ctx context.Context) {
 		r := known[name]
 		aggregated := i.IsAggregated()
 		known[name] = etcds.Resource{
-			Name: name, Aggregated: aggregated, Custom: !aggregated && i.Definition() != "", History: max(r.History, v.History),
+			Name:       name,
+			Aggregated: aggregated,
+			Custom:     !aggregated && i.Definition() != "",
+			History:    max(r.History, v.History),
 		}
 	}
 	s.sharing.observe(known)
 	if s.sharing.takeChanged() {
 		s.sharing.etcds.CompareAgain()
 	}
-	s.sharing.etcds.Round(time.Now(), func(resource string) (uint64, error) { return s.latestOf(ctx, informers[resource]) })
+	s.sharing.etcds.Round(time.Now(), func(resource string) (uint64, error) {
+		return s.latestOf(ctx, informers[resource])
+	})
 	s.sharing.publish(known)
 }
 
@@ -170,8 +175,8 @@ type statement struct {
 	at      time.Time
 }
 
-// state returns what the progress must say of these resources now. It repeats what was said first at
-// since or later: a reader may lack an event.
+// state returns what the progress must say of these resources now. It repeats what was said first
+// at since or later: a reader may lack an event.
 func (s *sharing) state(all []entries, since, now time.Time) statement {
 	isAll := s.saidAt.IsZero() || now.Sub(s.saidAt) >= sayAgain
 	out := statement{etcds: map[string]string{}, isAll: isAll, at: now}

@@ -59,8 +59,8 @@ func (w *etcdWorld) observe(t *testing.T, m *memory) *life {
 	return live(t, w.apiServer, m, takes(rule(nil), nodeRule(nil)))
 }
 
-// wantEtcds compares what the progress of each minute says of etcds and of the API server. It leaves out what one of the ten minutes before
-// says too.
+// wantEtcds compares what the progress of each minute says of etcds and of the API server. It
+// leaves out what one of the ten minutes before says too.
 func (l *life) wantEtcds(t *testing.T, from int, want ...string) {
 	t.Helper()
 	l.mu.Lock()
@@ -73,7 +73,9 @@ func (l *life) wantEtcds(t *testing.T, from int, want ...string) {
 				said[text] = true
 			}
 		}
-		news := slices.DeleteFunc(strings.Split(etcdsIn(l.told[k].Report), ", "), func(text string) bool { return said[text] })
+		news := slices.DeleteFunc(strings.Split(etcdsIn(l.told[k].Report), ", "), func(text string) bool {
+			return said[text]
+		})
 		got = append(got, strings.Join(news, ", "))
 	}
 	if diff := gocmp.Diff(append([]string{}, want...), got[:min(len(want), len(got))]); diff != "" {
@@ -205,7 +207,8 @@ func TestRestoreMakesEtcdsUnknown(t *testing.T) {
 		a, _ := m.saved("configmaps")
 		b, _ := m.saved("nodes")
 		if !strings.Contains(all, "unknown") || a.Etcd < 2 || a.Etcd != b.Etcd {
-			t.Errorf("after a restore, the progress says %q, and the checkpoint has the etcds %d and %d", all, a.Etcd, b.Etcd)
+			t.Errorf("after a restore, the progress says %q, and the checkpoint has the etcds %d and %d", all, a.Etcd,
+				b.Etcd)
 		}
 	})
 }
@@ -248,7 +251,8 @@ func newCustomWorld(t *testing.T) (w *etcdWorld, asked map[string]*atomic.Int64)
 			fmt.Fprint(rw, `{"kind":"APIResourceList","groupVersion":"shop.test/v1","resources":[`+
 				`{"name":"gadgets","singularName":"gadget","namespaced":true,"kind":"Gadget","verbs":["list","watch"]},`+
 				`{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["list","watch"]}]}`)
-		case r.URL.Path == "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" && r.URL.Query().Get("watch") != "":
+		case r.URL.Path == "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" &&
+			r.URL.Query().Get("watch") != "":
 			<-r.Context().Done()
 		case r.URL.Path == "/apis/apiextensions.k8s.io/v1/customresourcedefinitions":
 			fmt.Fprint(rw, `{"metadata":{"resourceVersion":"1"},"items":[`+

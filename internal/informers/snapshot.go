@@ -13,8 +13,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// Snapshot sends the objects of a resource ("pods", "deployments.apps"; "": all resources) in a namespace ("": all) once more, beside live
-// changes. It returns once each snapshot has begun, was in progress, or was given up (ErrNotBegun).
+// Snapshot sends the objects of a resource ("pods", "deployments.apps"; "": all resources) in a
+// namespace ("": all) once more, beside live changes. It returns once each snapshot has begun, was
+// in progress, or was given up (ErrNotBegun).
 func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
 	var all []*running
 	names := map[string]bool{}
@@ -23,7 +24,8 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 			continue
 		}
 		names[i.Resource().String()] = true
-		if (resource == "" || resource == i.Resource().String()) && (namespace == "" || i.Selection().Takes(namespace)) {
+		if (resource == "" || resource == i.Resource().String()) &&
+			(namespace == "" || i.Selection().Takes(namespace)) {
 			all = append(all, i)
 		}
 	}
@@ -41,7 +43,8 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 	for n, i := range all {
 		wg.Go(func() {
 			var err error
-			if begun[n], err = i.TakeSnapshot(ctx, namespace); err != nil {
+			begun[n], err = i.TakeSnapshot(ctx, namespace)
+			if err != nil {
 				errs[n] = fmt.Errorf("%s: %w", i.Name(), err)
 			}
 		})
@@ -56,7 +59,8 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 	return out, errors.Join(errs...)
 }
 
-// Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one (store/log.go). It does not wait.
+// Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one
+// (store/log.go). It does not wait.
 func (s *Manager) Rebase() {
 	for _, i := range s.observing() {
 		i.Store().Rebase()

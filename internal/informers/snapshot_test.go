@@ -49,7 +49,8 @@ func (f *fragile) Flush(ctx context.Context) error {
 	return f.memory.Flush(ctx)
 }
 
-// A snapshot that cannot begin delays no change. It is given up, which its requester learns, and a later one begins.
+// A snapshot that cannot begin delays no change. It is given up, which its requester learns, and a
+// later one begins.
 func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 	isStart := func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted }
 	for name, c := range map[string]struct {
@@ -60,11 +61,15 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 		because string
 	}{
 		"the checkpoint cannot be saved": {
-			breaks: func(f *fragile, _ *recorder) { f.set(0) }, mends: func(f *fragile, _ *recorder) { f.set(unbounded) },
+			breaks: func(f *fragile, _ *recorder) { f.set(0) }, mends: func(f *fragile, _ *recorder) {
+				f.set(unbounded)
+			},
 			because: "disk full",
 		},
 		"the checkpoint cannot be saved once the gate is shut": {
-			breaks: func(f *fragile, _ *recorder) { f.set(1) }, mends: func(f *fragile, _ *recorder) { f.set(unbounded) },
+			breaks: func(f *fragile, _ *recorder) { f.set(1) }, mends: func(f *fragile, _ *recorder) {
+				f.set(unbounded)
+			},
 			delay: 6 * time.Second, because: "disk full",
 		},
 		"a change before it is not acknowledged": {
@@ -170,7 +175,8 @@ func TestSnapshotEveryThatCannotBegin(t *testing.T) {
 	})
 }
 
-// A list that becomes necessary while a snapshot begins comes first, and no change is lost by giving the snapshot up.
+// A list that becomes necessary while a snapshot begins comes first, and no change is lost by
+// giving the snapshot up.
 func TestRelistWhileASnapshotBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newLinkedServer(t, false)
@@ -268,7 +274,8 @@ func TestTimesOfTheLastRunAreInTheFuture(t *testing.T) {
 		pass(62 * time.Minute)
 		second.mu.Lock()
 		defer second.mu.Unlock()
-		if !slices.ContainsFunc(second.deltas, func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted }) {
+		if !slices.ContainsFunc(second.deltas,
+			func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted }) {
 			t.Error("no snapshot follows within an hour")
 		}
 	})

@@ -12,8 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// heldBack reports whether Captured waits for an informer. It checks the last such informer first, and the others in random order (of a
-// map). So not every change of one of a thousand informers checks all of them.
+// heldBack reports whether Captured waits for an informer. It checks the last such informer first,
+// and the others in random order (of a map). So not every change of one of a thousand informers
+// checks all of them.
 func (s *Manager) heldBack(waiting **running) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -32,8 +33,8 @@ func (s *Manager) heldBack(waiting **running) bool {
 	return false
 }
 
-// Wait returns nil once cond returns true, or the cause of ctx. It calls cond after each change of the informer and of the manager.
-// cond must change neither.
+// Wait returns nil once cond returns true, or the cause of ctx. It calls cond after each change of
+// the informer and of the manager. cond must change neither.
 func (r *running) Wait(ctx context.Context, cond func(scope.View) bool) error {
 	for {
 		set := r.set.Next()
@@ -72,16 +73,20 @@ func newConditions(s *Manager) *conditions {
 	return &conditions{
 		set: s,
 		silence: desc("kubecdc_informer_silence_seconds",
-			"Watch age: time since the API server last sent anything (a watch frame, the response to a new watch, a page of a list); 0 while the watch is stopped because the queue is full.", "scope"),
-		lag: desc("kubecdc_informer_lag_seconds", "Age of the oldest unacknowledged change; 0: the bus has acknowledged all.", "scope"),
+			"Watch age: time since the API server last sent anything (a watch frame, the response to a new watch, a page of a list); 0 while the watch is stopped because the queue is full.",
+			"scope"),
+		lag: desc("kubecdc_informer_lag_seconds",
+			"Age of the oldest unacknowledged change; 0: the bus has acknowledged all.", "scope"),
 		pending: desc("kubecdc_informer_pending_deltas",
 			"Events from lists that are not on the bus yet: reads of a snapshot, and changes that a relist inferred."),
 		heldBytes: desc("kubecdc_informer_held_bytes", "Compressed bytes of last-known objects."),
 		blocked:   desc("kubecdc_informer_blocked", "Scopes whose watch is stopped because the queue is full."),
 		scopes: desc("kubecdc_informer_scopes",
-			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure (held_back: the watch does not show what a list shows).", "phase", "health", "reason"),
+			"Scopes by phase (waiting, listing, announcing, live, blocked, relisting, draining, retiring, drained), by health (ok, failing, stale, forbidden, notserved), and those that are not ok by the class of the failure (held_back: the watch does not show what a list shows).",
+			"phase", "health", "reason"),
 		unmatched: desc("kubecdc_informer_unmatched_redaction",
-			"1 for each redacted path that has matched nothing for a day, since the agent started or the rule came into force.", "rule", "path"),
+			"1 for each redacted path that has matched nothing for a day, since the agent started or the rule came into force.",
+			"rule", "path"),
 	}
 }
 
@@ -122,7 +127,9 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 		health scope.Health
 		reason string
 	}
-	counts := map[class]int{{scope.PhaseLive, scope.HealthStale, ""}: 0, {scope.PhaseLive, scope.HealthStale, scope.ReasonHeldBack}: 0}
+	counts := map[class]int{{scope.PhaseLive, scope.HealthStale, ""}: 0, {
+		scope.PhaseLive, scope.HealthStale, scope.ReasonHeldBack,
+	}: 0}
 	for p := range scope.PhaseRemoved {
 		counts[class{p, scope.HealthOK, ""}] = 0
 	}

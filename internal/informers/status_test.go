@@ -37,7 +37,8 @@ func (l *logbook) logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }
 
-// lines returns the log lines as "LEVEL message", followed by attribute=value for those of attributes that a line has.
+// lines returns the log lines as "LEVEL message", followed by attribute=value for those of
+// attributes that a line has.
 func (l *logbook) lines(t *testing.T, attributes ...string) (out []string) {
 	t.Helper()
 	l.mu.Lock()
@@ -105,7 +106,10 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 					if got[i].Held == 0 && got[i].Objects > 0 {
 						t.Errorf("%d objects take no room", got[i].Objects)
 					}
-					got[i].LastSeen, got[i].Silence, got[i].Lag, got[i].Held = time.Time{}, 0, 0, 0
+					got[i].LastSeen = time.Time{}
+					got[i].Silence = 0
+					got[i].Lag = 0
+					got[i].Held = 0
 				}
 				return cmp.Equal(got, []scope.Status{want})
 			})
@@ -118,7 +122,12 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 		shows("the list is read", scope.Status{Phase: scope.PhaseAnnouncing, Synced: true, Objects: 7, Pending: 7})
 		rec.setRoom(3) // snapshot.started, and two reads
 		rec.wait(t, "snapshot.started 7", "r cm-0 uid-1 -→a", "r cm-1 uid-2 -→a")
-		shows("two reads are queued, and not on the bus", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 7, Pending: 7})
+		shows("two reads are queued, and not on the bus", scope.Status{
+			Phase:   scope.PhaseLive,
+			Synced:  true,
+			Objects: 7,
+			Pending: 7,
+		})
 		rec.acknowledge()
 		shows("two reads are on the bus", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 7, Pending: 5})
 		if got := log.lines(t); got != nil {
@@ -132,7 +141,8 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 		s.delete("cm-0")
 		s.delete("cm-1")
 		shows("live", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 6, Captured: true})
-		if diff := cmp.Diff([]string{"INFO first snapshot complete, waiting for changes resources=1 objects=7"}, log.lines(t, "resources", "objects")); diff != "" {
+		if diff := cmp.Diff([]string{"INFO first snapshot complete, waiting for changes resources=1 objects=7"},
+			log.lines(t, "resources", "objects")); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -151,7 +161,8 @@ func TestCapturedWithoutASnapshot(t *testing.T) {
 		if st := set.Status()[0]; !st.Captured || st.Objects != 1 || st.Pending != 0 {
 			t.Errorf("%+v", st)
 		}
-		if diff := cmp.Diff([]string{"INFO all resources are loaded, waiting for changes resources=1 objects=1"}, log.lines(t, "resources", "objects")); diff != "" {
+		if diff := cmp.Diff([]string{"INFO all resources are loaded, waiting for changes resources=1 objects=1"},
+			log.lines(t, "resources", "objects")); diff != "" {
 			t.Error(diff)
 		}
 		s.put("cm", "2", nil)
@@ -185,7 +196,10 @@ func TestStatusWhileCatchingUp(t *testing.T) {
 			t.Errorf("not captured any more: %+v", st)
 		}
 		rec.setRoom(unbounded)
-		eventually(t, "nothing to be left", func() bool { st := set.Status()[0]; return st.Pending == 0 && st.Objects == 2 })
+		eventually(t, "nothing to be left", func() bool {
+			st := set.Status()[0]
+			return st.Pending == 0 && st.Objects == 2
+		})
 	})
 }
 
@@ -219,13 +233,16 @@ func TestCapturedBesideForbiddenResources(t *testing.T) {
 			s.do(func() { n = asked })
 			return n > 12
 		})
-		eventually(t, "the denials to be logged", func() bool { return strings.Contains(strings.Join(log.lines(t), "\n"), "not permitted") })
+		eventually(t, "the denials to be logged", func() bool {
+			return strings.Contains(strings.Join(log.lines(t), "\n"), "not permitted")
+		})
 		denied := 0
 		var rest []string
 		for _, l := range log.lines(t, "verb", "count", "resource", "resources", "not_captured") {
 			n := 0
-			if _, err := fmt.Sscanf(l, "WARN not permitted to read resources, retrying: 'kubecdc rbac', with the same --config, "+
-				"prints the role that is needed verb=list count=%d", &n); err != nil {
+			if _, err := fmt.Sscanf(l,
+				"WARN not permitted to read resources, retrying: 'kubecdc rbac', with the same --config, "+
+					"prints the role that is needed verb=list count=%d", &n); err != nil {
 				rest = append(rest, l)
 			}
 			denied += n
@@ -239,8 +256,10 @@ func TestCapturedBesideForbiddenResources(t *testing.T) {
 			t.Errorf("%d denials are logged, want 12; other lines:\n%s", denied, diff)
 		}
 		scopes := "secrets/ns-a, secrets/ns-b, secrets/ns-c, secrets/ns-d, secrets/ns-e, secrets/ns-f, secrets/ns-g, secrets/ns-h, secrets/ns-i, secrets/ns-j and 2 more"
-		if lines := log.lines(t, "scopes"); len(lines) == 3 && !slices.ContainsFunc(lines, func(l string) bool { return strings.HasSuffix(l, "scopes="+scopes) }) {
-			t.Errorf("no line ends in %q:\n%s", scopes, strings.Join(lines, "\n")) // a slow machine may need more than one
+		if lines := log.lines(t, "scopes"); len(lines) == 3 &&
+			!slices.ContainsFunc(lines, func(l string) bool { return strings.HasSuffix(l, "scopes="+scopes) }) {
+			// a slow machine may need more than one
+			t.Errorf("no line ends in %q:\n%s", scopes, strings.Join(lines, "\n"))
 		}
 	})
 }
@@ -290,7 +309,8 @@ func TestOutageIsSaidOnce(t *testing.T) {
 	})
 }
 
-// A resource whose list fails again and again, e.g. because its conversion webhook is gone, is not waited for forever.
+// A resource whose list fails again and again, e.g. because its conversion webhook is gone, is not
+// waited for forever.
 func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -324,7 +344,8 @@ func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 	})
 }
 
-// The lag of a change counts from its observation until the bus has acknowledged it, whatever else is acknowledged.
+// The lag of a change counts from its observation until the bus has acknowledged it, whatever else
+// is acknowledged.
 func TestLagIsOfTheOldestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)

@@ -17,14 +17,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// If a node is lost, so is its agent, and its Pods are deleted some time later. So the manager of the central agent follows which Nodes
-// exist, by an informer that sends only their deletions. When a Node is deleted, the manager takes over the scope of its agent until that
-// is empty. The informer starts with the objects as they were right before the deletion.
+// If a node is lost, so is its agent, and its Pods are deleted some time later. So the manager of
+// the central agent follows which Nodes exist, by an informer that sends only their deletions. When
+// a Node is deleted, the manager takes over the scope of its agent until that is empty. The
+// informer starts with the objects as they were right before the deletion.
 
 const (
-	takeoverFor    = 2 * time.Minute // minimum: a scheduler that has not seen the deletion may bind a Pod to the node
-	nodeEvents     = 256             // limit of changes of Nodes that wait for the loop; beyond it, the watch on Nodes waits
-	unknownVersion = 1               // represents the position of a deleted node's agent: it may be any
+	takeoverFor = 2 * time.Minute // minimum: a scheduler that has not seen the deletion may bind a Pod to the node
+	// limit of changes of Nodes that wait for the loop; beyond it, the watch on Nodes waits
+	nodeEvents     = 256
+	unknownVersion = 1 // represents the position of a deleted node's agent: it may be any
 )
 
 // takeovers observes the objects of deleted nodes. It is the lane of the informer of Nodes.
@@ -42,7 +44,8 @@ type takeovers struct {
 	existing *store.Store         // existing Nodes
 }
 
-// nodeEvent is the deletion or creation of a Node. It acknowledges the delta after left calls of Acked.
+// nodeEvent is the deletion or creation of a Node. It acknowledges the delta after left calls of
+// Acked.
 type nodeEvent struct {
 	node    string
 	created bool
@@ -104,8 +107,9 @@ func (d *takeovers) Room() <-chan struct{} {
 	return d.lane.Room()
 }
 
-// split returns the delta to send, and the event for the loop; either may be nil. Without an event, it acknowledges the delta. The Nodes'
-// checkpoint passes a deletion once the bus has it and the checkpoint has the scopes that are taken over because of it.
+// split returns the delta to send, and the event for the loop; either may be nil. Without an event,
+// it acknowledges the delta. The Nodes' checkpoint passes a deletion once the bus has it and the
+// checkpoint has the scopes that are taken over because of it.
 func (d *takeovers) split(delta *object.Delta) (forward *object.Delta, ev *nodeEvent) {
 	if delta.Stream != nil || delta.Op != object.Created && delta.Op != object.Deleted {
 		if delta.Acker != nil {
@@ -113,7 +117,12 @@ func (d *takeovers) split(delta *object.Delta) (forward *object.Delta, ev *nodeE
 		}
 		return nil, nil
 	}
-	ev = &nodeEvent{node: delta.Ref.Name(), created: delta.Op == object.Created, at: delta.ResourceVersion, acker: delta.Acker}
+	ev = &nodeEvent{
+		node:    delta.Ref.Name(),
+		created: delta.Op == object.Created,
+		at:      delta.ResourceVersion,
+		acker:   delta.Acker,
+	}
 	ev.left.Store(1)
 	if !ev.created {
 		ev.since = createdAt(delta.Before)
@@ -139,7 +148,8 @@ func createdAt(o *object.Object) time.Time {
 	return meta.Metadata.CreationTimestamp
 }
 
-// followNodes returns a new informer that follows which Nodes exist, unless there is one. It must be called with mu held.
+// followNodes returns a new informer that follows which Nodes exist, unless there is one. It must
+// be called with mu held.
 func (s *Manager) followNodes() []*running {
 	d := s.takeovers
 	if d.resource == nil {
@@ -161,7 +171,9 @@ func (s *Manager) followNodes() []*running {
 		return nil
 	}
 	spec := s.specOf(whole, d)
-	spec.Snapshots, spec.Every, spec.Internal = scope.SnapshotNever, 0, true
+	spec.Snapshots = scope.SnapshotNever
+	spec.Every = 0
+	spec.Internal = true
 	r := s.enroll(spec)
 	d.existing = r.Store()
 	return []*running{r}
@@ -173,17 +185,20 @@ func (r *running) redactsAs(sel *selection.Selection) bool {
 	return err == nil && whole.Content() == r.Selection().Content()
 }
 
-// partlyObserved returns informers of objects on no node: with a node's name, their scopes are its agent's. It must be called with mu held.
+// partlyObserved returns informers of objects on no node: with a node's name, their scopes are its
+// agent's. It must be called with mu held.
 func (s *Manager) partlyObserved() (out []*running) {
 	for _, i := range s.active.informers {
-		if p := s.sel.PartOf(i.Resource()); p.FieldSelector != "" && strings.HasSuffix(i.Selection().FieldSelector, p.FieldSelector) {
+		if p := s.sel.PartOf(i.Resource()); p.FieldSelector != "" &&
+			strings.HasSuffix(i.Selection().FieldSelector, p.FieldSelector) {
 			out = append(out, i)
 		}
 	}
 	return out
 }
 
-// resumeTakeovers resumes the take-overs of the last run, and those that a reload has interrupted. It must be called with mu held.
+// resumeTakeovers resumes the take-overs of the last run, and those that a reload has interrupted.
+// It must be called with mu held.
 func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	if s.takeovers.resource == nil {
 		return nil
@@ -210,7 +225,8 @@ func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	return out
 }
 
-// takeOver enrolls an informer of a node's objects. of observes those of the same resource on no node. It must be called with mu held.
+// takeOver enrolls an informer of a node's objects. of observes those of the same resource on no
+// node. It must be called with mu held.
 func (s *Manager) takeOver(of *running, spec *scope.Spec) *running {
 	spec.Shared = true
 	r := s.enroll(spec)
@@ -244,7 +260,8 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 	}
 	scopes := t.scopes
 	s.goRun(ctx, func(ctx context.Context) {
-		// The Nodes' checkpoint must not pass the deletion before these are in the checkpoint, or no longer needed.
+		// The Nodes' checkpoint must not pass the deletion before these are in the checkpoint, or
+		// no longer needed.
 		for _, r := range scopes {
 			if s.awaitAdopted(ctx, r) != nil {
 				return
@@ -254,7 +271,8 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 	})
 }
 
-// awaitAdopted waits until r, or an informer that replaces it, has a position to resume from, or none replaces it: its node exists again.
+// awaitAdopted waits until r, or an informer that replaces it, has a position to resume from, or
+// none replaces it: its node exists again.
 func (s *Manager) awaitAdopted(ctx context.Context, r *running) error {
 	next, adopted := r, false
 	err := r.Wait(ctx, func(v scope.View) bool {
@@ -276,14 +294,21 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	for _, of := range s.partlyObserved() {
 		spec := s.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
 		ending := s.active.informers[spec.Scope.Name] // of an earlier take-over
-		// Not the position in the checkpoint: etcd may have been restored since, and the events sent by the node's agent are unknown.
+		// Not the position in the checkpoint: etcd may have been restored since, and the events
+		// sent by the node's agent are unknown.
 		spec.History = of.Store().View().History
 		spec.Origin = &scope.Origin{
 			Scope:     checkpoint.Scope{ResourceVersion: ev.at - 1, History: spec.History, LastSeen: ev.since},
 			Inherited: true,
-			Lost:      &store.Loss{From: unknownVersion, Since: ev.since, Reason: object.CheckpointLost, Unrecoverable: true},
+			Lost: &store.Loss{
+				From:          unknownVersion,
+				Since:         ev.since,
+				Reason:        object.CheckpointLost,
+				Unrecoverable: true,
+			},
 		}
-		spec.Scope.Record(&spec.Origin.Scope) // as in a checkpoint: a reload may replace the informer before it has a position
+		// as in a checkpoint: a reload may replace the informer before it has a position
+		spec.Scope.Record(&spec.Origin.Scope)
 		r := s.takeOver(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.Done())
@@ -293,7 +318,8 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 			s.drain(ctx, r, of.Phase() != scope.PhaseRetiring)
 		}
 	}
-	s.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes", len(t.scopes))
+	s.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes",
+		len(t.scopes))
 	s.start(ctx, t.scopes, nil)
 }
 
@@ -329,7 +355,8 @@ func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
 	}
 }
 
-// tenure is the condition for the end of a take-over: a time, or a scope that must be empty. If there is neither, it ends now.
+// tenure is the condition for the end of a take-over: a time, or a scope that must be empty. If
+// there is neither, it ends now.
 type tenure struct {
 	until time.Time
 	scope *running
@@ -342,7 +369,8 @@ func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
 		return tenure{over: true}
 	case !t.returned && time.Now().Before(until):
 		return tenure{until: until}
-	case t.returned, d.existing.Has(node): // or created without an event: while this agent did not run, or if etcd was restored
+	case t.returned, d.existing.Has(node):
+		// or created without an event: while this agent did not run, or if etcd was restored
 		return tenure{}
 	}
 	for _, r := range t.scopes {

@@ -42,14 +42,16 @@ func TestManyTakeovers(t *testing.T) {
 		}
 		for n, name := range names {
 			uid := fmt.Sprintf("uid-%d", 2*n+2)
-			c.waitScope(t, unbound+name, append(takenOver(fmt.Sprintf("r %s %s -→1", name, uid)), fmt.Sprintf("d %s %s 1→-", name, uid))...)
+			c.waitScope(t, unbound+name,
+				append(takenOver(fmt.Sprintf("r %s %s -→1", name, uid)), fmt.Sprintf("d %s %s 1→-", name, uid))...)
 			c.waitScope(t, nodeObject(name), fmt.Sprintf("d %s uid-%d node→-", name, 2*n+1))
 		}
 		c.nothingLeft(t, m)
 	})
 }
 
-// A take-over that ends waits for the bus. Nodes that are deleted meanwhile do not wait for it, neither another one nor the same one again.
+// A take-over that ends waits for the bus. Nodes that are deleted meanwhile do not wait for it,
+// neither another one nor the same one again.
 func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
@@ -96,7 +98,9 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 		s.deleteIn("", "n1")
 		c.waitScope(t, unbound+"n1", takenOver("r n1 uid-2 -→1")...)
 		busy.Store(true)
-		c.reload(t, specOf(rule(redacted("metadata.labels")), rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })))
+		c.reload(t, specOf(rule(redacted("metadata.labels")), rule(func(r *selection.Rule) {
+			r.Resources = []selection.Pattern{pattern("nodes")}
+		})))
 		<-asked
 		s.putIn("", "n1", "node", nil)
 		eventually(t, "the take-over to end", func() bool { return !c.observes(unbound + "n1") })
@@ -106,8 +110,8 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 	})
 }
 
-// A node is deleted before a reload is in force, because the bus does not have all events of the resource. Its objects are sent under the
-// new selection once that is in force.
+// A node is deleted before a reload is in force, because the bus does not have all events of the
+// resource. Its objects are sent under the new selection once that is in force.
 func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -132,8 +136,8 @@ func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 	})
 }
 
-// The objects of a deleted node cannot be read during a reload. They are taken over once they can be read. Until then, the Nodes' checkpoint
-// does not pass the deletion.
+// The objects of a deleted node cannot be read during a reload. They are taken over once they can
+// be read. Until then, the Nodes' checkpoint does not pass the deletion.
 func TestReloadWhileATakeoverFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		compacted bool
@@ -147,7 +151,8 @@ func TestReloadWhileATakeoverFails(t *testing.T) {
 					q := r.URL.Query()
 					exact := q.Get("resourceVersionMatch") == "Exact"
 					switch {
-					case q.Get("fieldSelector") != "metadata.name=n1" || r.URL.Path != "/api/v1/configmaps" || q.Get("limit") == "1":
+					case q.Get("fieldSelector") != "metadata.name=n1" || r.URL.Path != "/api/v1/configmaps" ||
+						q.Get("limit") == "1":
 						return false
 					case exact && c.compacted:
 						fail(w, http.StatusGone, metav1.StatusReasonExpired)
@@ -164,7 +169,9 @@ func TestReloadWhileATakeoverFails(t *testing.T) {
 				of := unbound + "n1"
 				gone := s.deleteIn("", "n1").rv
 				eventually(t, "the failure to show", func() bool {
-					return slices.ContainsFunc(l.set.Status(), func(st scope.Status) bool { return st.Scope == of && st.Reason == "server_error" })
+					return slices.ContainsFunc(l.set.Status(), func(st scope.Status) bool {
+						return st.Scope == of && st.Reason == "server_error"
+					})
 				})
 				for _, content := range []string{"metadata.labels", "metadata.annotations"} {
 					l.reload(t, specOf(rule(redacted(content)), nodeRule(nil)))
@@ -172,7 +179,8 @@ func TestReloadWhileATakeoverFails(t *testing.T) {
 				}
 				_ = m.Flush(t.Context())
 				if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
-					t.Errorf("the Nodes' checkpoint is at %d, and nothing is known of the deletion at %d", p.ResourceVersion, gone)
+					t.Errorf("the Nodes' checkpoint is at %d, and nothing is known of the deletion at %d",
+						p.ResourceVersion, gone)
 				}
 				s.do(func() {
 					s.fault = func(w http.ResponseWriter, r *http.Request) bool { return refuse(w, r, false) }

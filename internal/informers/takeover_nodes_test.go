@@ -15,7 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// A Node that is created again has its own agent, so its take-over ends, whatever objects it has. If it is deleted once more, it is taken over again.
+// A Node that is created again has its own agent, so its take-over ends, whatever objects it has.
+// If it is deleted once more, it is taken over again.
 func TestTakeoverNodeReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -34,7 +35,8 @@ func TestTakeoverNodeReturns(t *testing.T) {
 	})
 }
 
-// If a Node is created again before the API server has listed its objects, nothing waits for that list any more.
+// If a Node is created again before the API server has listed its objects, nothing waits for that
+// list any more.
 func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -43,11 +45,14 @@ func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
 		gone := s.deleteIn("", "n1").rv
 		of := unbound + "n1"
 		eventually(t, "the refusal to show", func() bool {
-			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == of && st.Reason == "forbidden" })
+			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool {
+				return st.Scope == of && st.Reason == "forbidden"
+			})
 		})
 		_ = m.Flush(t.Context())
 		if p, _ := m.saved(nodes); p.ResourceVersion >= gone {
-			t.Errorf("the Nodes' checkpoint is at %d, and nothing is remembered of the deletion at %d", p.ResourceVersion, gone)
+			t.Errorf("the Nodes' checkpoint is at %d, and nothing is remembered of the deletion at %d",
+				p.ResourceVersion, gone)
 		}
 		back := s.putIn("", "n1", "node", nil).rv
 		c.nothingLeft(t, m)
@@ -107,7 +112,8 @@ func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
 	})
 }
 
-// After a Node is deleted, only the deltas of Nodes that the rules take are sent. The take-over of its objects does not depend on that.
+// After a Node is deleted, only the deltas of Nodes that the rules take are sent. The take-over of
+// its objects does not depend on that.
 func TestTakeoverOfANodeOfNoRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2", "n3"), newMemory()

@@ -60,7 +60,9 @@ func TestTakeoverAfterErrors(t *testing.T) {
 		s.deleteIn("", "n1")
 		of := unbound + "n1"
 		eventually(t, "the failure to show", func() bool {
-			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == of && st.Reason == "server_error" })
+			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool {
+				return st.Scope == of && st.Reason == "server_error"
+			})
 		})
 		s.put("n1", "2", nil)
 		s.do(func() { s.fault = nil })
@@ -97,12 +99,14 @@ func TestTakeoverCompacted(t *testing.T) {
 		scope := unbound + "n1"
 		c.waitScope(t, scope, "gap 0 compacted", "snapshot.started 1", "r n1 uid-2 -→1", "snapshot.completed 1")
 		if g := c.ofScope(scope)[0].Stream; g.From != 1 || g.To < gone || g.Recovered {
-			t.Errorf("the gap is from %d to %d (recovered: %t), want from 1 to %d or above", g.From, g.To, g.Recovered, gone)
+			t.Errorf("the gap is from %d to %d (recovered: %t), want from 1 to %d or above", g.From, g.To, g.Recovered,
+				gone)
 		}
 	})
 }
 
-// Objects that are taken over have the history number of the central agent, also if it learned of restores only in this run.
+// Objects that are taken over have the history number of the central agent, also if it learned of
+// restores only in this run.
 func TestTakeoverInARestoredHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
@@ -122,8 +126,8 @@ func TestTakeoverInARestoredHistory(t *testing.T) {
 	})
 }
 
-// A central agent that ends before it has saved a take-over receives the deletion again. After the take-over is saved, the next run
-// resumes the scope, and sends the changes since then.
+// A central agent that ends before it has saved a take-over receives the deletion again. After the
+// take-over is saved, the next run resumes the scope, and sends the changes since then.
 func TestTakeoverAndRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()

@@ -14,7 +14,8 @@ type nodeRules struct {
 	withheld *prometheus.CounterVec
 }
 
-// forward returns a copy of a deletion to send, or nil if no rule takes the Node, or a rule withholds the deletion.
+// forward returns a copy of a deletion to send, or nil if no rule takes the Node, or a rule
+// withholds the deletion.
 func (t *nodeRules) forward(d *object.Delta) *object.Delta {
 	if t == nil || d.Before == nil {
 		return nil
@@ -35,7 +36,8 @@ func (t *nodeRules) forward(d *object.Delta) *object.Delta {
 	return &forward
 }
 
-// selectNodes sets the rules for deletions of Nodes, as the agents of those nodes would apply them. It must be called with mu held.
+// selectNodes sets the rules for deletions of Nodes, as the agents of those nodes would apply them.
+// It must be called with mu held.
 func (s *Manager) selectNodes() error {
 	d := s.takeovers
 	if d == nil || d.resource == nil {
@@ -48,7 +50,11 @@ func (s *Manager) selectNodes() error {
 	case matches == nil:
 		d.rules.Store(nil)
 	default:
-		d.rules.Store(&nodeRules{matches: matches, filters: matches.Filters(), withheld: s.deps.Metrics.Withheld(d.resource.String())})
+		d.rules.Store(&nodeRules{
+			matches:  matches,
+			filters:  matches.Filters(),
+			withheld: s.deps.Metrics.Withheld(d.resource.String()),
+		})
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ func TestTimesAreThoseOfTheRun(t *testing.T) {
 			t.Error("there is no progress")
 		}
 		l.end()
-		if c, ok := m.saved("configmaps"); !ok || !c.LastSeen.Equal(at.UTC().Truncate(time.Second)) && !c.LastSeen.Equal(at) {
+		if c, ok := m.saved("configmaps"); !ok ||
+			!c.LastSeen.Equal(at.UTC().Truncate(time.Second)) && !c.LastSeen.Equal(at) {
 			t.Errorf("the checkpoint was last seen at %v, want %v", c.LastSeen, at)
 		}
 	})

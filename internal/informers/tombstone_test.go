@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// retiringNodes leaves a checkpoint in which Nodes are retiring, and nothing of their tombstone is sent.
+// retiringNodes leaves a checkpoint in which Nodes are retiring, and nothing of their tombstone is
+// sent.
 func retiringNodes(t *testing.T, m *memory) *apiServer {
 	t.Helper()
 	s, l := stuck(t, m)
@@ -34,7 +35,8 @@ func retiringNodes(t *testing.T, m *memory) *apiServer {
 // isLeft reports whether a delta is a left event.
 func isLeft(d *object.Delta) bool { return d.Stream == nil && d.Op == object.Left }
 
-// A retiring scope is selected again, and then no longer. The checkpoint keeps the scope until its tombstone is sent.
+// A retiring scope is selected again, and then no longer. The checkpoint keeps the scope until its
+// tombstone is sent.
 func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -49,7 +51,8 @@ func TestRetiringScopeIsSelectedForAWhile(t *testing.T) {
 		l.awaitPhases(t, "configmaps live", "nodes retiring")
 		_ = m.Flush(t.Context())
 		if c, ok := m.saved("nodes"); !ok || c.Retiring == nil {
-			t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its tombstone", c, ok)
+			t.Errorf("the checkpoint has %+v (known: %t), want a retiring scope: the bus has nothing of its tombstone",
+				c, ok)
 		}
 		l.acknowledge()
 		eventually(t, "the scope to be forgotten", func() bool {
@@ -80,8 +83,8 @@ func (m *lateMemory) Flush(ctx context.Context) error {
 	}
 }
 
-// A scope is selected again while its tombstone is sent. If the agent then ends, the next run reads the objects again: consumers may have
-// received their left events.
+// A scope is selected again while its tombstone is sent. If the agent then ends, the next run reads
+// the objects again: consumers may have received their left events.
 func TestRetiringScopeIsSelectedDuringItsTombstone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -164,7 +167,8 @@ func (l *life) wantSweep(t *testing.T) {
 	}
 }
 
-// If the log is replaced before the bus has all of a tombstone, the tombstone is sent to the new log.
+// If the log is replaced before the bus has all of a tombstone, the tombstone is sent to the new
+// log.
 func TestLogIsReplacedDuringTombstone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -203,7 +207,8 @@ func TestTombstoneIsAcknowledgedAfterTheAgentStops(t *testing.T) {
 	})
 }
 
-// A scope is retired before the snapshot after a gap is complete. An empty one replaces it, for objects that were deleted before the gap.
+// A scope is retired before the snapshot after a gap is complete. An empty one replaces it, for
+// objects that were deleted before the gap.
 func TestRetiringScopeInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -227,8 +232,9 @@ func TestRetiringScopeInsideSnapshot(t *testing.T) {
 	})
 }
 
-// The previous run ended in the middle of a tombstone. A scope that now takes a part of the objects reads them at a later resourceVersion
-// than that at which they left. Objects that were deleted since then leave again.
+// The previous run ended in the middle of a tombstone. A scope that now takes a part of the objects
+// reads them at a later resourceVersion than that at which they left. Objects that were deleted
+// since then leave again.
 func TestScopeBeginsAfterTombstoneOfAnEarlierRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -247,19 +253,23 @@ func TestScopeBeginsAfterTombstoneOfAnEarlierRun(t *testing.T) {
 		s.deleteIn("", "n2")
 		l = live(t, s, m, takesOn(log, rule(nil), nodeRule(selected("colour=red", ""))))
 		l.awaitCaptured(t)
-		l.wantOfNodes(t, "gap 0 selection-changed", "~l n2 uid-2 1→-", "snapshot.started 1", "r n1 uid-1 -→1", "snapshot.completed 1")
+		l.wantOfNodes(t, "gap 0 selection-changed", "~l n2 uid-2 1→-", "snapshot.started 1", "r n1 uid-1 -→1",
+			"snapshot.completed 1")
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, d := range l.deltas {
-			if d.Stream != nil && d.Stream.Kind == object.SnapshotStarted && d.Stream.Resource.Name == "nodes" && d.Stream.ResourceVersion < left {
-				t.Errorf("the snapshot is of resourceVersion %d, the objects left at %d", d.Stream.ResourceVersion, left)
+			if d.Stream != nil && d.Stream.Kind == object.SnapshotStarted && d.Stream.Resource.Name == "nodes" &&
+				d.Stream.ResourceVersion < left {
+				t.Errorf("the snapshot is of resourceVersion %d, the objects left at %d", d.Stream.ResourceVersion,
+					left)
 			}
 		}
 	})
 }
 
-// The tombstones of a scope make lists through the informer that now observes the resource. These say nothing about the watch of that
-// informer: neither that it is alive, nor that a list of its own is not answered.
+// The tombstones of a scope make lists through the informer that now observes the resource. These
+// say nothing about the watch of that informer: neither that it is alive, nor that a list of its
+// own is not answered.
 func TestTombstoneIsNoSignOfLife(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		t.Run(fmt.Sprintf("refused=%t", refused), func(t *testing.T) {
@@ -275,7 +285,8 @@ func TestTombstoneIsNoSignOfLife(t *testing.T) {
 				var lists atomic.Int32
 				s.do(func() {
 					s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-						if r.URL.Path != "/api/v1/namespaces/shop/configmaps" || r.URL.Query().Get("resourceVersionMatch") != "Exact" {
+						if r.URL.Path != "/api/v1/namespaces/shop/configmaps" ||
+							r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 							return false
 						}
 						lists.Add(1)

@@ -16,7 +16,8 @@ import (
 type truth struct {
 	branches [][]*version // histories: one for each restore of etcd, and the current one last
 	restored uint64       // the lowest resourceVersion to which etcd was restored, the highest number if it never was
-	// selections are those that may be in force for a version. It must be on record if all of them take it in the same way.
+	// selections are those that may be in force for a version. It must be on record if all of them
+	// take it in the same way.
 	selections func(v *version) []func(*version) bool
 	born       map[*version]int // how much was on record when a version was made; not there: nothing
 	record     []*object.Delta
@@ -31,10 +32,12 @@ type truth struct {
 
 // stop is the end of a run without a crash.
 type stop struct {
-	at         int      // how much was on record
-	unfinished []string // scopes with a tombstone, and ids of snapshots, that the bus does not have completely: the next run sends them again
-	// behind has the saved resourceVersions of scopes that had not sent all that their last list found. The next run finds the gap again, and
-	// sends again what follows it (guarantees.md).
+	at int // how much was on record
+	// scopes with a tombstone, and ids of snapshots, that the bus does not have completely: the
+	// next run sends them again
+	unfinished []string
+	// behind has the saved resourceVersions of scopes that had not sent all that their last list
+	// found. The next run finds the gap again, and sends again what follows it (guarantees.md).
 	behind map[string]uint64
 }
 
@@ -50,9 +53,12 @@ func (s *stop) repeats(d *object.Delta, scope string) bool {
 // point is a version's place in the order of histories.
 func point(d *object.Delta) uint64 { return uint64(d.History)<<48 | d.ResourceVersion }
 
-// loses reports whether the events of a resource on the log have a lower history number than other events among the first n on record.
+// loses reports whether the events of a resource on the log have a lower history number than other
+// events among the first n on record.
 func (x *truth) loses(resource string, n int) bool {
-	log, known, highest := 0, uint32(0), uint32(0)
+	log := 0
+	known := uint32(0)
+	highest := uint32(0)
 	for _, at := range x.logs {
 		if at <= n {
 			log = max(log, at)
@@ -100,7 +106,8 @@ func (x *truth) problems(resource string) (problems []string) {
 	states := map[string]*state{}  // by name
 	reads := map[string]bool{}     // uid/point of versions that were read
 	highest := map[string]uint64{} // by uid: an event that is not above it is late
-	ended := map[string]int{}      // where the record has the deletion of a uid, or an inferred left, at its highest point
+	// where the record has the deletion of a uid, or an inferred left, at its highest point
+	ended := map[string]int{}
 	type op struct {
 		op string
 		at int
@@ -120,7 +127,8 @@ func (x *truth) problems(resource string) (problems []string) {
 			clear(seen)
 			clear(highest)
 		}
-		if slices.Contains(x.blank, n) && x.loses(resource, n) { // neither the checkpoint nor the log has the history number (guarantees.md)
+		if slices.Contains(x.blank, n) && x.loses(resource, n) {
+			// neither the checkpoint nor the log has the history number (guarantees.md)
 			clear(histories)
 		}
 		if d.Stream != nil {
@@ -164,12 +172,17 @@ func (x *truth) problems(resource string) (problems []string) {
 			rv = d.Ref.UID + "/d"
 		}
 		if was, ok := seen[id]; ok {
-			if was.content != content && was.scope == d.Scope && !d.Inferred && !strings.HasPrefix(was.content, "~") { // an inferred version may be observed by another run
+			if was.content != content && was.scope == d.Scope && !d.Inferred && !strings.HasPrefix(was.content, "~") {
+				// an inferred version may be observed by another run
 				fault("%s is the id of %s, and of %s", id, was.content, content)
 			}
-			again := slices.ContainsFunc(x.stops, func(s stop) bool { return was.at < s.at && s.at <= n && s.repeats(d, was.scope) })
+			again := slices.ContainsFunc(x.stops, func(s stop) bool {
+				return was.at < s.at && s.at <= n && s.repeats(d, was.scope)
+			})
 			if !x.repeats && !again && !crashed(was.at, n) && (d.Op != object.Left || was.scope == d.Scope) {
-				fault("%s is on record twice, the agent did not crash in between, and had finished what it belongs to: %s", id, content)
+				fault(
+					"%s is on record twice, the agent did not crash in between, and had finished what it belongs to: %s",
+					id, content)
 			}
 			continue
 		}
@@ -182,7 +195,8 @@ func (x *truth) problems(resource string) (problems []string) {
 			continue // a snapshot after a gap may show a version before a restart sends the change
 		}
 		unsure := d.Op == object.Left && d.Inferred
-		if at, ok := ended[d.Ref.UID]; ok && point(d) == highest[d.Ref.UID] && (d.Op == object.Deleted || unsure) && crashed(at, n) {
+		if at, ok := ended[d.Ref.UID]; ok && point(d) == highest[d.Ref.UID] && (d.Op == object.Deleted || unsure) &&
+			crashed(at, n) {
 			continue // one of the two runs did not know whether it was deleted, and claimed less (guarantees.md)
 		}
 		isLate := point(d) < highest[d.Ref.UID]
@@ -210,16 +224,21 @@ func (x *truth) problems(resource string) (problems []string) {
 		if point(d) <= st.at && d.Scope != st.scope && crashed(st.highest, n) {
 			continue // the previous run sent more, under another selection
 		}
-		if !st.broken && d.Op != object.Read && valueOf(d.Before) != st.value && !(d.Op == object.Entered && st.value == "-") {
+		if !st.broken && d.Op != object.Read && valueOf(d.Before) != st.value &&
+			!(d.Op == object.Entered && st.value == "-") {
 			fault("chain of %s: %s at %d follows %s at %d", name, short(d), d.ResourceVersion, st.value, st.at)
 		}
-		own := d.Op == object.Deleted && d.Previous == d.ResourceVersion // some API servers assign no new version to a deletion
-		if late := point(d) < st.at || point(d) == st.at && d.Scope == st.scope && !own; late && d.Op != object.Read && st.at != 0 && !d.Inferred {
+		// some API servers assign no new version to a deletion
+		own := d.Op == object.Deleted && d.Previous == d.ResourceVersion
+		if late := point(d) < st.at ||
+			point(d) == st.at && d.Scope == st.scope && !own; late && d.Op != object.Read && st.at != 0 && !d.Inferred {
 			fault("order of %s: %s at %d after %d", name, short(d), d.ResourceVersion, st.at)
 		}
 		st.value, st.broken = valueOf(d.After), false
 		if !d.Inferred {
-			st.at, st.scope, st.highest = max(st.at, point(d)), d.Scope, n
+			st.at = max(st.at, point(d))
+			st.scope = d.Scope
+			st.highest = n
 		}
 	}
 	history := x.branches[len(x.branches)-1]
@@ -244,16 +263,19 @@ func (x *truth) problems(resource string) (problems []string) {
 		}
 		covered := slices.IndexFunc(gaps, func(g gap) bool {
 			covers := g.From < v.rv && v.rv <= g.To || g.Reason == object.Rewound && x.restored < v.rv && v.rv <= g.To
-			return covers && g.Reason != object.ContentChanged && (!g.Recovered || g.To > x.restored || slices.ContainsFunc(all, func(s func(*version) bool) bool {
-				return !alive(v.uid, g.From, s) && !alive(v.uid, g.To, s)
-			}))
+			return covers && g.Reason != object.ContentChanged &&
+				(!g.Recovered || g.To > x.restored || slices.ContainsFunc(all, func(s func(*version) bool) bool {
+					return !alive(v.uid, g.From, s) && !alive(v.uid, g.To, s)
+				}))
 		})
 		at := len(x.record) // where the version, or the first gap that covers it, is on record
 		if covered >= 0 {
 			at = gaps[covered].at
 		}
 		told := func(rv string, ops ...string) bool {
-			k := slices.IndexFunc(recorded[rv], func(o op) bool { return o.at >= x.born[v] && slices.Contains(ops, o.op) })
+			k := slices.IndexFunc(recorded[rv], func(o op) bool {
+				return o.at >= x.born[v] && slices.Contains(ops, o.op)
+			})
 			if k >= 0 {
 				at = min(at, recorded[rv][k].at)
 			}
@@ -277,7 +299,8 @@ func (x *truth) problems(resource string) (problems []string) {
 		}
 		for _, c := range claims {
 			if c.rv >= v.rv && c.at >= x.born[v] && c.at < at && consume.ScopeCovers(c.scope, v.namespace) {
-				fault("progress up to %d is on record at %d, before %s of %s %s at %d", c.rv, c.at, want, v.name, v.uid, v.rv)
+				fault("progress up to %d is on record at %d, before %s of %s %s at %d", c.rv, c.at, want, v.name, v.uid,
+					v.rv)
 				break
 			}
 		}
@@ -300,7 +323,8 @@ func (x *truth) claims(resource string) (all []claim) {
 				continue
 			}
 			for _, scope := range x.meant(&p, &r) {
-				all = append(all, claim{min(r.ResourceVersion, x.restored), p.at, scope}) // above that, histories differ
+				// above that, histories differ
+				all = append(all, claim{min(r.ResourceVersion, x.restored), p.at, scope})
 			}
 		}
 	}
@@ -358,7 +382,8 @@ func opOf(v *version, matches func(*version) bool) string {
 	}
 }
 
-// inOneHistory checks that a delta belongs to a history, and that all deltas of a scope with one history number belong to the same one.
+// inOneHistory checks that a delta belongs to a history, and that all deltas of a scope with one
+// history number belong to the same one.
 func (x *truth) inOneHistory(histories map[string][]int, d *object.Delta, fault func(string, ...any)) {
 	if d.Inferred && d.After == nil {
 		return // at the resourceVersion of a list
@@ -373,21 +398,26 @@ func (x *truth) inOneHistory(histories map[string][]int, d *object.Delta, fault 
 	var still []int
 	for _, b := range before {
 		if slices.ContainsFunc(x.branches[b], func(v *version) bool {
-			return v.frameRV() == d.ResourceVersion && v.uid == d.Ref.UID && (d.After == nil || valueOf(d.After) == v.value) &&
-				(d.After == nil || !v.deleted) && (d.Inferred || d.Previous == 0 || v.before != nil && v.before.rv == d.Previous)
+			return v.frameRV() == d.ResourceVersion && v.uid == d.Ref.UID &&
+				(d.After == nil || valueOf(d.After) == v.value) &&
+				(d.After == nil || !v.deleted) &&
+				(d.Inferred || d.Previous == 0 || v.before != nil && v.before.rv == d.Previous)
 		}) {
 			still = append(still, b)
 		}
 	}
 	if len(still) == 0 {
-		fault("%s at %d behind %d is not of the history that %s has told so far", short(d), d.ResourceVersion, d.Previous, of)
+		fault("%s at %d behind %d is not of the history that %s has told so far", short(d), d.ResourceVersion,
+			d.Previous, of)
 		return
 	}
 	histories[of] = still
 }
 
-// stateProblems compares the objects that exist for a consumer of the record with those that exist. excused: an object may live on.
-func stateProblems(record []*object.Delta, resource string, exists map[string]*version, takes func(*version) bool, excused func(uid string) bool,
+// stateProblems compares the objects that exist for a consumer of the record with those that exist.
+// excused: an object may live on.
+func stateProblems(record []*object.Delta, resource string, exists map[string]*version, takes func(*version) bool,
+	excused func(uid string) bool,
 ) (problems []string) {
 	var t consume.Tracker
 	for _, d := range record {
@@ -404,7 +434,8 @@ func stateProblems(record []*object.Delta, resource string, exists map[string]*v
 			continue
 		}
 		if got[v.uid] != key {
-			problems = append(problems, fmt.Sprintf("%s: %s %s does not exist for whoever reads the record", resource, key, v.uid))
+			problems = append(problems,
+				fmt.Sprintf("%s: %s %s does not exist for whoever reads the record", resource, key, v.uid))
 		}
 		delete(got, v.uid)
 	}
@@ -422,13 +453,19 @@ func eventOf(d *object.Delta) *consume.Event {
 	e := &consume.Event{Source: "cluster", Time: time.Unix(0, d.Observed)}
 	if s := d.Stream; s != nil {
 		e.Type = consume.TypePrefix + consume.EventType(s.Kind)
-		e.ID = fmt.Sprintf("%s/%s/%s/%d/%d/%s/h%d", s.Scope, s.Kind, s.Snapshot, s.From, max(s.To, s.ResourceVersion), s.Reason, s.History)
-		e.Resource, e.APIVersion, e.Scope = s.Resource.Name, strings.TrimPrefix(s.Resource.Group+"/"+s.Resource.Version, "/"), s.Scope
+		e.ID = fmt.Sprintf("%s/%s/%s/%d/%d/%s/h%d", s.Scope, s.Kind, s.Snapshot, s.From, max(s.To, s.ResourceVersion),
+			s.Reason, s.History)
+		e.Resource = s.Resource.Name
+		e.APIVersion = strings.TrimPrefix(s.Resource.Group+"/"+s.Resource.Version, "/")
+		e.Scope = s.Scope
 		e.ResourceVersion = object.FormatVersion(max(s.To, s.ResourceVersion))
 		e.Sequence = e.ResourceVersion
 		e.Stream = &consume.Stream{
 			Snapshot: s.Snapshot, ResourceVersion: object.FormatVersion(s.ResourceVersion), Objects: s.Objects,
-			FromResourceVersion: object.FormatVersion(s.From), ToResourceVersion: object.FormatVersion(s.To), Reason: s.Reason, Recovered: s.Recovered,
+			FromResourceVersion: object.FormatVersion(s.From),
+			ToResourceVersion:   object.FormatVersion(s.To),
+			Reason:              s.Reason,
+			Recovered:           s.Recovered,
 		}
 		return e
 	}
@@ -438,8 +475,12 @@ func eventOf(d *object.Delta) *consume.Event {
 	if strings.Contains(d.Scope, "Selector=") {
 		e.Scope = d.Scope
 	}
-	e.Namespace, e.Name, e.UID = d.Ref.Namespace(), d.Ref.Name(), d.Ref.UID
-	e.Op, e.ResourceVersion, e.Sequence = d.Op, object.FormatVersion(d.ResourceVersion), object.FormatVersion(d.ResourceVersion)
+	e.Namespace = d.Ref.Namespace()
+	e.Name = d.Ref.Name()
+	e.UID = d.Ref.UID
+	e.Op = d.Op
+	e.ResourceVersion = object.FormatVersion(d.ResourceVersion)
+	e.Sequence = object.FormatVersion(d.ResourceVersion)
 	e.Data = &consume.Data{Op: e.Op, ResourceVersion: e.ResourceVersion, Snapshot: d.Snapshot, Inferred: d.Inferred}
 	return e
 }

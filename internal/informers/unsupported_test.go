@@ -57,7 +57,8 @@ func TestResourceWhoseListHasNoResourceVersion(t *testing.T) {
 			t.Errorf("%d lists in an hour, want at most 20", n)
 		}
 		for _, st := range set.Status() {
-			if st.Scope == "secrets" && (st.Health != scope.HealthFailing || st.Reason != "refused" || st.Error != why) {
+			if st.Scope == "secrets" &&
+				(st.Health != scope.HealthFailing || st.Reason != "refused" || st.Error != why) {
 				t.Errorf("status %s %s: %s", st.Health, st.Reason, st.Error)
 			}
 		}
@@ -95,7 +96,8 @@ func TestNamedResourceThatCannotBeWatched(t *testing.T) {
 			t.Errorf("not ready: %v", err)
 		}
 		for _, st := range set.Status() {
-			if st.Scope == "bindings" && (st.Health != scope.HealthFailing || st.Reason != "refused" || st.Error != why) {
+			if st.Scope == "bindings" &&
+				(st.Health != scope.HealthFailing || st.Reason != "refused" || st.Error != why) {
 				t.Errorf("status %s %s: %s", st.Health, st.Reason, st.Error)
 			}
 		}
@@ -103,7 +105,10 @@ func TestNamedResourceThatCannotBeWatched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		uncapturable := []selection.Uncapturable{{Pattern: "bindings", Why: "it is served without list and watch (its verbs: create)"}}
+		uncapturable := []selection.Uncapturable{{
+			Pattern: "bindings",
+			Why:     "it is served without list and watch (its verbs: create)",
+		}}
 		if diff := cmp.Diff(uncapturable, plan.Uncapturable); diff != "" || plan.Unserved != nil {
 			t.Errorf("unserved %v, uncapturable (-want +got):\n%s", plan.Unserved, diff)
 		}

@@ -20,8 +20,9 @@ type mirror struct {
 	views map[*running]scope.View
 }
 
-// CompareViews makes a mirror follow the informers of a set until ctx ends. Nothing else must run when rest returns. The mirror is then
-// compared with the informers: if they differ, a change was not broadcast.
+// CompareViews makes a mirror follow the informers of a set until ctx ends. Nothing else must run
+// when rest returns. The mirror is then compared with the informers: if they differ, a change was
+// not broadcast.
 func CompareViews(ctx context.Context, t *testing.T, s *Manager, rest func()) {
 	m := &mirror{set: s, views: map[*running]scope.View{}}
 	var g errgroup.Group
@@ -91,7 +92,9 @@ func (m *mirror) missed() (out []string) {
 	for r, scope := range all {
 		seen, known := m.view(r)
 		if now, _ := r.View(); !known || seen != now {
-			out = append(out, fmt.Sprintf("a change of %s was not broadcast (known: %v):\n  seen %+v\n  now  %+v", scope, known, seen, now))
+			out = append(out,
+				fmt.Sprintf("a change of %s was not broadcast (known: %v):\n  seen %+v\n  now  %+v", scope, known, seen,
+					now))
 		}
 	}
 	slices.Sort(out)

@@ -47,7 +47,8 @@ func (l *life) atMark(t *testing.T, m *memory, rv uint64) {
 	})
 }
 
-// A change that was withheld before the read of its object was on the bus does not replace that read.
+// A change that was withheld before the read of its object was on the bus does not replace that
+// read.
 func TestWithheldBehindAnUnacknowledgedRead(t *testing.T) {
 	for name, onDemand := range map[string]bool{"at the start": false, "on demand": true} {
 		t.Run(name, func(t *testing.T) {
@@ -75,14 +76,16 @@ func TestWithheldBehindAnUnacknowledgedRead(t *testing.T) {
 				first.atMark(t, m, s.put("b", "noise", nil).rv)
 				first.end()
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(filtered("")) })
-				second.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→noise", "snapshot.completed 2")
+				second.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "r b uid-2 -→noise",
+					"snapshot.completed 2")
 			})
 		})
 	}
 }
 
-// If a condition no longer withholds an object, a snapshot sends it. If a new condition withholds an object that was sent, the next
-// snapshot leaves it out. The condition may change by a reload or by a restart.
+// If a condition no longer withholds an object, a snapshot sends it. If a new condition withholds
+// an object that was sent, the next snapshot leaves it out. The condition may change by a reload or
+// by a restart.
 func TestOtherObjectsAreKeptBack(t *testing.T) {
 	for name, reload := range map[string]bool{"reload": true, "restart": false} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +118,8 @@ func TestOtherObjectsAreKeptBack(t *testing.T) {
 	}
 }
 
-// A snapshot that has to follow a changed condition is sent after a restart, however far it had come.
+// A snapshot that has to follow a changed condition is sent after a restart, however far it had
+// come.
 func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, s *apiServer, l *life){
 		"before it began": func(_ *testing.T, s *apiServer, l *life) {
@@ -131,7 +135,8 @@ func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 			if _, err := l.set.Snapshot(t.Context(), "", ""); err != nil {
 				t.Fatal(err)
 			}
-			l.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2", "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1")
+			l.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2",
+				"snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +145,9 @@ func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 				s.put("a", "hidden", nil)
 				s.put("b", "1", nil)
 				s.put("c", "1", nil)
-				first := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = rule(keepsBack("hidden")) })
+				first := live(t, s, m, func(o *informers.Options, _ *recorder) {
+					o.Rules[0] = rule(keepsBack("hidden"))
+				})
 				first.waitPerName(t, "snapshot.started 3", "r b uid-2 -→1", "r c uid-3 -→1", "snapshot.completed 2")
 				change(t, s, first)
 				first.reload(t, specOf(rule(nil)))
@@ -155,7 +162,8 @@ func TestOtherObjectsAreKeptBackAtARestart(t *testing.T) {
 	}
 }
 
-// A condition is set, and reverted before its snapshot has begun. Another snapshot sends the objects that it withheld meanwhile.
+// A condition is set, and reverted before its snapshot has begun. Another snapshot sends the
+// objects that it withheld meanwhile.
 func TestConditionIsTakenBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		snapshot, restart bool
@@ -213,7 +221,9 @@ func TestConditionIsTakenBack(t *testing.T) {
 					}
 				}
 				if completed != tc.completed && !l.has("d a uid-1 hidden→-") {
-					t.Errorf("%d snapshots, want %d: the deletion was never sent, and no later snapshot sweeps the object", completed, tc.completed)
+					t.Errorf(
+						"%d snapshots, want %d: the deletion was never sent, and no later snapshot sweeps the object",
+						completed, tc.completed)
 				}
 			})
 		})
@@ -256,7 +266,8 @@ func TestTombstoneWithholds(t *testing.T) {
 		l.reload(t, specOf(rule(inNamespaces("other"))))
 		s.put("c", "1", nil) // a tombstone waits for a later resourceVersion
 		l.waitPerName(t, "snapshot.started 2", "r a uid-1 -→1", "snapshot.completed 1",
-			"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0", "snapshot.started 0", "snapshot.completed 0")
+			"gap 0 selection-changed", "snapshot.started 0", "snapshot.completed 0", "snapshot.started 0",
+			"snapshot.completed 0")
 	})
 }
 

@@ -22,10 +22,13 @@ var ErrUnsupported = errors.New("the broker reports no topic ids: use Kafka 2.8 
 // IDs are the ids of a cluster and its topics.
 type IDs struct {
 	Cluster string
-	Topics  map[string]string // by name, in the form of Kafka's tools; without topics that do not exist or may not be described
+	// by name, in the form of Kafka's tools; without topics that do not exist or may not be
+	// described
+	Topics map[string]string
 }
 
-// Reports reports whether a broker reports topic ids. newest has its newest version of each request.
+// Reports reports whether a broker reports topic ids. newest has its newest version of each
+// request.
 func Reports(newest map[protocol.ApiKey]int16) bool { return newest[protocol.Metadata] >= version }
 
 // Lookup requests the ids of topics from the broker at addr, through c.Transport.
@@ -53,7 +56,8 @@ func Lookup(ctx context.Context, c *kafka.Client, addr net.Addr, topics []string
 	return &r.ids, nil
 }
 
-// Cause returns an error of kafka.Client without the name of the method that kafka-go puts before it.
+// Cause returns an error of kafka.Client without the name of the method that kafka-go puts before
+// it.
 func Cause(err error) error {
 	if cause := errors.Unwrap(err); cause != nil && strings.HasPrefix(err.Error(), "kafka.(*Client).") {
 		return cause
@@ -72,9 +76,13 @@ type request struct{ topics []string }
 
 type response struct{ ids IDs }
 
-func (*request) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:revive,staticcheck // the name is that of the interface
+func (*request) ApiKey() protocol.ApiKey {
+	return protocol.Metadata
+} //nolint:revive,staticcheck // the name is that of the interface
 
-func (*response) ApiKey() protocol.ApiKey { return protocol.Metadata } //nolint:revive,staticcheck // the name is that of the interface
+func (*response) ApiKey() protocol.ApiKey {
+	return protocol.Metadata
+} //nolint:revive,staticcheck // the name is that of the interface
 
 func (*request) Required(map[protocol.ApiKey]int16) bool { return true }
 
@@ -154,7 +162,8 @@ func parse(body []byte) (*response, error) {
 	return res, nil
 }
 
-// decoder reads the primitives of Kafka's protocol. Reads beyond the end return zeros and set short.
+// decoder reads the primitives of Kafka's protocol. Reads beyond the end return zeros and set
+// short.
 type decoder struct {
 	rest  []byte
 	short bool
@@ -205,7 +214,8 @@ func (d *decoder) text() string { return string(d.take(max(d.uvarint()-1, 0))) }
 
 func (d *decoder) tags() {
 	for range d.uvarint() {
-		if d.uvarint(); d.short {
+		d.uvarint()
+		if d.short {
 			return
 		}
 		d.skip(d.uvarint())

@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/kafkaid"
 )
 
-// metadataV10 returns a response to Metadata, version 10, as Apache Kafka 4 sends it. It has one broker, a topic with one
-// partition, and a topic that does not exist.
+// metadataV10 returns a response to Metadata, version 10, as Apache Kafka 4 sends it. It has one
+// broker, a topic with one partition, and a topic that does not exist.
 func metadataV10() []byte {
 	text := "00006b63 00" + // correlation ID, no tags
 		"00000000" + // throttle time

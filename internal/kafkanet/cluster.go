@@ -110,7 +110,9 @@ func (c *Cluster) forget(layout *protocol.Cluster) {
 }
 
 // send sends a request to a broker of a layout. If the layout lacks it, it asks any broker.
-func (c *Cluster) send(ctx context.Context, layout *protocol.Cluster, to protocol.Broker, req protocol.Message) (protocol.Message, error) {
+func (c *Cluster) send(
+	ctx context.Context, layout *protocol.Cluster, to protocol.Broker, req protocol.Message,
+) (protocol.Message, error) {
 	if to.Host == "" {
 		c.forget(layout)
 		return c.askAny(ctx, req)
@@ -132,14 +134,18 @@ func hasError(m protocol.Message) bool {
 		})
 	case *listoffsets.Response:
 		return slices.ContainsFunc(res.Topics, func(t listoffsets.ResponseTopic) bool {
-			return slices.ContainsFunc(t.Partitions, func(p listoffsets.ResponsePartition) bool { return p.ErrorCode != 0 })
+			return slices.ContainsFunc(t.Partitions, func(p listoffsets.ResponsePartition) bool {
+				return p.ErrorCode != 0
+			})
 		})
 	}
 	return false
 }
 
 // coordinate sends a request to the coordinator of its group.
-func (c *Cluster) coordinate(ctx context.Context, g protocol.GroupMessage, req protocol.Message) (protocol.Message, error) {
+func (c *Cluster) coordinate(
+	ctx context.Context, g protocol.GroupMessage, req protocol.Message,
+) (protocol.Message, error) {
 	m, err := c.askAny(ctx, &findcoordinator.Request{Key: g.Group()})
 	if err != nil {
 		return nil, err
@@ -214,7 +220,11 @@ func layoutOf(res *metadata.Response) *protocol.Cluster {
 		t := &res.Topics[i]
 		partitions := map[int32]protocol.Partition{}
 		for _, p := range t.Partitions {
-			partitions[p.PartitionIndex] = protocol.Partition{ID: p.PartitionIndex, Error: p.ErrorCode, Leader: p.LeaderID}
+			partitions[p.PartitionIndex] = protocol.Partition{
+				ID:     p.PartitionIndex,
+				Error:  p.ErrorCode,
+				Leader: p.LeaderID,
+			}
 		}
 		layout.Topics[t.Name] = protocol.Topic{Name: t.Name, Error: t.ErrorCode, Partitions: partitions}
 	}
@@ -251,7 +261,9 @@ func (c *Cluster) listOffsets(ctx context.Context, req *listoffsets.Request) (pr
 	for i, p := range parts {
 		all.Topics = append(all.Topics, p.answered(answers[i])...)
 	}
-	slices.SortStableFunc(all.Topics, func(a, b listoffsets.ResponseTopic) int { return strings.Compare(a.Topic, b.Topic) })
+	slices.SortStableFunc(all.Topics, func(a, b listoffsets.ResponseTopic) int {
+		return strings.Compare(a.Topic, b.Topic)
+	})
 	return all, nil
 }
 

@@ -142,7 +142,8 @@ func (g *greeted) read(b []byte) (int, error) {
 		if err == nil && (binary.BigEndian.Uint32(head) > largestGreeting || binary.BigEndian.Uint32(head[4:]) != 1) {
 			return 0, ErrNotKafka
 		}
-		if g.head = head[:n]; n == 0 {
+		g.head = head[:n]
+		if n == 0 {
 			return 0, err
 		}
 	}
@@ -156,8 +157,10 @@ func (g *greeted) read(b []byte) (int, error) {
 
 // notKafka adds the most frequent cause to an error of the first answer.
 func notKafka(err error) error {
-	if errors.Is(err, ErrNotKafka) || errors.Is(err, errEnded) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w (check that it is a Kafka listener, and that TLS is configured as the listener requires)", err)
+	if errors.Is(err, ErrNotKafka) || errors.Is(err, errEnded) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w (check that it is a Kafka listener, and that TLS is configured as the listener requires)",
+			err)
 	}
 	return err
 }
@@ -168,7 +171,8 @@ func (c *conn) authenticate(ctx context.Context, m sasl.Mechanism) error {
 		return err
 	}
 	if res := r.(*saslhandshake.Response); res.ErrorCode != 0 {
-		return fmt.Errorf("%w: %w: the listener supports %v: set bus.kafka.sasl.mechanism to one of them", ErrAuthentication, kafka.Error(res.ErrorCode), res.Mechanisms)
+		return fmt.Errorf("%w: %w: the listener supports %v: set bus.kafka.sasl.mechanism to one of them",
+			ErrAuthentication, kafka.Error(res.ErrorCode), res.Mechanisms)
 	}
 	host, _, _ := net.SplitHostPort(c.addr)
 	session, state, err := m.Start(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host}))
@@ -186,12 +190,14 @@ func (c *conn) authenticate(ctx context.Context, m sasl.Mechanism) error {
 		res := r.(*saslauthenticate.Response)
 		if res.ErrorCode != 0 {
 			// The broker's message names mechanism and reason, never a secret.
-			return fmt.Errorf("%w: %w: %.200q: check user and password or token, and that the broker has them", ErrAuthentication, kafka.Error(res.ErrorCode), res.ErrorMessage)
+			return fmt.Errorf("%w: %w: %.200q: check user and password or token, and that the broker has them",
+				ErrAuthentication, kafka.Error(res.ErrorCode), res.ErrorMessage)
 		}
 		if res.SessionLifetimeMs > 0 {
 			c.ends = time.Now().Add(time.Duration(res.SessionLifetimeMs) * time.Millisecond * 8 / 10)
 		}
-		if done, state, err = session.Next(ctx, res.AuthBytes); err != nil {
+		done, state, err = session.Next(ctx, res.AuthBytes)
+		if err != nil {
 			if !errors.Is(err, ErrAuthentication) {
 				err = fmt.Errorf("%w: %w", ErrAuthentication, err)
 			}

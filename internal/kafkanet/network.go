@@ -43,8 +43,8 @@ type Options struct {
 	// OnThrottle is called when a pause that a broker names begins or grows: it ends at until, and
 	// grew by added. It must not block. nil: nobody needs to know.
 	OnThrottle func(addr string, until time.Time, added time.Duration)
-	// OnVersions is called for each connection, with the broker's newest version of each request. It
-	// must not block. nil: nobody needs to know.
+	// OnVersions is called for each connection, with the broker's newest version of each request.
+	// It must not block. nil: nobody needs to know.
 	OnVersions func(addr string, newest map[protocol.ApiKey]int16)
 }
 
@@ -95,7 +95,9 @@ func (a Apart) RoundTrip(ctx context.Context, addr net.Addr, req protocol.Messag
 	return a.roundTrip(ctx, addr.String(), req, true)
 }
 
-func (n *Network) roundTrip(ctx context.Context, addr string, req protocol.Message, apart bool) (protocol.Message, error) {
+func (n *Network) roundTrip(
+	ctx context.Context, addr string, req protocol.Message, apart bool,
+) (protocol.Message, error) {
 	b := n.broker(addr)
 	for {
 		leave, err := n.enter(ctx, b, req, apart)

@@ -108,7 +108,9 @@ func (b *fakeBroker) arrivals() []arrival {
 
 func batch() *rawproduce.Request {
 	return &rawproduce.Request{Acks: -1, Timeout: 10_000, Topics: []rawproduce.RequestTopic{{
-		Topic: "t", Partitions: []rawproduce.RequestPartition{{RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(emptySet())}}},
+		Topic: "t", Partitions: []rawproduce.RequestPartition{{RecordSet: protocol.RawRecordSet{
+			Reader: bytes.NewReader(emptySet()),
+		}}},
 	}}}
 }
 
@@ -183,7 +185,8 @@ func TestLimitedBrokerGetsOneBatchAtATime(t *testing.T) {
 			got = append(got, a.At)
 		}
 		const ms = time.Millisecond
-		if diff := cmp.Diff([]time.Duration{0, 1100 * ms, 1200 * ms, 1300 * ms, 1400 * ms, 1500 * ms}, got); diff != "" {
+		if diff := cmp.Diff([]time.Duration{0, 1100 * ms, 1200 * ms, 1300 * ms, 1400 * ms, 1500 * ms}, got); diff !=
+			"" {
 			t.Errorf("-want +got\n%s", diff)
 		}
 	})

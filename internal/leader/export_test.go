@@ -27,8 +27,8 @@ type Server struct {
 	transcript []string
 }
 
-// Client is a connection to a server. Before is called before each request is carried out, and may fail it; After may drop the
-// answer. Both may block.
+// Client is a connection to a server. Before is called before each request is carried out, and may
+// fail it; After may drop the answer. Both may block.
 type Client struct {
 	Server        *Server
 	Before, After func(ctx context.Context, verb string) error
@@ -106,7 +106,8 @@ func (s *Server) do(verb string, l *lease) (*lease, error) {
 	case verb == "create" && s.lease != nil:
 		return nil, apierrors.NewAlreadyExists(resource(), "kubecdc")
 	case verb == "update" && s.lease == nil:
-		return nil, apierrors.NewConflict(resource(), "kubecdc", nil) // An update creates a Lease, but not if it names another uid.
+		// An update creates a Lease, but not if it names another uid.
+		return nil, apierrors.NewConflict(resource(), "kubecdc", nil)
 	case verb == "get" && s.lease == nil:
 		return nil, apierrors.NewNotFound(resource(), "kubecdc")
 	case verb == "update" && string(l.Metadata) != string(s.lease.Metadata):
@@ -118,8 +119,9 @@ func (s *Server) do(verb string, l *lease) (*lease, error) {
 	if verb != "get" {
 		s.lease.Spec = l.Spec
 		s.writes = append(s.writes, l.Spec)
-		s.transcript = append(s.transcript, fmt.Sprintf("%s %s uid %d %q transitions %d %ds", time.Now().Format("04:05.000"), verb, s.uid,
-			l.Spec.HolderIdentity, l.Spec.LeaseTransitions, l.Spec.LeaseDurationSeconds))
+		s.transcript = append(s.transcript,
+			fmt.Sprintf("%s %s uid %d %q transitions %d %ds", time.Now().Format("04:05.000"), verb, s.uid,
+				l.Spec.HolderIdentity, l.Spec.LeaseTransitions, l.Spec.LeaseDurationSeconds))
 		s.stamp()
 	}
 	out := *s.lease

@@ -11,8 +11,8 @@ import (
 // ErrLost means that this process must never write again: another agent leads, or may have led.
 var ErrLost = errors.New("no longer the leader")
 
-// instant is a point in time on two clocks, in nanoseconds. The monotonic clock cannot be set, but stops while the machine is
-// suspended. The wall clock keeps running.
+// instant is a point in time on two clocks, in nanoseconds. The monotonic clock cannot be set, but
+// stops while the machine is suspended. The wall clock keeps running.
 type instant struct{ Mono, Wall int64 }
 
 // clock returns the current time. It takes no lock.
@@ -29,8 +29,8 @@ func systemClock() clock {
 // since returns the time between two instants on the monotonic clock.
 func (i instant) since(earlier instant) time.Duration { return time.Duration(i.Mono - earlier.Mono) }
 
-// within reports whether less than d has passed since earlier on both clocks. A wall clock that was set back by more than d
-// counts as expired, like one that was set forward.
+// within reports whether less than d has passed since earlier on both clocks. A wall clock that was
+// set back by more than d counts as expired, like one that was set forward.
 func (i instant) within(d time.Duration, earlier instant) bool {
 	mono, wall := i.Mono-earlier.Mono, i.Wall-earlier.Wall
 	return mono < int64(d) && wall < int64(d) && wall > -int64(d)
@@ -52,8 +52,9 @@ func newFence(now clock, valid time.Duration) *Fence {
 	return &Fence{now: now, valid: valid, changed: make(chan struct{})}
 }
 
-// Pass returns nil if this process may write. While the Lease is not renewed, Pass blocks until it is, or until ctx ends, and
-// then returns the cause of ctx. If the process must never write again, the error wraps ErrLost.
+// Pass returns nil if this process may write. While the Lease is not renewed, Pass blocks until it
+// is, or until ctx ends, and then returns the cause of ctx. If the process must never write again,
+// the error wraps ErrLost.
 //
 // An open fence costs two reads of the clock and no lock.
 func (f *Fence) Pass(ctx context.Context) error {

@@ -137,7 +137,9 @@ func (m *machine) disturb(rng *rand.Rand) string {
 		m.stopped, m.until = time.Now(), time.Now().Add(long)
 		return fmt.Sprintf("%s stopped for %v", m.name, long)
 	case 3:
-		m.stopped, m.until, m.suspended = time.Now(), time.Now().Add(long), true
+		m.stopped = time.Now()
+		m.until = time.Now().Add(long)
+		m.suspended = true
 		m.odd = m.until
 		return fmt.Sprintf("%s suspended for %v", m.name, long)
 	case 4:
@@ -148,37 +150,45 @@ func (m *machine) disturb(rng *rand.Rand) string {
 		m.slow = time.Duration(rng.Int64N(int64(3 * time.Second)))
 		return fmt.Sprintf("%s slow by %v", m.name, m.slow)
 	}
-	m.away, m.deaf, m.slow = false, false, 0
+	m.away = false
+	m.deaf = false
+	m.slow = 0
 	return m.name + " well"
 }
 
-// The fences of two of three processes are never open at the same moment, whatever happens to the processes and to the Lease. Every
-// fence is checked at every moment, also while its process is stopped, as if the process resumed just then. Only fences of suspended
-// machines are not checked: they detect the suspension on wake-up.
+// The fences of two of three processes are never open at the same moment, whatever happens to the
+// processes and to the Lease. Every fence is checked at every moment, also while its process is
+// stopped, as if the process resumed just then. Only fences of suspended machines are not checked:
+// they detect the suspension on wake-up.
 func TestNeverTwoFencesPass(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
 		seeds = 8
 	}
-	terms, passes, paused := 0, 0, 0
+	terms := 0
+	passes := 0
+	paused := 0
 	for seed := range seeds {
 		bubble(t, func(t *testing.T) {
 			a, b, c := scenario(t, uint64(seed), 10*time.Minute)
-			terms, passes, paused = terms+a, passes+b, paused+c
+			terms += a
+			passes += b
+			paused += c
 		})
 		if t.Failed() {
 			return
 		}
 	}
-	t.Logf("%d runs of 10 minutes: %d terms, a fence open at %d of %d looks, shut while its holder held the Lease at %d",
+	t.Logf(
+		"%d runs of 10 minutes: %d terms, a fence open at %d of %d looks, shut while its holder held the Lease at %d",
 		seeds, terms, passes, seeds*60000, paused)
 	if terms < 5*seeds || passes < seeds*60000/10 || paused == 0 {
 		t.Error("hardly anything has happened")
 	}
 }
 
-// scenario plays one run. It returns the number of terms, of checks that found a fence open, and of checks that found a holder's
-// fence shut.
+// scenario plays one run. It returns the number of terms, of checks that found a fence open, and of
+// checks that found a holder's fence shut.
 func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, paused int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := new(leader.Server)
@@ -187,7 +197,12 @@ func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, pau
 	var story []string
 	tell := func(what string) { story = append(story, time.Now().Format("04:05.000 ")+what) }
 	for i := range agents {
-		m := &machine{name: string(rune('a' + i)), base: time.Now(), rate: 0.95 + 0.1*rng.Float64(), rng: rand.New(rand.NewPCG(seed, uint64(i)+2))}
+		m := &machine{
+			name: string(rune('a' + i)),
+			base: time.Now(),
+			rate: 0.95 + 0.1*rng.Float64(),
+			rng:  rand.New(rand.NewPCG(seed, uint64(i)+2)),
+		}
 		machines = append(machines, m)
 		agents[i] = start(t, fmt.Sprintf("%s0", m.name), m.client(s), m.now)
 	}
@@ -224,7 +239,8 @@ func scenario(t *testing.T, seed uint64, long time.Duration) (terms, passes, pau
 			}
 		}
 		if len(open) > 1 {
-			t.Fatalf("VERDICT: seed %d: %v would write at a time, %v after the start; before:\n%s\n%s", seed, open, time.Since(began), lastOf(story), lastOf(s.Transcript()))
+			t.Fatalf("VERDICT: seed %d: %v would write at a time, %v after the start; before:\n%s\n%s", seed, open,
+				time.Since(began), lastOf(story), lastOf(s.Transcript()))
 		}
 		if time.Now().After(next) {
 			next = time.Now().Add(time.Duration(rng.Int64N(int64(8 * time.Second))))

@@ -21,7 +21,8 @@ type Options struct {
 	Namespace, Name string // of the Lease
 	Identity        string // unique to this process, also among later ones
 
-	LeaseDuration time.Duration // how long standbys wait after the last renewal; the Lease has it in whole seconds, 2 or more
+	// how long standbys wait after the last renewal; the Lease has it in whole seconds, 2 or more
+	LeaseDuration time.Duration
 	RenewDeadline time.Duration // how long the fence passes without a renewal
 	RetryPeriod   time.Duration // between two reads, or two renewals
 
@@ -71,7 +72,8 @@ type Elector struct {
 	waited   string // the holder that was last logged
 }
 
-// attemptsPerDeadline is the number of requests that fit into RenewDeadline: each has a timeout of its part.
+// attemptsPerDeadline is the number of requests that fit into RenewDeadline: each has a timeout of
+// its part.
 const attemptsPerDeadline = 2
 
 // New checks the options. It starts nothing and sends no request.
@@ -80,8 +82,10 @@ func New(o Options) (*Elector, error) {
 	case o.Namespace == "" || o.Name == "" || o.Identity == "":
 		return nil, errors.New("leader election: the Lease needs a namespace and a name, and the agent an identity")
 	case o.RetryPeriod <= 0 || o.RenewDeadline <= o.RetryPeriod || o.LeaseDuration <= o.RenewDeadline:
-		return nil, fmt.Errorf("leader election: retryPeriod (%v) must be greater than 0 and less than renewDeadline (%v), which must be less than leaseDuration (%v)",
-			o.RetryPeriod, o.RenewDeadline, o.LeaseDuration)
+		return nil,
+			fmt.Errorf(
+				"leader election: retryPeriod (%v) must be greater than 0 and less than renewDeadline (%v), which must be less than leaseDuration (%v)",
+				o.RetryPeriod, o.RenewDeadline, o.LeaseDuration)
 	}
 	l, err := newRemoteLease(o.Config, o.Namespace, o.Name)
 	if err != nil {
@@ -92,7 +96,14 @@ func New(o Options) (*Elector, error) {
 
 func newElector(o Options, l leases, now clock) *Elector {
 	o.Log = o.Log.With("lease", o.Namespace+"/"+o.Name)
-	e := &Elector{o: o, leases: l, now: now, fence: newFence(now, o.RenewDeadline), begun: make(chan struct{}), created: now()}
+	e := &Elector{
+		o:       o,
+		leases:  l,
+		now:     now,
+		fence:   newFence(now, o.RenewDeadline),
+		begun:   make(chan struct{}),
+		created: now(),
+	}
 	e.metrics = newMetrics(o.Registerer, e)
 	return e
 }
@@ -133,15 +144,17 @@ func (s *Status) String() string {
 	return fmt.Sprintf("standby, %s leads", s.Holder)
 }
 
-// Ready returns nil if this process leads, or could take over from the leader. An unreachable API server does not make a standby
-// unready once it has read the Lease: readiness of a standby would not help anybody.
+// Ready returns nil if this process leads, or could take over from the leader. An unreachable API
+// server does not make a standby unready once it has read the Lease: readiness of a standby would
+// not help anybody.
 func (e *Elector) Ready() error {
 	s := e.Status()
 	switch {
 	case s.Over != nil:
 		return fmt.Errorf("this agent exits, and becomes a standby after a restart: %w", s.Over)
 	case s.Paused:
-		return fmt.Errorf("the Lease %s/%s could not be renewed within %v, publishing pauses: %w", e.o.Namespace, e.o.Name, e.o.RenewDeadline, orUnknown(s.Err))
+		return fmt.Errorf("the Lease %s/%s could not be renewed within %v, publishing pauses: %w", e.o.Namespace,
+			e.o.Name, e.o.RenewDeadline, orUnknown(s.Err))
 	case !s.Seen:
 		return fmt.Errorf("the Lease %s/%s was not read yet: %w", e.o.Namespace, e.o.Name, orUnknown(s.Err))
 	}
@@ -155,9 +168,9 @@ func orUnknown(err error) error {
 	return err
 }
 
-// Run waits for the Lease, takes it and renews it until ctx ends, and then returns nil; this process may still hold the Lease.
-// The caller ends ctx after its last write to the bus, and then calls Release. An error of Run wraps ErrLost: another agent
-// leads. Run is called once.
+// Run waits for the Lease, takes it and renews it until ctx ends, and then returns nil; this
+// process may still hold the Lease. The caller ends ctx after its last write to the bus, and then
+// calls Release. An error of Run wraps ErrLost: another agent leads. Run is called once.
 func (e *Elector) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		next, err := e.round(ctx)
@@ -192,8 +205,8 @@ func (e *Elector) request(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v", d))
 }
 
-// Release releases the Lease, if this process holds it, so that a standby can lead at once. Even if that fails, the fence never
-// passes again. Release is called after Run has returned.
+// Release releases the Lease, if this process holds it, so that a standby can lead at once. Even if
+// that fails, the fence never passes again. Release is called after Run has returned.
 func (e *Elector) Release(ctx context.Context) error {
 	e.fence.shut(fmt.Errorf("%w: the Lease is released", ErrLost))
 	if e.held == nil {
@@ -203,8 +216,12 @@ func (e *Elector) Release(ctx context.Context) error {
 	for range 2 {
 		l := *e.held
 		l.Spec = leaseSpec{
-			LeaseDurationSeconds: released, RenewTime: e.stamp(), AcquireTime: l.Spec.AcquireTime, LeaseTransitions: l.Spec.LeaseTransitions,
-			Strategy: l.Spec.Strategy, PreferredHolder: l.Spec.PreferredHolder,
+			LeaseDurationSeconds: released,
+			RenewTime:            e.stamp(),
+			AcquireTime:          l.Spec.AcquireTime,
+			LeaseTransitions:     l.Spec.LeaseTransitions,
+			Strategy:             l.Spec.Strategy,
+			PreferredHolder:      l.Spec.PreferredHolder,
 		}
 		if _, err = e.leases.update(ctx, &l); err == nil {
 			e.held = nil
@@ -233,7 +250,8 @@ func (e *Elector) set(change func(*Status)) {
 	change(&e.status)
 }
 
-// answered records the response to a request that was sent at sent. spec is nil if there is no Lease.
+// answered records the response to a request that was sent at sent. spec is nil if there is no
+// Lease.
 func (e *Elector) answered(sent instant, spec *leaseSpec) {
 	e.touched.Store(&sent)
 	if spec != nil {
@@ -244,7 +262,10 @@ func (e *Elector) answered(sent instant, spec *leaseSpec) {
 		e.o.Log.Info("the Lease can be reached again")
 	}
 	e.set(func(s *Status) {
-		s.Seen, s.Err, s.Holder, s.Epoch = true, nil, "", 0
+		s.Seen = true
+		s.Err = nil
+		s.Holder = ""
+		s.Epoch = 0
 		if spec != nil {
 			s.Holder, s.Epoch = spec.HolderIdentity, epochOf(spec)
 		}
@@ -278,8 +299,8 @@ func epochOf(s *leaseSpec) uint64 { return uint64(max(s.LeaseTransitions, 0)) + 
 // released is leaseDurationSeconds of a released Lease, as client-go writes it.
 const released = 1
 
-// seconds returns LeaseDuration for the Lease. It is greater than released: otherwise a Lease whose holder's name was removed would
-// look released.
+// seconds returns LeaseDuration for the Lease. It is greater than released: otherwise a Lease whose
+// holder's name was removed would look released.
 func (e *Elector) seconds() int64 {
 	return max(int64(math.Ceil(e.o.LeaseDuration.Seconds())), released+1)
 }

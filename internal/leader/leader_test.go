@@ -54,14 +54,18 @@ func (l *logBuffer) String() string {
 
 func start(t *testing.T, name string, c *leader.Client, now func() leader.Instant) *agent {
 	t.Helper()
-	return startWith(t, name, leader.Options{LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry}, c, now)
+	return startWith(t, name, leader.Options{LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry}, c,
+		now)
 }
 
 // startWith is start with other durations.
 func startWith(t *testing.T, name string, o leader.Options, c *leader.Client, now func() leader.Instant) *agent {
 	t.Helper()
 	a := &agent{log: new(logBuffer), end: make(chan error, 1)}
-	o.Namespace, o.Name, o.Identity, o.Log = "kubecdc", "kubecdc", name, slog.New(slog.NewTextHandler(a.log, nil))
+	o.Namespace = "kubecdc"
+	o.Name = "kubecdc"
+	o.Identity = name
+	o.Log = slog.New(slog.NewTextHandler(a.log, nil))
 	a.Elector = leader.NewWith(o, c, now)
 	ctx, stop := context.WithCancel(t.Context())
 	a.stop = stop
@@ -91,8 +95,9 @@ func (a *agent) took(t *testing.T) (leader.Term, time.Duration) {
 
 func pass(d time.Duration) { <-time.After(d) }
 
-// waitFor waits for d, or until ctx ends. It never creates a timer that has already expired. With the race detector of Go 1.26, the
-// runtime crashes if two goroutines of a bubble receive from such timers at the same moment, because they share one race context.
+// waitFor waits for d, or until ctx ends. It never creates a timer that has already expired. With
+// the race detector of Go 1.26, the runtime crashes if two goroutines of a bubble receive from such
+// timers at the same moment, because they share one race context.
 func waitFor(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -119,7 +124,8 @@ func TestTheFirstCreatesTheLease(t *testing.T) {
 			<-asked
 			return nil
 		}}, nil)
-		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "the Lease kubecdc/kubecdc was not read yet") {
+		if err := a.Ready(); err == nil ||
+			!strings.Contains(err.Error(), "the Lease kubecdc/kubecdc was not read yet") {
 			t.Errorf("ready before the Lease was seen: %v", err)
 		}
 		close(asked)
@@ -136,7 +142,8 @@ func TestTheFirstCreatesTheLease(t *testing.T) {
 			t.Errorf("%v, %v", st, a.Ready())
 		}
 		spec := s.Spec()
-		if age := time.Since(spec.RenewTime.Time); spec.HolderIdentity != "a" || spec.LeaseDurationSeconds != 6 || age > retry || spec.LeaseTransitions != 1 {
+		if age := time.Since(spec.RenewTime.Time); spec.HolderIdentity != "a" || spec.LeaseDurationSeconds != 6 ||
+			age > retry || spec.LeaseTransitions != 1 {
 			t.Errorf("%+v", spec)
 		}
 		end(t, a, b)
@@ -258,7 +265,8 @@ func TestPartitionedLeaderIsSilentBeforeAnotherBegins(t *testing.T) {
 	})
 }
 
-// An API server that is down for everyone does not change the leader: the fence opens again, in the same term.
+// An API server that is down for everyone does not change the leader: the fence opens again, in the
+// same term.
 func TestLeaderGoesOnWhereNobodyHasLed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -280,7 +288,8 @@ func TestLeaderGoesOnWhereNobodyHasLed(t *testing.T) {
 			}
 			pass(5 * time.Second)
 		}
-		if st := a.Status(); st.Epoch != 2 || !st.Leading || a.Ready() != nil || strings.Count(a.log.String(), "publishing pauses") != 2 ||
+		if st := a.Status(); st.Epoch != 2 || !st.Leading || a.Ready() != nil ||
+			strings.Count(a.log.String(), "publishing pauses") != 2 ||
 			strings.Count(a.log.String(), "publishing resumes") != 2 {
 			t.Errorf("%+v\n%s", st, a.log)
 		}
@@ -346,7 +355,8 @@ func TestDeletedLease(t *testing.T) {
 	})
 }
 
-// If the Lease was deleted while its holder was disconnected, another agent may have led in between.
+// If the Lease was deleted while its holder was disconnected, another agent may have led in
+// between.
 func TestDeletedUnseen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)

@@ -45,7 +45,8 @@ func (l *lease) uid() types.UID {
 
 // equal reports whether no elector has written the Lease between the two reads.
 func (s *leaseSpec) equal(o *leaseSpec) bool {
-	return s.HolderIdentity == o.HolderIdentity && s.LeaseDurationSeconds == o.LeaseDurationSeconds && s.LeaseTransitions == o.LeaseTransitions &&
+	return s.HolderIdentity == o.HolderIdentity && s.LeaseDurationSeconds == o.LeaseDurationSeconds &&
+		s.LeaseTransitions == o.LeaseTransitions &&
 		s.AcquireTime.Equal(o.AcquireTime) && s.RenewTime.Equal(o.RenewTime)
 }
 
@@ -54,8 +55,8 @@ func (s *leaseSpec) duration() time.Duration {
 	return time.Duration(s.LeaseDurationSeconds) * time.Second
 }
 
-// leases accesses the one Lease. update has the precondition that the Lease has not changed since l was read or written. Errors
-// of the API server are those of apimachinery's api/errors.
+// leases accesses the one Lease. update has the precondition that the Lease has not changed since l
+// was read or written. Errors of the API server are those of apimachinery's api/errors.
 type leases interface {
 	get(ctx context.Context) (*lease, error)
 	create(ctx context.Context, l *lease) (*lease, error)
@@ -68,9 +69,9 @@ type remoteLease struct {
 	namespace, name string
 }
 
-// newRemoteLease creates a separate client, so that requests of informers and the checkpoint cannot delay a renewal. The client uses
-// HTTP/1.1: a request without a response ends its connection, and the next one opens another. With HTTP/2, the next request would
-// use the dead connection again.
+// newRemoteLease creates a separate client, so that requests of informers and the checkpoint cannot
+// delay a renewal. The client uses HTTP/1.1: a request without a response ends its connection, and
+// the next one opens another. With HTTP/2, the next request would use the dead connection again.
 func newRemoteLease(config *rest.Config, namespace, name string) (*remoteLease, error) {
 	c := dynamic.ConfigFor(config)
 	c.AcceptContentTypes = "application/json"
@@ -80,7 +81,8 @@ func newRemoteLease(config *rest.Config, namespace, name string) (*remoteLease, 
 	c.APIPath = "/"
 	c.NextProtos = []string{"http/1.1"}
 	if _, _, err := rest.DefaultServerUrlFor(c); err != nil {
-		return nil, errors.New("the API server's address is neither a URL nor host:port") // err repeats it, which may hold a password
+		// err repeats it, which may hold a password
+		return nil, errors.New("the API server's address is neither a URL nor host:port")
 	}
 	httpClient, err := rest.HTTPClientFor(c)
 	if err != nil {
@@ -125,7 +127,8 @@ func (r *remoteLease) write(ctx context.Context, request *rest.Request, l *lease
 }
 
 func (r *remoteLease) do(ctx context.Context, request *rest.Request) (*lease, error) {
-	raw, err := request.MaxRetries(0).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").Do(ctx).Raw()
+	raw, err := request.MaxRetries(0).SetHeader("Accept", "application/json").
+		SetHeader("Content-Type", "application/json").Do(ctx).Raw()
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
-// The renewal in an answer may have happened while the request was in flight: the wait begins after the answer.
+// The renewal in an answer may have happened while the request was in flight: the wait begins after
+// the answer.
 func TestStandbyWaitsFromTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -47,15 +48,25 @@ func lead(t *testing.T, s *leader.Server, name string) {
 	}
 }
 
-// A leader that was disconnected finds the Lease free. Whether it may continue depends on who has led meanwhile.
+// A leader that was disconnected finds the Lease free. Whether it may continue depends on who has
+// led meanwhile.
 func TestReturnToAFreeLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		meanwhile func(t *testing.T, s *leader.Server)
 		want      string // of the error; "": it continues
 	}{
-		"nobody has led":         {func(_ *testing.T, s *leader.Server) { s.Edit(func(l *leader.Spec) { l.HolderIdentity = "" }) }, ""},
-		"another one has led":    {func(t *testing.T, s *leader.Server) { lead(t, s, "b") }, "another agent has led, and released the Lease"},
-		"it was deleted as well": {func(t *testing.T, s *leader.Server) { s.Delete(); lead(t, s, "b") }, "deleted, and created again"},
+		"nobody has led": {func(_ *testing.T, s *leader.Server) {
+			s.Edit(func(l *leader.Spec) {
+				l.HolderIdentity = ""
+			})
+		}, ""},
+		"another one has led": {func(t *testing.T, s *leader.Server) {
+			lead(t, s, "b")
+		}, "another agent has led, and released the Lease"},
+		"it was deleted as well": {func(t *testing.T, s *leader.Server) {
+			s.Delete()
+			lead(t, s, "b")
+		}, "deleted, and created again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -94,7 +105,8 @@ func TestReturnToAFreeLease(t *testing.T) {
 	}
 }
 
-// If a standby that has never seen the Lease recreates it with other numbers, the holder, whose fence is open, continues with its own.
+// If a standby that has never seen the Lease recreates it with other numbers, the holder, whose
+// fence is open, continues with its own.
 func TestLeaseIsPlacedAnewUnderItsHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -117,7 +129,8 @@ func TestLeaseIsPlacedAnewUnderItsHolder(t *testing.T) {
 	})
 }
 
-// A late request to recreate the Lease may find that it was deleted once more, under another leader.
+// A late request to recreate the Lease may find that it was deleted once more, under another
+// leader.
 func TestLateRestore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
@@ -156,11 +169,16 @@ func TestLateRestore(t *testing.T) {
 	})
 }
 
-// The shortest duration that a Lease can hold is that of a released one. No other Lease may look released.
+// The shortest duration that a Lease can hold is that of a released one. No other Lease may look
+// released.
 func TestShortDuration(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := new(leader.Server)
-		brief := leader.Options{LeaseDuration: time.Second, RenewDeadline: 800 * time.Millisecond, RetryPeriod: 400 * time.Millisecond}
+		brief := leader.Options{
+			LeaseDuration: time.Second,
+			RenewDeadline: 800 * time.Millisecond,
+			RetryPeriod:   400 * time.Millisecond,
+		}
 		a := startWith(t, "a", brief, &leader.Client{Server: s}, nil)
 		a.took(t)
 		pass(brief.RetryPeriod / 2)
@@ -192,7 +210,8 @@ func TestLostLeaderIsNotReady(t *testing.T) {
 		if err := <-a.end; !errors.Is(err, leader.ErrLost) {
 			t.Fatal(err)
 		}
-		if err, st := a.Ready(), a.Status(); !errors.Is(err, leader.ErrLost) || !errors.Is(st.Over, leader.ErrLost) || st.Leading || st.Paused ||
+		if err, st := a.Ready(), a.Status(); !errors.Is(err, leader.ErrLost) || !errors.Is(st.Over, leader.ErrLost) ||
+			st.Leading || st.Paused ||
 			st.String() != "lost the Lease, exiting" {
 			t.Errorf("%v, %+v, %s", err, st, st.String())
 		}

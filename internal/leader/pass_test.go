@@ -14,7 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/leader"
 )
 
-// While a machine is suspended, its monotonic clock stands still; the fence relies on the wall clock.
+// While a machine is suspended, its monotonic clock stands still; the fence relies on the wall
+// clock.
 func TestWallClock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -76,7 +77,14 @@ func TestPassWaits(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := leader.Options{Namespace: "n", Name: "l", Identity: "i", LeaseDuration: duration, RenewDeadline: deadline, RetryPeriod: retry}
+	good := leader.Options{
+		Namespace:     "n",
+		Name:          "l",
+		Identity:      "i",
+		LeaseDuration: duration,
+		RenewDeadline: deadline,
+		RetryPeriod:   retry,
+	}
 	got := map[string]string{}
 	for name, change := range map[string]func(*leader.Options){
 		"no namespace": func(o *leader.Options) { o.Namespace = "" },
@@ -102,8 +110,13 @@ func TestOptions(t *testing.T) {
 func BenchmarkPass(b *testing.B) {
 	c := &leader.Client{Server: new(leader.Server)}
 	e := leader.NewWith(leader.Options{
-		Namespace: "n", Name: "l", Identity: "i", LeaseDuration: 3 * time.Hour, RenewDeadline: 2 * time.Hour, RetryPeriod: time.Hour,
-		Log: slog.New(slog.DiscardHandler),
+		Namespace:     "n",
+		Name:          "l",
+		Identity:      "i",
+		LeaseDuration: 3 * time.Hour,
+		RenewDeadline: 2 * time.Hour,
+		RetryPeriod:   time.Hour,
+		Log:           slog.New(slog.DiscardHandler),
 	}, c, nil)
 	leader.Renew(e)
 	ctx, fence := b.Context(), e.Fence()

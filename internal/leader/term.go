@@ -19,7 +19,8 @@ func (e *Elector) stamp() *metav1.MicroTime {
 // soon returns the delay after a failed request, or after another elector was faster.
 func (e *Elector) soon() time.Duration { return e.o.RetryPeriod/4 + rand.N(e.o.RetryPeriod/4+1) }
 
-// again returns the delay after another client has written the Lease between our read and our write.
+// again returns the delay after another client has written the Lease between our read and our
+// write.
 func (e *Elector) again() time.Duration { return e.o.RetryPeriod / 20 }
 
 // standBy reads the Lease, and takes it if it is free.
@@ -57,8 +58,9 @@ func (e *Elector) standBy(ctx context.Context) (next time.Duration, err error) {
 	return e.take(ctx, l), nil
 }
 
-// create creates a missing Lease without a holder: it may have been deleted while its holder leads, so it is taken only after it has
-// not changed for LeaseDuration. (That it was missing at two reads would not prove that it was missing in between.)
+// create creates a missing Lease without a holder: it may have been deleted while its holder leads,
+// so it is taken only after it has not changed for LeaseDuration. (That it was missing at two reads
+// would not prove that it was missing in between.)
 func (e *Elector) create(ctx context.Context) (next time.Duration) {
 	writing, cancel := e.request(ctx)
 	defer cancel()
@@ -74,9 +76,11 @@ func (e *Elector) create(ctx context.Context) (next time.Duration) {
 		e.failed(ctx, "create", err)
 		return e.soon()
 	case e.observed != nil:
-		e.o.Log.Warn("the Lease was deleted; created it again, acquiring it when no agent can lead any more", "holder", e.waited, "wait", e.o.LeaseDuration)
+		e.o.Log.Warn("the Lease was deleted; created it again, acquiring it when no agent can lead any more", "holder",
+			e.waited, "wait", e.o.LeaseDuration)
 	default:
-		e.o.Log.Info("created the Lease, acquiring it when it is certain that no agent leads", "wait", e.o.LeaseDuration)
+		e.o.Log.Info("created the Lease, acquiring it when it is certain that no agent leads", "wait",
+			e.o.LeaseDuration)
 	}
 	return 0
 }
@@ -101,7 +105,9 @@ func (e *Elector) take(ctx context.Context, seen *lease) (next time.Duration) {
 		l.Spec.LeaseTransitions++
 		l.Spec.AcquireTime = now
 	}
-	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = e.o.Identity, e.seconds(), now
+	l.Spec.HolderIdentity = e.o.Identity
+	l.Spec.LeaseDurationSeconds = e.seconds()
+	l.Spec.RenewTime = now
 	sent := e.now()
 	written, err := e.leases.update(writing, &l)
 	switch {
@@ -125,13 +131,16 @@ func (e *Elector) renew(ctx context.Context) (next time.Duration, err error) {
 	writing, cancel := e.request(ctx)
 	defer cancel()
 	l := *e.held
-	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = e.o.Identity, e.seconds(), e.stamp()
+	l.Spec.HolderIdentity = e.o.Identity
+	l.Spec.LeaseDurationSeconds = e.seconds()
+	l.Spec.RenewTime = e.stamp()
 	sent := e.now()
 	written, err := e.leases.update(writing, &l)
 	switch {
 	case err == nil:
 		e.renewed(written, sent)
-		return max(time.Millisecond, e.o.RetryPeriod-e.now().since(sent)), nil // the validity began when it was sent, and so does this delay
+		// the validity began when it was sent, and so does this delay
+		return max(time.Millisecond, e.o.RetryPeriod-e.now().since(sent)), nil
 	case isConflict(err), apierrors.IsNotFound(err):
 		return e.resolveConflict(ctx, &l)
 	}
@@ -146,8 +155,9 @@ func (e *Elector) renewed(l *lease, sent instant) {
 	e.fence.renew(sent)
 }
 
-// restore creates the Lease after it was deleted. While our fence passes, no other agent can have led since our last renewal:
-// standbys wait longer. If the fence is closed, another agent may have led in between.
+// restore creates the Lease after it was deleted. While our fence passes, no other agent can have
+// led since our last renewal: standbys wait longer. If the fence is closed, another agent may have
+// led in between.
 func (e *Elector) restore(ctx context.Context, l *lease) (next time.Duration, err error) {
 	if !e.fence.open() {
 		return 0, e.lost("the Lease was deleted while it could not be renewed: another agent may have led")
@@ -158,7 +168,8 @@ func (e *Elector) restore(ctx context.Context, l *lease) (next time.Duration, er
 	created, err := e.leases.create(writing, l)
 	switch {
 	case err == nil && !e.fence.open():
-		// The request was slow: another agent may have created the Lease and led, and the Lease may have been deleted again.
+		// The request was slow: another agent may have created the Lease and led, and the Lease may
+		// have been deleted again.
 		return 0, e.lost("the Lease was deleted, and it took too long to create it again: another agent may have led")
 	case err == nil:
 		e.renewed(created, sent)
@@ -171,8 +182,8 @@ func (e *Elector) restore(ctx context.Context, l *lease) (next time.Duration, er
 	return e.soon(), nil
 }
 
-// resolveConflict finds out who has written the Lease: this process, by a request whose response was lost; a client that changed a
-// label; or another agent. l could not be written.
+// resolveConflict finds out who has written the Lease: this process, by a request whose response
+// was lost; a client that changed a label; or another agent. l could not be written.
 func (e *Elector) resolveConflict(ctx context.Context, l *lease) (next time.Duration, err error) {
 	asking, cancel := e.request(ctx)
 	defer cancel()
@@ -188,14 +199,18 @@ func (e *Elector) resolveConflict(ctx context.Context, l *lease) (next time.Dura
 	case holder != e.o.Identity && holder != "":
 		return 0, e.lost(fmt.Sprintf("%q holds the Lease", holder))
 	case there.uid() != e.held.uid():
-		// It was deleted, and created again by a standby or by us: leaseTransitions says nothing about the time before.
+		// It was deleted, and created again by a standby or by us: leaseTransitions says nothing
+		// about the time before.
 		if !e.fence.open() {
-			return 0, e.lost("the Lease was deleted, and created again, while it could not be renewed: another agent may have led")
+			return 0,
+				e.lost(
+					"the Lease was deleted, and created again, while it could not be renewed: another agent may have led")
 		}
 	case there.Spec.LeaseTransitions != e.held.Spec.LeaseTransitions:
 		return 0, e.lost("another agent has led, and released the Lease")
 	}
-	// No other agent has led in between. The next round renews the Lease, with the precondition that it does not change until then.
+	// No other agent has led in between. The next round renews the Lease, with the precondition
+	// that it does not change until then.
 	held := *e.held
 	held.Metadata = there.Metadata
 	e.held = &held
@@ -222,5 +237,6 @@ func (e *Elector) notePause() {
 	if cause == nil {
 		cause = errors.New("this process, or its machine, was paused")
 	}
-	e.o.Log.Warn("the Lease could not be renewed in time, publishing pauses", "renew_deadline", e.o.RenewDeadline, "err", cause)
+	e.o.Log.Warn("the Lease could not be renewed in time, publishing pauses", "renew_deadline", e.o.RenewDeadline,
+		"err", cause)
 }

@@ -37,25 +37,29 @@ func (c *Cluster) Objects() int64 { return c.objects.Load() }
 type Question struct {
 	State *timeline.State
 	Time  time.Time // of the state's moment
-	// Takes reports whether to compare an object, given its resource ("deployments.apps"), namespace and name.
+	// Takes reports whether to compare an object, given its resource ("deployments.apps"),
+	// namespace and name.
 	Takes func(resource, namespace, name string) bool
 	// Namespace is the only one to compare; "" if there may be several.
 	Namespace string
-	// Labelled reports whether to return the difference of an object that has this JSON, before or after. It may be nil.
+	// Labelled reports whether to return the difference of an object that has this JSON, before or
+	// after. It may be nil.
 	Labelled func(object json.RawMessage) bool
-	// Withheld returns the paths that the record lacks for a resource, because of its agent's configuration. It may be nil.
+	// Withheld returns the paths that the record lacks for a resource, because of its agent's
+	// configuration. It may be nil.
 	Withheld func(resource string) []string
 	// Own reports whether the configuration of the agent names an object as its own, which it never
 	// captures. It may be nil.
 	Own func(resource, namespace, name string) bool
-	// Known reports that Withheld returns all these paths. If not, a live value is returned only where the record has a value of
-	// the same object at the same path.
+	// Known reports that Withheld returns all these paths. If not, a live value is returned only
+	// where the record has a value of the same object at the same path.
 	Known bool
 }
 
 // Answer is the result of a comparison.
 type Answer struct {
-	// Differences are sorted like those of timeline.Diff. After is nil if the object no longer exists. The Op of After is:
+	// Differences are sorted like those of timeline.Diff. After is nil if the object no longer
+	// exists. The Op of After is:
 	//	Created  the object was created after the moment
 	//	Entered  it is older, and the state does not have it
 	//	Left     it no longer matches the selectors of its scope
@@ -75,10 +79,12 @@ type Answer struct {
 type AnotherClusterError struct{ Recorded, Live string }
 
 func (e *AnotherClusterError) Error() string {
-	return fmt.Sprintf("the record is of the cluster with uid %s, the kubeconfig leads to the cluster with uid %s", e.Recorded, e.Live)
+	return fmt.Sprintf("the record is of the cluster with uid %s, the kubeconfig leads to the cluster with uid %s",
+		e.Recorded, e.Live)
 }
 
-// Compare returns the differences between a state and the cluster. It omits scopes without a state at the moment in the record.
+// Compare returns the differences between a state and the cluster. It omits scopes without a state
+// at the moment in the record.
 func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 	if err := c.same(ctx, q.State); err != nil {
 		return nil, err
@@ -109,7 +115,8 @@ func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 func (c *Cluster) same(ctx context.Context, s *timeline.State) error {
 	recorded := ""
 	for _, v := range s.Objects() {
-		if recorded = v.ClusterUID; recorded != "" {
+		recorded = v.ClusterUID
+		if recorded != "" {
 			break
 		}
 	}
@@ -161,7 +168,8 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 	if k.q.Withheld != nil {
 		paths = k.q.Withheld(k.resource)
 	}
-	if k.mask, err = newMask(k.resource, paths, k.q.Known); err != nil {
+	k.mask, err = newMask(k.resource, paths, k.q.Known)
+	if err != nil {
 		return err
 	}
 	if len(versions) == 0 && len(served) > 0 {
@@ -173,7 +181,9 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 		}
 		i := slices.IndexFunc(served, func(r object.Resource) bool { return r.APIVersion() == apiVersion })
 		if i < 0 {
-			return fmt.Errorf("the record has objects in %s, which the cluster does not serve any more: compare two moments of the record instead", apiVersion)
+			return fmt.Errorf(
+				"the record has objects in %s, which the cluster does not serve any more: compare two moments of the record instead",
+				apiVersion)
 		}
 		if err := k.list(ctx, &served[i], n == 0); err != nil {
 			return err
@@ -236,7 +246,13 @@ func (c *Cluster) served(ctx context.Context, resource string) ([]object.Resourc
 			}
 			for j := range list.APIResources {
 				if r := &list.APIResources[j]; r.Name == plural {
-					found := object.Resource{Group: group, Version: v.Version, Name: plural, Kind: r.Kind, Namespaced: r.Namespaced}
+					found := object.Resource{
+						Group:      group,
+						Version:    v.Version,
+						Name:       plural,
+						Kind:       r.Kind,
+						Namespaced: r.Namespaced,
+					}
 					at := len(out)
 					if v.Version == g.PreferredVersion.Version {
 						at = 0
@@ -249,7 +265,8 @@ func (c *Cluster) served(ctx context.Context, resource string) ([]object.Resourc
 	return out, nil
 }
 
-// list compares the objects that the record has in the version of r; if first is set, also live ones that are not in the record.
+// list compares the objects that the record has in the version of r; if first is set, also live
+// ones that are not in the record.
 func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) error {
 	scanner := object.NewScanner(nil)
 	for _, namespace := range k.namespaces(r) {
@@ -263,15 +280,25 @@ func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) e
 				}
 				return k.take(ctx, &timeline.Version{
 					Object: consume.Object{
-						Source: k.scopes[0].Source, ClusterUID: k.scopes[0].ClusterUID, Resource: k.resource, Namespace: string(m.Namespace), Name: string(m.Name), UID: string(m.UID),
+						Source:     k.scopes[0].Source,
+						ClusterUID: k.scopes[0].ClusterUID,
+						Resource:   k.resource,
+						Namespace:  string(m.Namespace),
+						Name:       string(m.Name),
+						UID:        string(m.UID),
 					},
-					APIVersion: r.APIVersion(), Kind: r.Kind, Op: consume.Updated, ResourceVersion: string(m.ResourceVersion), After: json,
+					APIVersion:      r.APIVersion(),
+					Kind:            r.Kind,
+					Op:              consume.Updated,
+					ResourceVersion: string(m.ResourceVersion),
+					After:           json,
 				}, first)
 			})
 			if err != nil {
 				return err
 			}
-			if o.Continue = meta.Continue; o.Continue == "" {
+			o.Continue = meta.Continue
+			if o.Continue == "" {
 				break
 			}
 		}

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestScopeSelects(t *testing.T) {
 	v := &timeline.Version{
 		Object: consume.Object{Namespace: "shop", Name: "web"},
-		After:  json.RawMessage(`{"metadata":{"name":"web","namespace":"shop","labels":{"app":"web","path/x":"y"}},"spec":{"nodeName":"a"}}`),
+		After: json.RawMessage(
+			`{"metadata":{"name":"web","namespace":"shop","labels":{"app":"web","path/x":"y"}},"spec":{"nodeName":"a"}}`),
 	}
 	for scope, want := range map[string]bool{
 		"pods":                       true,
@@ -50,7 +51,8 @@ func TestScopeSelects(t *testing.T) {
 	}
 }
 
-// objects are those of one resource, as the record or the cluster has them, by name: resourceVersion, and the rest of the JSON.
+// objects are those of one resource, as the record or the cluster has them, by name:
+// resourceVersion, and the rest of the JSON.
 type objects map[string]string
 
 func item(apiVersion, name, rest string) string {
@@ -63,7 +65,8 @@ func item(apiVersion, name, rest string) string {
 	if strings.Contains(body, `"copied"`) { // a tool has copied the object
 		annotations = fmt.Sprintf(`,"annotations":{"kapp.k14s.io/original":%q}`, body)
 	}
-	return fmt.Sprintf(`{%s"metadata":{"name":%q,"namespace":"a","uid":"u-%s","resourceVersion":%q,"creationTimestamp":"2026-11-20T14:03:00Z"%s},%s}`,
+	return fmt.Sprintf(
+		`{%s"metadata":{"name":%q,"namespace":"a","uid":"u-%s","resourceVersion":%q,"creationTimestamp":"2026-11-20T14:03:00Z"%s},%s}`,
 		typ, name, name, rv, annotations, body)
 }
 
@@ -74,24 +77,37 @@ func stateOf(t *testing.T, resource string, all objects, apiVersion string) *tim
 	n := 0
 	add := func(text string) {
 		n++
-		e, err := consume.Parse([]byte(strings.NewReplacer("ID", fmt.Sprint(n), "AV", apiVersion, "RES", resource).Replace(text)))
+		e, err := consume.Parse(
+			[]byte(strings.NewReplacer("ID", fmt.Sprint(n), "AV", apiVersion, "RES", resource).Replace(text)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.Add(e)
 	}
 	const head = `{"specversion":"1.0","source":"/kubernetes/prod","id":"RES/ID","subject":"/x","cluster":"prod","clusteruid":"c1","apiversion":"AV","resource":"RES",`
-	add(head + `"type":"dev.kubecdc.snapshot.started","time":"2026-11-20T14:00:00Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50","writer":"w","run":"0-1"}}`)
+	add(
+		head +
+			`"type":"dev.kubecdc.snapshot.started","time":"2026-11-20T14:00:00Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50","writer":"w","run":"0-1"}}`)
 	for name, rest := range all {
 		rv, _, _ := strings.Cut(rest, " ")
-		add(strings.Replace(head, "ID", "u-"+name+"/"+rv+"/r/s", 1) + fmt.Sprintf(`"type":"dev.kubecdc.object.read","time":"2026-11-20T14:00:01Z","kind":"Thing","namespace":"a","name":%q,"uid":"u-%s","op":"r",`+
-			`"resourceversion":%q,"sequence":"000000000000000000%s","data":{"op":"r","resourceVersion":%q,"after":%s,"snapshot":"s"}}`, name, name, rv, rv, rv, item(apiVersion, name, rest)))
+		add(
+			strings.Replace(head, "ID", "u-"+name+"/"+rv+"/r/s", 1) +
+				fmt.Sprintf(
+					`"type":"dev.kubecdc.object.read","time":"2026-11-20T14:00:01Z","kind":"Thing","namespace":"a","name":%q,"uid":"u-%s","op":"r",`+
+						`"resourceversion":%q,"sequence":"000000000000000000%s","data":{"op":"r","resourceVersion":%q,"after":%s,"snapshot":"s"}}`,
+					name, name, rv, rv, rv, item(apiVersion, name, rest)))
 	}
-	add(head + `"type":"dev.kubecdc.snapshot.completed","time":"2026-11-20T14:00:02Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50"}}`)
+	add(
+		head +
+			`"type":"dev.kubecdc.snapshot.completed","time":"2026-11-20T14:00:02Z","scope":"RES","data":{"snapshot":"s","resourceVersion":"50"}}`)
 	for minute := range 6 {
-		add(fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","id":"progress/w/0-1/ID","subject":"/progress/w","cluster":"prod","clusteruid":"c1",`+
-			`"type":"dev.kubecdc.progress","time":"2026-11-20T14:0%[1]d:00Z","data":{"writer":"w","run":"0-1","number":%[1]d,"since":"2026-11-20T13:50:00Z",`+
-			`"to":"2026-11-20T14:0%[1]d:00Z","scopes":[{"resource":%[2]q,"resourceVersion":"%[3]d"}]}}`, minute+1, groupResource(resource, apiVersion), 60+minute))
+		add(
+			fmt.Sprintf(
+				`{"specversion":"1.0","source":"/kubernetes/prod","id":"progress/w/0-1/ID","subject":"/progress/w","cluster":"prod","clusteruid":"c1",`+
+					`"type":"dev.kubecdc.progress","time":"2026-11-20T14:0%[1]d:00Z","data":{"writer":"w","run":"0-1","number":%[1]d,"since":"2026-11-20T13:50:00Z",`+
+					`"to":"2026-11-20T14:0%[1]d:00Z","scopes":[{"resource":%[2]q,"resourceVersion":"%[3]d"}]}}`,
+				minute+1,
+				groupResource(resource, apiVersion), 60+minute))
 	}
 	return s
 }
@@ -113,15 +129,21 @@ func cluster(t *testing.T, uid, resource string, all objects) *live.Cluster {
 			fmt.Fprint(w, body)
 		})
 	}
-	say("/api/v1/namespaces/kube-system", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":%q}}`, uid))
+	say("/api/v1/namespaces/kube-system",
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":%q}}`, uid))
 	say("/api", `{"kind":"APIVersions","versions":["v1"]}`)
 	say("/apis", `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
-	say("/api/v1", fmt.Sprintf(`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":%q,"kind":"Thing","namespaced":true}]}`, resource))
+	say("/api/v1",
+		fmt.Sprintf(
+			`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":%q,"kind":"Thing","namespaced":true}]}`,
+			resource))
 	var items []string
 	for name, rest := range all {
 		items = append(items, item("", name, rest))
 	}
-	say("/api/v1/"+resource, fmt.Sprintf(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"90"},"items":[%s]}`, strings.Join(items, ",")))
+	say("/api/v1/"+resource,
+		fmt.Sprintf(`{"kind":"ThingList","apiVersion":"v1","metadata":{"resourceVersion":"90"},"items":[%s]}`,
+			strings.Join(items, ",")))
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	client, err := apiserver.New(&rest.Config{Host: s.URL})
@@ -139,7 +161,8 @@ func compare(t *testing.T, c *live.Cluster, s *timeline.State, paths ...string) 
 	})
 }
 
-// An object that did not change shows what the record strips and redacts. That is not a difference in one that did.
+// An object that did not change shows what the record strips and redacts. That is not a difference
+// in one that did.
 func TestWhatTheRecordDoesNotHaveIsNotCompared(t *testing.T) {
 	const mac = `"hmac-sha256:01234567:abcdefghijklmnopqrstuv"`
 	recorded := objects{
@@ -177,7 +200,9 @@ func TestWhatTheRecordDoesNotHaveIsNotCompared(t *testing.T) {
 			t.Errorf("want %s once, got\n%s", want, all)
 		}
 	}
-	if want := []string{"given", "spec.keys[*]", "spec.list[*].b", "spec.stripped", "status"}; !slices.Equal(answer.Withheld["things"], want) {
+	if want := []string{
+		"given", "spec.keys[*]", "spec.list[*].b", "spec.stripped", "status",
+	}; !slices.Equal(answer.Withheld["things"], want) {
 		t.Errorf("withheld: got %q, want %q", answer.Withheld["things"], want)
 	}
 }
@@ -191,19 +216,25 @@ func TestCopiesOfSecretsAreNotCompared(t *testing.T) {
 		recorded, now, withheld string
 		shown                   bool
 	}{
-		"removed from the record": {"11 " + embedding(1, ""), "13 " + embedding(2, `,"data":{"k":"hide"}`), "copies of Secrets", false},
-		"in the record":           {"11 " + embedding(1, `,"data":{"k":"x"}`), "13 " + embedding(2, `,"data":{"k":"hide"}`), "", true},
-		"a new object":            {"", "13 " + embedding(2, `,"data":{"k":"hide"}`), "copies of Secrets", false},
+		"removed from the record": {
+			"11 " + embedding(1, ""), "13 " + embedding(2, `,"data":{"k":"hide"}`), "copies of Secrets", false,
+		},
+		"in the record": {
+			"11 " + embedding(1, `,"data":{"k":"x"}`), "13 " + embedding(2, `,"data":{"k":"hide"}`), "", true,
+		},
+		"a new object": {"", "13 " + embedding(2, `,"data":{"k":"hide"}`), "copies of Secrets", false},
 	} {
 		recorded := objects{}
 		if tc.recorded != "" {
 			recorded["changed"] = tc.recorded
 		}
-		answer, err := compare(t, cluster(t, "c1", "things", objects{"changed": tc.now}), stateOf(t, "things", recorded, "v1"))
+		answer, err := compare(t, cluster(t, "c1", "things", objects{"changed": tc.now}),
+			stateOf(t, "things", recorded, "v1"))
 		if err != nil || len(answer.Differences) != 1 {
 			t.Fatalf("%s: %+v, %v", name, answer, err)
 		}
-		if after := string(answer.Differences[0].After.After); strings.Contains(after, "hide") != tc.shown || !strings.Contains(after, `"n":2`) {
+		if after := string(answer.Differences[0].After.After); strings.Contains(after, "hide") != tc.shown ||
+			!strings.Contains(after, `"n":2`) {
 			t.Errorf("%s: %s", name, after)
 		}
 		if got := strings.Join(answer.Withheld["things"], ", "); got != tc.withheld {
@@ -241,20 +272,29 @@ func TestValuesThatARuleMayHideAreNotReturned(t *testing.T) {
 	for _, d := range answer.Differences {
 		got[d.After.Name] = string(d.After.After)
 	}
-	for name, want := range map[string]string{"changed": `"spec":{"empty":[],"list":[{"a":2},{"a":3}],"n":2}`, "new": `"name":"new"`} {
+	for name, want := range map[string]string{
+		"changed": `"spec":{"empty":[],"list":[{"a":2},{"a":3}],"n":2}`,
+		"new":     `"name":"new"`,
+	} {
 		if !strings.Contains(got[name], want) || strings.Contains(got[name], "hide") {
 			t.Errorf("%s: got %s, want %s", name, got[name], want)
 		}
 	}
-	want := []string{"copied", "given", "metadata.creationTimestamp", "spec", "spec.empty[*]", "spec.list[*].b", "spec.new", "spec.o"}
+	want := []string{
+		"copied", "given", "metadata.creationTimestamp", "spec", "spec.empty[*]", "spec.list[*].b", "spec.new",
+		"spec.o",
+	}
 	if !slices.Equal(answer.Unproven["things"], want) || len(got) != 2 || labelled == 0 {
-		t.Errorf("got %v without %q, want two objects without %q; %d had labels to judge", got, answer.Unproven["things"], want, labelled)
+		t.Errorf("got %v without %q, want two objects without %q; %d had labels to judge", got,
+			answer.Unproven["things"], want, labelled)
 	}
 }
 
-// The same uid and resourceVersion with another value: etcd was restored, and the numbers come again.
+// The same uid and resourceVersion with another value: etcd was restored, and the numbers come
+// again.
 func TestOneVersionWithTwoValuesDiffers(t *testing.T) {
-	answer, err := compare(t, cluster(t, "c1", "things", objects{"a": `10 "spec":{"n":2}`}), stateOf(t, "things", objects{"a": `10 "spec":{"n":1}`}, "v1"))
+	answer, err := compare(t, cluster(t, "c1", "things", objects{"a": `10 "spec":{"n":2}`}),
+		stateOf(t, "things", objects{"a": `10 "spec":{"n":1}`}, "v1"))
 	if err != nil || len(answer.Differences) != 1 {
 		t.Errorf("got %+v, %v", answer, err)
 	}
@@ -262,7 +302,8 @@ func TestOneVersionWithTwoValuesDiffers(t *testing.T) {
 
 // Objects of a resource that the cluster does not serve any more are gone.
 func TestResourceThatIsNotServedAnyMore(t *testing.T) {
-	answer, err := compare(t, cluster(t, "c1", "others", nil), stateOf(t, "things", objects{"a": `10 "spec":{"n":1}`}, "v1"))
+	answer, err := compare(t, cluster(t, "c1", "others", nil),
+		stateOf(t, "things", objects{"a": `10 "spec":{"n":1}`}, "v1"))
 	if err != nil || len(answer.Differences) != 1 || answer.Differences[0].After != nil {
 		t.Errorf("got %+v, %v", answer, err)
 	}
@@ -273,11 +314,18 @@ func TestWhatCannotBeCompared(t *testing.T) {
 	for _, c := range []struct {
 		name, uid, apiVersion, want string
 	}{
-		{"another cluster", "c2", "v1", "the record is of the cluster with uid c1, the kubeconfig leads to the cluster with uid c2"},
-		{"another version", "c1", "v1beta1", "the record has objects in v1beta1, which the cluster does not serve any more"},
+		{
+			"another cluster", "c2", "v1",
+			"the record is of the cluster with uid c1, the kubeconfig leads to the cluster with uid c2",
+		},
+		{
+			"another version", "c1", "v1beta1",
+			"the record has objects in v1beta1, which the cluster does not serve any more",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			answer, err := compare(t, cluster(t, c.uid, "things", recorded), stateOf(t, "things", recorded, c.apiVersion))
+			answer, err := compare(t, cluster(t, c.uid, "things", recorded),
+				stateOf(t, "things", recorded, c.apiVersion))
 			if err == nil || answer != nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, %v", answer, err)
 			}

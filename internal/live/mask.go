@@ -38,7 +38,8 @@ func newMask(resource string, paths []string, known bool) (*mask, error) {
 
 func (m *mask) add(paths []string) (err error) {
 	m.paths = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(m.paths), paths...))))
-	if m.same, err = object.NewMask(m.paths...); err != nil {
+	m.same, err = object.NewMask(m.paths...)
+	if err != nil {
 		return err
 	}
 	cut := slices.Clone(m.paths)
@@ -57,10 +58,12 @@ func (m *mask) add(paths []string) (err error) {
 	return err
 }
 
-// learn compares the recorded and the live JSON of one version of an object. It adds the paths whose values only the live
-// one has, and those that are redacted in the record. It reports whether both are the same apart from these.
+// learn compares the recorded and the live JSON of one version of an object. It adds the paths
+// whose values only the live one has, and those that are redacted in the record. It reports whether
+// both are the same apart from these.
 func (m *mask) learn(recorded, live []byte) (same bool, err error) {
-	if same, err = object.SameBut(recorded, live, m.same); same || err != nil {
+	same, err = object.SameBut(recorded, live, m.same)
+	if same || err != nil {
 		return same, err
 	}
 	r, err := decode(recorded)
@@ -132,8 +135,8 @@ func redactions(recorded any, path string, found map[string]bool) {
 	}
 }
 
-// redactedPath returns the path of a redacted member, or of all members if all are redacted: a member that the record does
-// not have yet would be redacted, too.
+// redactedPath returns the path of a redacted member, or of all members if all are redacted: a
+// member that the record does not have yet would be redacted, too.
 func redactedPath(members map[string]any, path, at string) string {
 	for _, value := range members {
 		if !isRedacted(value) {
@@ -150,7 +153,9 @@ func isRedacted(value any) bool {
 
 // memberPath returns the path of a member in the syntax of object.NewCutter.
 func memberPath(path, name string) string {
-	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`.[]*"'`, c) }) {
+	if name == "" ||
+		strings.ContainsFunc(name,
+			func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`.[]*"'`, c) }) {
 		quoted, _ := json.Marshal(name) //nolint:errchkjson // a string
 		return path + "[" + string(quoted) + "]"
 	}
@@ -160,7 +165,8 @@ func memberPath(path, name string) string {
 	return path + "." + name
 }
 
-// apply removes values that the record does not have from both versions of an object, and hides the values of a Secret.
+// apply removes values that the record does not have from both versions of an object, and hides the
+// values of a Secret.
 func (m *mask) apply(d *timeline.Difference) error {
 	before, err := m.cut(d.Before, m.cutter)
 	if err != nil {
@@ -192,13 +198,15 @@ func (m *mask) apply(d *timeline.Difference) error {
 	if after != nil && !m.known {
 		m.prove([]any{before, m.shown(after)}, after, "")
 	}
-	if d.Before, err = with(d.Before, before); err == nil {
+	d.Before, err = with(d.Before, before)
+	if err == nil {
 		d.After, err = with(d.After, after)
 	}
 	return err
 }
 
-// shown returns the part of a live object that no configuration hides: its identity. The values of a Secret are hidden already.
+// shown returns the part of a live object that no configuration hides: its identity. The values of
+// a Secret are hidden already.
 func (m *mask) shown(live map[string]any) map[string]any {
 	metadata, _ := live["metadata"].(map[string]any)
 	identity := map[string]any{}
@@ -214,8 +222,9 @@ func (m *mask) shown(live map[string]any) map[string]any {
 	return out
 }
 
-// prove removes the values from a live value that none of the recorded ones has at the same path: a rule that the record does not show
-// may hide them. It returns the rest, and false if that is nothing.
+// prove removes the values from a live value that none of the recorded ones has at the same path: a
+// rule that the record does not show may hide them. It returns the rest, and false if that is
+// nothing.
 func (m *mask) prove(recorded []any, live any, path string) (any, bool) {
 	switch l := live.(type) {
 	case map[string]any:
@@ -317,7 +326,8 @@ func with(v *timeline.Version, o map[string]any) (*timeline.Version, error) {
 // hidden replaces a value that is not shown.
 const hidden = "***"
 
-// hideValues hides the values of both versions of a Secret. It keeps their names if the record has names.
+// hideValues hides the values of both versions of a Secret. It keeps their names if the record has
+// names.
 func hideValues(before, after map[string]any) {
 	for _, field := range []string{"data", "stringData"} {
 		was, had := before[field].(map[string]any)

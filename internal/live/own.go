@@ -31,14 +31,16 @@ func (k *comparison) isOwn(ctx context.Context, now *timeline.Version) (bool, er
 		}
 	case "leases.coordination.k8s.io":
 		var err error
-		if checkpoints, err = k.checkpointsIn(ctx, now.Namespace); err != nil {
+		checkpoints, err = k.checkpointsIn(ctx, now.Namespace)
+		if err != nil {
 			return false, err
 		}
 	}
 	captured := slices.ContainsFunc(k.scopes, func(s certainty.Scope) bool {
 		return selects(s.Name, now) && !slices.ContainsFunc(checkpoints, func(d *checkpoint.Document) bool {
 			ignored := d.Scopes[s.Name].Ignored
-			return s.Source == "/kubernetes/"+url.PathEscape(d.Cluster) && slices.Contains(ignored, now.Namespace+"/"+now.Name)
+			return s.Source == "/kubernetes/"+url.PathEscape(d.Cluster) &&
+				slices.Contains(ignored, now.Namespace+"/"+now.Name)
 		})
 	})
 	return !captured, nil
@@ -51,12 +53,13 @@ func (k *comparison) checkpointsIn(ctx context.Context, namespace string) ([]*ch
 	}
 	configMaps := &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	var found []*checkpoint.Document
-	_, err := k.cluster.Client.Pages(ctx, configMaps, namespace, apiserver.JSON, metav1.ListOptions{}, func(raw []byte) error {
-		if d := checkpoint.OfConfigMap(raw); d != nil {
-			found = append(found, d)
-		}
-		return nil
-	}, func(*object.ListMeta) error { return nil })
+	_, err := k.cluster.Client.Pages(ctx, configMaps, namespace, apiserver.JSON, metav1.ListOptions{},
+		func(raw []byte) error {
+			if d := checkpoint.OfConfigMap(raw); d != nil {
+				found = append(found, d)
+			}
+			return nil
+		}, func(*object.ListMeta) error { return nil })
 	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}

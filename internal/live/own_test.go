@@ -34,8 +34,10 @@ func ownState(t *testing.T, scopes ...string) *timeline.State {
 			`"type":"dev.kubecdc.snapshot.started","time":"2026-11-20T14:00:00Z","data":{"snapshot":"s","resourceVersion":"50"}}`,
 			`"type":"dev.kubecdc.snapshot.completed","time":"2026-11-20T14:00:02Z","data":{"snapshot":"s","resourceVersion":"50"}}`,
 		} {
-			parsed, err := consume.Parse(fmt.Appendf(nil, `{"specversion":"1.0","source":"/kubernetes/prod","id":"%s/%d","cluster":"prod","apiversion":%q,"resource":%q,"scope":%q,%s`,
-				scope, i, apiVersion, resource, scope, e))
+			parsed, err := consume.Parse(
+				fmt.Appendf(nil,
+					`{"specversion":"1.0","source":"/kubernetes/prod","id":"%s/%d","cluster":"prod","apiversion":%q,"resource":%q,"scope":%q,%s`,
+					scope, i, apiVersion, resource, scope, e))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +45,11 @@ func ownState(t *testing.T, scopes ...string) *timeline.State {
 		}
 		at := time.Date(2026, 11, 20, 14, 3, 0, 0, time.UTC)
 		s.Add(&consume.Event{
-			ID: "progress/w/0-1/" + scope, Source: "/kubernetes/prod", Cluster: "prod", Type: consume.TypeProgress, Time: at,
+			ID:      "progress/w/0-1/" + scope,
+			Source:  "/kubernetes/prod",
+			Cluster: "prod",
+			Type:    consume.TypeProgress,
+			Time:    at,
 			Progress: &consume.Progress{Writer: "w", Run: "0-1", Number: 1, Scopes: []consume.ScopeProgress{
 				{Resource: groupResource(resource, apiVersion), Scope: scope, ResourceVersion: "60", To: at},
 			}},
@@ -56,7 +62,9 @@ func ownState(t *testing.T, scopes ...string) *timeline.State {
 // objects in each of its scopes.
 func checkpointOf(t *testing.T, cluster string, ignored map[string][]string) string {
 	t.Helper()
-	d := checkpoint.Document{FormatVersion: checkpoint.FormatVersion, Identity: checkpoint.Identity{Cluster: cluster}, Scopes: map[string]checkpoint.Scope{}}
+	d := checkpoint.Document{FormatVersion: checkpoint.FormatVersion, Identity: checkpoint.Identity{
+		Cluster: cluster,
+	}, Scopes: map[string]checkpoint.Scope{}}
 	for scope, names := range ignored {
 		d.Scopes[scope] = checkpoint.Scope{Ignored: names}
 	}
@@ -76,10 +84,13 @@ func checkpointOf(t *testing.T, cluster string, ignored map[string][]string) str
 func ownCluster(t *testing.T, forbidden bool, configMaps map[string]string, leases ...string) *live.Cluster {
 	t.Helper()
 	object := func(name, rest string) string {
-		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"kubecdc","uid":"u-%s","resourceVersion":"70","creationTimestamp":"2026-11-20T13:00:00Z"},%s}`, name, name, rest)
+		return fmt.Sprintf(
+			`{"metadata":{"name":%q,"namespace":"kubecdc","uid":"u-%s","resourceVersion":"70","creationTimestamp":"2026-11-20T13:00:00Z"},%s}`,
+			name, name, rest)
 	}
 	list := func(kind string, items []string) string {
-		return fmt.Sprintf(`{"kind":%q,"metadata":{"resourceVersion":"90"},"items":[%s]}`, kind, strings.Join(items, ","))
+		return fmt.Sprintf(`{"kind":%q,"metadata":{"resourceVersion":"90"},"items":[%s]}`, kind,
+			strings.Join(items, ","))
 	}
 	var maps, all []string
 	for name, data := range configMaps {
@@ -89,12 +100,13 @@ func ownCluster(t *testing.T, forbidden bool, configMaps map[string]string, leas
 		all = append(all, object(name, `"spec":{"holderIdentity":"a"}`))
 	}
 	answers := map[string]string{
-		"/api":                         `{"kind":"APIVersions","versions":["v1"]}`,
-		"/apis":                        `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"coordination.k8s.io","versions":[{"groupVersion":"coordination.k8s.io/v1","version":"v1"}]}]}`,
-		"/api/v1":                      `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps","kind":"ConfigMap","namespaced":true}]}`,
-		"/apis/coordination.k8s.io/v1": `{"kind":"APIResourceList","groupVersion":"coordination.k8s.io/v1","resources":[{"name":"leases","kind":"Lease","namespaced":true}]}`,
-		"/api/v1/configmaps":           list("ConfigMapList", maps), "/api/v1/namespaces/kubecdc/configmaps": list("ConfigMapList", maps),
-		"/apis/coordination.k8s.io/v1/leases": list("LeaseList", all),
+		"/api":                                  `{"kind":"APIVersions","versions":["v1"]}`,
+		"/apis":                                 `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"coordination.k8s.io","versions":[{"groupVersion":"coordination.k8s.io/v1","version":"v1"}]}]}`,
+		"/api/v1":                               `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps","kind":"ConfigMap","namespaced":true}]}`,
+		"/apis/coordination.k8s.io/v1":          `{"kind":"APIResourceList","groupVersion":"coordination.k8s.io/v1","resources":[{"name":"leases","kind":"Lease","namespaced":true}]}`,
+		"/api/v1/configmaps":                    list("ConfigMapList", maps),
+		"/api/v1/namespaces/kubecdc/configmaps": list("ConfigMapList", maps),
+		"/apis/coordination.k8s.io/v1/leases":   list("LeaseList", all),
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -133,10 +145,14 @@ func TestOwnObjectsOfTheAgentAreNotCompared(t *testing.T) {
 		left      []string
 	}{
 		"its checkpoint": {
-			scopes: []string{"configmaps"}, ignored: both, listed: []string{"configmaps other"}, left: []string{"configmaps kubecdc/state"},
+			scopes: []string{"configmaps"}, ignored: both, listed: []string{"configmaps other"}, left: []string{
+				"configmaps kubecdc/state",
+			},
 		},
 		"its Lease": {
-			scopes: []string{leases}, ignored: both, listed: []string{leases + " others"}, left: []string{leases + " kubecdc/lease"},
+			scopes: []string{leases}, ignored: both, listed: []string{leases + " others"}, left: []string{
+				leases + " kubecdc/lease",
+			},
 		},
 		"an agent that captures neither": {
 			scopes: []string{"configmaps", leases}, ignored: map[string][]string{"pods": nil},
@@ -147,20 +163,30 @@ func TestOwnObjectsOfTheAgentAreNotCompared(t *testing.T) {
 			listed: []string{"configmaps other", "configmaps state"},
 		},
 		"one of several scopes that select it": {
-			scopes: []string{"configmaps/kubecdc", "configmaps"}, ignored: map[string][]string{"configmaps/kubecdc": {"kubecdc/state"}},
+			scopes: []string{"configmaps/kubecdc", "configmaps"}, ignored: map[string][]string{"configmaps/kubecdc": {
+				"kubecdc/state",
+			}},
 			listed: []string{"configmaps other", "configmaps state"},
 		},
 		"an agent with another name for the cluster": {
-			scopes: []string{"configmaps"}, cluster: "test", ignored: both, listed: []string{"configmaps other", "configmaps state"},
+			scopes: []string{"configmaps"}, cluster: "test", ignored: both, listed: []string{
+				"configmaps other", "configmaps state",
+			},
 		},
 		"a copy of a checkpoint": {
-			scopes: []string{"configmaps"}, ignored: map[string][]string{"configmaps": {"kubecdc/original"}}, listed: []string{"configmaps other", "configmaps state"},
+			scopes: []string{"configmaps"}, ignored: map[string][]string{"configmaps": {
+				"kubecdc/original",
+			}}, listed: []string{"configmaps other", "configmaps state"},
 		},
 		"checkpoints may not be read": {
-			scopes: []string{leases}, ignored: both, forbidden: true, listed: []string{leases + " lease", leases + " others"},
+			scopes: []string{leases}, ignored: both, forbidden: true, listed: []string{
+				leases + " lease", leases + " others",
+			},
 		},
 		"the configuration names it": {
-			scopes: []string{leases}, ignored: both, forbidden: true, listed: []string{leases + " others"}, left: []string{leases + " kubecdc/lease"},
+			scopes: []string{leases}, ignored: both, forbidden: true, listed: []string{
+				leases + " others",
+			}, left: []string{leases + " kubecdc/lease"},
 			own: func(resource, namespace, name string) bool {
 				return resource == leases && namespace == "kubecdc" && name == "lease"
 			},
@@ -171,10 +197,16 @@ func TestOwnObjectsOfTheAgentAreNotCompared(t *testing.T) {
 			if cluster == "" {
 				cluster = "prod"
 			}
-			configMaps := map[string]string{"state": checkpointOf(t, cluster, tc.ignored), "other": `{"checkpoint.json":"{}"}`}
-			answer, err := ownCluster(t, tc.forbidden, configMaps, "lease", "others").Compare(t.Context(), &live.Question{
-				State: state, Time: state.Moment().Time(), Takes: func(_, _, _ string) bool { return true }, Own: tc.own,
-			})
+			configMaps := map[string]string{
+				"state": checkpointOf(t, cluster, tc.ignored),
+				"other": `{"checkpoint.json":"{}"}`,
+			}
+			answer, err := ownCluster(t, tc.forbidden, configMaps, "lease", "others").
+				Compare(t.Context(), &live.Question{
+					State: state, Time: state.Moment().Time(), Takes: func(_, _, _ string) bool {
+						return true
+					}, Own: tc.own,
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -35,10 +35,12 @@ func selects(scope string, v *timeline.Version) bool {
 	return false
 }
 
-// cutAny splits the limits of a scope into those that apply to all its objects, and the clauses, at least one of which applies.
+// cutAny splits the limits of a scope into those that apply to all its objects, and the clauses, at
+// least one of which applies.
 func cutAny(limits string) (all, clauses string, several bool) {
 	for _, mark := range []string{"?any=", "&any="} {
-		if all, clauses, several = strings.Cut(limits, mark); several {
+		all, clauses, several = strings.Cut(limits, mark)
+		if several {
 			return all, clauses, true
 		}
 	}

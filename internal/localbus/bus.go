@@ -22,10 +22,11 @@ const (
 	readyTimeout = 30 * time.Second
 	watchEvery   = time.Second
 
-	// maxStore limits the store on a disk with ample room. On a smaller disk the server's default applies: three quarters
-	// of the free space. A full store rejects records, and the agent waits.
+	// maxStore limits the store on a disk with ample room. On a smaller disk the server's default
+	// applies: three quarters of the free space. A full store rejects records, and the agent waits.
 	maxStore = 20 << 30
-	// minFree is the free space required at the start. The server disables a store as soon as it detects a full disk.
+	// minFree is the free space required at the start. The server disables a store as soon as it
+	// detects a full disk.
 	minFree = 256 << 20
 	// maxMemory limits streams in memory, which other clients may create.
 	maxMemory = 256 << 20
@@ -53,9 +54,9 @@ type Bus struct {
 	token  string
 }
 
-// Start locks the directory and starts a server on 127.0.0.1:4222 or the next free port. An error about the directory names
-// it and a remedy. The directory may belong to another cluster or a newer kubecdc, be in use, damaged or not writable, or
-// be on a full disk.
+// Start locks the directory and starts a server on 127.0.0.1:4222 or the next free port. An error
+// about the directory names it and a remedy. The directory may belong to another cluster or a newer
+// kubecdc, be in use, damaged or not writable, or be on a full disk.
 func Start(ctx context.Context, o Options) (_ *Bus, err error) {
 	o.FirstPort, o.LastPort = cmp.Or(o.FirstPort, firstPort), cmp.Or(o.LastPort, lastPort)
 	dir, err := openDirectory(ctx, &o)
@@ -103,8 +104,9 @@ func (b *Bus) Token() string { return b.token }
 // Dir returns the absolute path of the directory.
 func (b *Bus) Dir() string { return b.dir.path }
 
-// Wait returns nil when ctx ends. It returns an error earlier if the server gives up its store or a part of it. That
-// happens when a write fails, mostly because the disk is full; only a restart helps then.
+// Wait returns nil when ctx ends. It returns an error earlier if the server gives up its store or a
+// part of it. That happens when a write fails, mostly because the disk is full; only a restart
+// helps then.
 func (b *Bus) Wait(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -119,13 +121,15 @@ func (b *Bus) Wait(ctx context.Context) error {
 			}
 			if why != "" {
 				return fmt.Errorf("the embedded JetStream can no longer write to %s (%s): "+
-					"check the disk and its free space, and start again; acknowledged records are kept", b.dir.path, why)
+					"check the disk and its free space, and start again; acknowledged records are kept", b.dir.path,
+					why)
 			}
 		}
 	}
 }
 
-// Close stops the server, waits for its end, and unlocks the directory. It disconnects clients, so publishers must close first.
+// Close stops the server, waits for its end, and unlocks the directory. It disconnects clients, so
+// publishers must close first.
 func (b *Bus) Close() error {
 	b.stop()
 	return b.dir.close()
@@ -163,8 +167,8 @@ func serve(dir string, port int, token string, log *logger) (*server.Server, err
 	return nil, fmt.Errorf("embedded JetStream in %s: %s", dir, cmp.Or(fatal, "not ready after "+readyTimeout.String()))
 }
 
-// free reports whether a port is free. It tries to connect first: on some systems a process can listen on 127.0.0.1 beside
-// a server that listens on all addresses, and would receive its clients.
+// free reports whether a port is free. It tries to connect first: on some systems a process can
+// listen on 127.0.0.1 beside a server that listens on all addresses, and would receive its clients.
 func free(ctx context.Context, port int) bool {
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)

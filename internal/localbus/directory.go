@@ -51,14 +51,16 @@ type directory struct {
 	started time.Time
 }
 
-// openDirectory creates the directory if necessary, locks it, and checks that it belongs to the cluster.
+// openDirectory creates the directory if necessary, locks it, and checks that it belongs to the
+// cluster.
 func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 	path, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	unusable := func(err error) error {
-		return fmt.Errorf("data directory %s: %w: correct this, or choose another with --data-dir", path, withoutPath(err))
+		return fmt.Errorf("data directory %s: %w: correct this, or choose another with --data-dir", path,
+			withoutPath(err))
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, unusable(err)
@@ -67,7 +69,8 @@ func openDirectory(ctx context.Context, o *Options) (_ *directory, err error) {
 		return nil, unusable(err)
 	}
 	d := &directory{path: path, agent: o.Agent, started: time.Now()}
-	if d.lock, err = os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+	d.lock, err = os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
 		return nil, unusable(err)
 	}
 	defer func() {
@@ -102,7 +105,8 @@ func (d *directory) acquire(ctx context.Context) error {
 		if read(filepath.Join(d.path, busFile), &p) == nil && p.PID != 0 {
 			who = fmt.Sprintf("another kubecdc (pid %d)", p.PID)
 		}
-		return fmt.Errorf("data directory %s: in use by %s: stop it, or choose another directory with --data-dir", d.path, who)
+		return fmt.Errorf("data directory %s: in use by %s: stop it, or choose another directory with --data-dir",
+			d.path, who)
 	case err != nil:
 		return fmt.Errorf("data directory %s: lock: %w", d.path, err)
 	}
@@ -124,9 +128,15 @@ func (d *directory) claim(o *Options) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(filepath.Join(d.path, recordsDir)); err == nil {
-			return fmt.Errorf("data directory %s has records, but no %s that names their cluster: %s", d.path, clusterFile, remedy)
+			return fmt.Errorf("data directory %s has records, but no %s that names their cluster: %s", d.path,
+				clusterFile, remedy)
 		}
-		m = marker{Format: format, Cluster: o.Cluster, APIServer: o.APIServer, Created: time.Now().UTC().Truncate(time.Second)}
+		m = marker{
+			Format:    format,
+			Cluster:   o.Cluster,
+			APIServer: o.APIServer,
+			Created:   time.Now().UTC().Truncate(time.Second),
+		}
 		if err := write(file, &m); err != nil {
 			return fmt.Errorf("data directory %s: %w", d.path, err)
 		}
@@ -134,7 +144,8 @@ func (d *directory) claim(o *Options) error {
 	case err != nil:
 		return fmt.Errorf("%s is damaged or cannot be read: %w: %s", file, withoutPath(err), remedy)
 	case version.Format > format:
-		return fmt.Errorf("%s was written by a newer kubecdc (format %d, this one supports %d): use that version, or choose another directory with --data-dir",
+		return fmt.Errorf(
+			"%s was written by a newer kubecdc (format %d, this one supports %d): use that version, or choose another directory with --data-dir",
 			file, version.Format, format)
 	case m.Format != format || m.Cluster == "":
 		return fmt.Errorf("%s is damaged: it names no format or no cluster: %s", file, remedy)
@@ -158,7 +169,8 @@ func (d *directory) announce(url, token string) error {
 	})
 }
 
-// close unlocks the directory. The lock file stays: if it were removed, two agents could lock different files of that name.
+// close unlocks the directory. The lock file stays: if it were removed, two agents could lock
+// different files of that name.
 func (d *directory) close() error {
 	err := os.Remove(filepath.Join(d.path, busFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,8 +188,8 @@ func read(file string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// write replaces a JSON file. Only the lock holder writes, so the temporary file can have a fixed name: the next write
-// overwrites a leftover of a killed process.
+// write replaces a JSON file. Only the lock holder writes, so the temporary file can have a fixed
+// name: the next write overwrites a leftover of a killed process.
 func write(file string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -193,7 +205,8 @@ func write(file string, content any) error {
 	return atomicfile.Replace(file, f, append(data, '\n'), nil)
 }
 
-// withoutPath removes the path from an error of package os, because the caller's message has it already.
+// withoutPath removes the path from an error of package os, because the caller's message has it
+// already.
 func withoutPath(err error) error {
 	if p := new(fs.PathError); errors.As(err, &p) {
 		return p.Err

@@ -15,14 +15,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A limit on the size of a file stands in for a full disk. When the write fails, the server gives up the stream without a retry.
-// Only a restart helps.
+// A limit on the size of a file stands in for a full disk. When the write fails, the server gives
+// up the stream without a retry. Only a restart helps.
 func TestAFailedWriteEndsTheWait(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), clusterA)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -f 1024 && exec "$0"`, os.Args[0]) // in blocks of 512 or 1024 bytes
+	// in blocks of 512 or 1024 bytes
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -f 1024 && exec "$0"`, os.Args[0])
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	url := startCommand(t, cmd, dir)
@@ -42,7 +43,9 @@ func TestAFailedWriteEndsTheWait(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("ended as if nothing had happened")
 	}
-	for _, want := range []string{"can no longer write to " + dir, "critical write error", "check the disk and its free space"} {
+	for _, want := range []string{
+		"can no longer write to " + dir, "critical write error", "check the disk and its free space",
+	} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("%q is not in: %s", want, stderr.String())
 		}

@@ -29,7 +29,12 @@ const (
 )
 
 func options(dir string) localbus.Options {
-	return localbus.Options{Dir: dir, Cluster: clusterA, APIServer: "https://a.example:6443", Log: slog.New(slog.DiscardHandler)}
+	return localbus.Options{
+		Dir:       dir,
+		Cluster:   clusterA,
+		APIServer: "https://a.example:6443",
+		Log:       slog.New(slog.DiscardHandler),
+	}
 }
 
 // start starts a bus that ends at the latest with the test.
@@ -124,7 +129,8 @@ func TestAcknowledgedRecordsSurviveAKill(t *testing.T) {
 		t.Errorf("running (-want +got), %v:\n%s", err, diff)
 	}
 	_, err = localbus.Start(t.Context(), options(dir))
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by another kubecdc (pid %d)", cmd.Process.Pid)) {
+	if err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprintf("in use by another kubecdc (pid %d)", cmd.Process.Pid)) {
 		t.Errorf("got %v, want the pid that uses the directory", err)
 	}
 
@@ -242,7 +248,9 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 		want    string // DIR is the directory
 	}{
 		"another cluster's": {
-			prepare: marker(`{"format":1,"cluster":"` + clusterB + `","apiServer":"https://b.example","created":"2026-11-20T15:00:00Z"}`),
+			prepare: marker(
+				`{"format":1,"cluster":"` + clusterB +
+					`","apiServer":"https://b.example","created":"2026-11-20T15:00:00Z"}`),
 			want: "data directory DIR holds the records of another cluster:\n" +
 				"  there  " + clusterB + " (https://b.example, since 2026-11-20)\n" +
 				"  now    " + clusterA + " (https://a.example:6443)\n" +
@@ -332,7 +340,8 @@ func TestTakenPortsArePassedOver(t *testing.T) {
 	o := options(t.TempDir())
 	o.FirstPort, o.LastPort = taken, taken
 	_, err = localbus.Start(t.Context(), o)
-	if want := fmt.Sprintf("all of 127.0.0.1:%d to %d are taken", taken, taken); err == nil || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("all of 127.0.0.1:%d to %d are taken", taken, taken); err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	if taken > 65000 {

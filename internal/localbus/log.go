@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// logger forwards the server's log. It logs Noticef at debug level, since the server does not separate important lines from others.
+// logger forwards the server's log. It logs Noticef at debug level, since the server does not
+// separate important lines from others.
 type logger struct {
 	log *slog.Logger
 
@@ -24,8 +25,9 @@ type logger struct {
 // refusedEvery limits the lines about refused clients: any user of this machine can cause them.
 const refusedEvery = time.Minute
 
-// writeFailed is part of the format of the one line that the server logs when a write to a stream or consumer fails. The
-// server does not retry the write, even if there is room again, and reports the failure nowhere else.
+// writeFailed is part of the format of the one line that the server logs when a write to a stream
+// or consumer fails. The server does not retry the write, even if there is room again, and reports
+// the failure nowhere else.
 const writeFailed = "critical write error"
 
 // says is the message of every line.
@@ -66,7 +68,8 @@ func (l *logger) noteRefused() {
 	l.refused, l.more = time.Now(), 0
 }
 
-// Fatalf implements server.Logger. The server continues after it, partly started; serve must check firstFatal.
+// Fatalf implements server.Logger. The server continues after it, partly started; serve must check
+// firstFatal.
 func (l *logger) Fatalf(format string, v ...any) {
 	l.note(&l.fatal, fmt.Sprintf(format, v...))
 }

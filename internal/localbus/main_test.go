@@ -28,9 +28,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runAgent prints the bus's URL and runs until the end of stdin, that is, of its parent, or of its store.
+// runAgent prints the bus's URL and runs until the end of stdin, that is, of its parent, or of its
+// store.
 func runAgent(dir string) error {
-	b, err := localbus.Start(context.Background(), localbus.Options{Dir: dir, Cluster: clusterA, Log: slog.New(slog.DiscardHandler)})
+	b, err := localbus.Start(context.Background(), localbus.Options{
+		Dir:     dir,
+		Cluster: clusterA,
+		Log:     slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ func checkParts(leaf string, trusted []uint32) error {
 		sticky := part != leaf && info.Mode()&fs.ModeSticky != 0
 		switch {
 		case !slices.Contains(trusted, uid(info)):
-			return fmt.Errorf("%s belongs to user %d, who could replace the records: %w", part, uid(info), fs.ErrPermission)
+			return fmt.Errorf("%s belongs to user %d, who could replace the records: %w", part, uid(info),
+				fs.ErrPermission)
 		case shared && !sticky:
 			return fmt.Errorf("every user may write to %s, and could replace the records: %w", part, fs.ErrPermission)
 		case part == filepath.Dir(part):

@@ -22,18 +22,23 @@ func TestDirectoriesOfOtherUsersAreRefused(t *testing.T) {
 	}{
 		"everybody may write": {
 			prepare: func(_, data string) error {
-				return errors.Join(os.Mkdir(data, 0o700), os.Chmod(data, 0o777)) //nolint:gosec // the test is about this
+				return errors.Join(os.Mkdir(data, 0o700),
+					os.Chmod(data, 0o777)) //nolint:gosec // the test is about this
 			},
 			want: "every user may write to DIR/data",
 		},
 		"everybody may write above": {
-			prepare: func(parent, _ string) error { return os.Chmod(parent, 0o777) }, //nolint:gosec // the test is about this
-			want:    "every user may write to DIR,",
+			prepare: func(parent, _ string) error {
+				return os.Chmod(parent, 0o777)
+			}, //nolint:gosec // the test is about this
+			want: "every user may write to DIR,",
 		},
 		"another user made it first": {
-			prepare: func(_, data string) error { return errors.Join(os.Mkdir(data, 0o700), os.Chown(data, other, other)) },
-			root:    true,
-			want:    "DIR/data belongs to user 65534",
+			prepare: func(_, data string) error {
+				return errors.Join(os.Mkdir(data, 0o700), os.Chown(data, other, other))
+			},
+			root: true,
+			want: "DIR/data belongs to user 65534",
 		},
 		"another user made a link first": {
 			prepare: func(parent, data string) error {
@@ -103,7 +108,8 @@ func TestABusOfAnotherUserIsNotFound(t *testing.T) {
 func TestFilesArePrivate(t *testing.T) {
 	dir := t.TempDir()
 	leftover := filepath.Join(dir, "bus.json.new")
-	if err := errors.Join(os.WriteFile(leftover, nil, 0o600), os.Chmod(leftover, 0o666)); err != nil { //nolint:gosec // the test is about this
+	if err := errors.Join(os.WriteFile(leftover, nil, 0o600), os.Chmod(leftover, 0o666)); err !=
+		nil { //nolint:gosec // the test is about this
 		t.Fatal(err)
 	}
 	b := start(t, options(dir))

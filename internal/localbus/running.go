@@ -24,8 +24,8 @@ type Address struct {
 	Started   time.Time
 }
 
-// DefaultRoot is the directory with one directory for each cluster: kubecdc below $XDG_DATA_HOME, which is
-// ~/.local/share unless set (XDG Base Directory Specification). getenv is os.Getenv.
+// DefaultRoot is the directory with one directory for each cluster: kubecdc below $XDG_DATA_HOME,
+// which is ~/.local/share unless set (XDG Base Directory Specification). getenv is os.Getenv.
 func DefaultRoot(getenv func(string) string) (string, error) {
 	// The specification requires that relative paths are ignored.
 	if data := getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
@@ -34,15 +34,17 @@ func DefaultRoot(getenv func(string) string) (string, error) {
 	home := getenv("HOME")
 	if home == "" {
 		var err error
-		if home, err = os.UserHomeDir(); err != nil {
-			return "", errors.New("neither $XDG_DATA_HOME nor $HOME is set: set the directory of the records with --data-dir")
+		home, err = os.UserHomeDir()
+		if err != nil {
+			return "",
+				errors.New("neither $XDG_DATA_HOME nor $HOME is set: set the directory of the records with --data-dir")
 		}
 	}
 	return filepath.Join(home, ".local", "share", "kubecdc"), nil
 }
 
-// Running lists the local buses below root that are up, the last started first. The lock of a bus decides, not its files:
-// the lock ends with the process. A root that does not exist has none.
+// Running lists the local buses below root that are up, the last started first. The lock of a bus
+// decides, not its files: the lock ends with the process. A root that does not exist has none.
 //
 // A command without a configured bus uses the first one (agent.FindBus).
 //
@@ -61,7 +63,9 @@ func Running(root string) ([]Address, error) {
 			out = append(out, a)
 		}
 	}
-	slices.SortFunc(out, func(a, b Address) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.Dir, b.Dir)) })
+	slices.SortFunc(out, func(a, b Address) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.Dir, b.Dir))
+	})
 	return out, nil
 }
 
@@ -75,7 +79,15 @@ func At(dir string) (Address, bool) {
 	if read(filepath.Join(dir, clusterFile), &m) != nil {
 		return Address{}, false
 	}
-	return Address{URL: p.URL, Cluster: m.Cluster, APIServer: m.APIServer, Agent: p.Agent, Dir: dir, PID: p.PID, Started: p.Started}, true
+	return Address{
+		URL:       p.URL,
+		Cluster:   m.Cluster,
+		APIServer: m.APIServer,
+		Agent:     p.Agent,
+		Dir:       dir,
+		PID:       p.PID,
+		Started:   p.Started,
+	}, true
 }
 
 // Token returns the token for the next connect to the bus of the directory; "" unless the bus is up

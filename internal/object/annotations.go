@@ -2,8 +2,8 @@ package object
 
 import "strings"
 
-// CredentialAnnotations returns the names of annotations in which controllers copy credentials, in objects of any kind. A
-// name that ends in * is a prefix.
+// CredentialAnnotations returns the names of annotations in which controllers copy credentials, in
+// objects of any kind. A name that ends in * is a prefix.
 func CredentialAnnotations() []string {
 	return []string{
 		"openshift.io/token-secret.value", // OpenShift: the token of a ServiceAccount
@@ -11,8 +11,8 @@ func CredentialAnnotations() []string {
 	}
 }
 
-// SecretAnnotations returns the names of the annotations that a redacted Secret keeps. Any other may have a copy of a value,
-// or a hash by which guesses can be tested.
+// SecretAnnotations returns the names of the annotations that a redacted Secret keeps. Any other
+// may have a copy of a value, or a hash by which guesses can be tested.
 func SecretAnnotations() []string {
 	return []string{
 		"argocd.argoproj.io/sync-wave",

@@ -13,16 +13,16 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Codec compresses the JSON of objects of one resource, with one of them as the dictionary. Objects of a resource share
-// names, structure and most values, so little more than the differences is stored. Safe for concurrent use. A nil Codec
-// compresses without a dictionary.
+// Codec compresses the JSON of objects of one resource, with one of them as the dictionary. Objects
+// of a resource share names, structure and most values, so little more than the differences is
+// stored. Safe for concurrent use. A nil Codec compresses without a dictionary.
 type Codec struct {
 	sample []byte
 	dict   *s2.Dict // for decoding; it never builds a table
 
-	// For encoding, s2 builds a table of 32 KiB for each dictionary, too much for a thousand resources that rarely
-	// change. The pool lets the garbage collector free the table; latest ensures that all entries of the pool are the same
-	// one.
+	// For encoding, s2 builds a table of 32 KiB for each dictionary, too much for a thousand
+	// resources that rarely change. The pool lets the garbage collector free the table; latest
+	// ensures that all entries of the pool are the same one.
 	encoders sync.Pool // of *s2.Dict
 	mu       sync.Mutex
 	latest   weak.Pointer[s2.Dict]
@@ -51,9 +51,10 @@ const (
 
 var errDamaged = errors.New("packed object is damaged")
 
-// NewCodec returns a Codec with sample as its dictionary: the JSON of a typical object, or of several, concatenated. Only
-// the first 64 KiB of a sample are used; a sample that is too short to help is ignored. A Codec holds a copy of its sample,
-// and 32 KiB more while it compresses. Objects packed with a Codec keep it alive.
+// NewCodec returns a Codec with sample as its dictionary: the JSON of a typical object, or of
+// several, concatenated. Only the first 64 KiB of a sample are used; a sample that is too short to
+// help is ignored. A Codec holds a copy of its sample, and 32 KiB more while it compresses. Objects
+// packed with a Codec keep it alive.
 func NewCodec(sample []byte) *Codec {
 	c := &Codec{}
 	if len(sample) < sampleMin {
@@ -80,8 +81,8 @@ func (c *Codec) encoder() any {
 	return d
 }
 
-// packers holds the output buffers of pack, whose size is not known in advance. All Codecs share them: there are many more
-// Codecs than goroutines that pack.
+// packers holds the output buffers of pack, whose size is not known in advance. All Codecs share
+// them: there are many more Codecs than goroutines that pack.
 //
 //nolint:gochecknoglobals // spare memory, not state
 var packers = sync.Pool{New: func() any { return new([]byte) }}

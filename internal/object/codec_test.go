@@ -20,7 +20,8 @@ func TestCodecRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "none") {
 			codec = nil
 		}
-		// The JSON shares much, little or nothing with the sample, and may be longer than any dictionary.
+		// The JSON shares much, little or nothing with the sample, and may be longer than any
+		// dictionary.
 		var json []byte
 		for range rapid.IntRange(0, 8).Draw(t, "parts") {
 			if part := piece.Draw(t, "part"); len(sample) > 0 && rapid.Bool().Draw(t, "shared") {

@@ -2,9 +2,9 @@ package object
 
 import "strings"
 
-// This file has the closed sets of the event contract. They are defined here only: pkg/consume gives
-// its users the same types and constants, and everything else uses either. A switch over one of
-// these types lists all members (the linter exhaustive), and TestContract demands each member of
+// This file has the closed sets of the event contract. They are defined here only: pkg/consume
+// gives its users the same types and constants, and everything else uses either. A switch over one
+// of these types lists all members (the linter exhaustive), and TestContract demands each member of
 // the schemas, the AsyncAPI document and the pages.
 
 // Op is what happened to an object, as in the attribute op of an event.
@@ -23,7 +23,8 @@ const (
 // Ops returns all ops.
 func Ops() []Op { return []Op{Created, Updated, Deleted, Read, Entered, Left} }
 
-// Word returns the word for the op: "created". It ends the type of the event. "": the op is unknown.
+// Word returns the word for the op: "created". It ends the type of the event. "": the op is
+// unknown.
 func (o Op) Word() string {
 	switch o {
 	case Created:
@@ -105,14 +106,18 @@ type GapReason string
 
 // The reasons of gaps.
 const (
-	Expired          GapReason = "expired"           // the API server no longer has it: it restarted, or a CRD was changed
-	Compacted        GapReason = "compacted"         // etcd no longer has it
-	Rewound          GapReason = "rewound"           // etcd was restored: its history branched off
-	SelectionChanged GapReason = "selection-changed" // the configuration, or the version in which the resource is served
-	CheckpointLost   GapReason = "checkpoint-lost"   // the bus has more than the checkpoint records, or its log was replaced
-	DeadLetter       GapReason = "dead-letter"       // the event of a change is in the dead letters
-	// ContentChanged: no event is missing, but known versions have other content. Recovered: the stripped or redacted paths, or
-	// the key, have changed. Otherwise, the API server serves these versions in another form, and a snapshot follows.
+	// the API server no longer has it: it restarted, or a CRD was changed
+	Expired   GapReason = "expired"
+	Compacted GapReason = "compacted" // etcd no longer has it
+	Rewound   GapReason = "rewound"   // etcd was restored: its history branched off
+	// the configuration, or the version in which the resource is served
+	SelectionChanged GapReason = "selection-changed"
+	// the bus has more than the checkpoint records, or its log was replaced
+	CheckpointLost GapReason = "checkpoint-lost"
+	DeadLetter     GapReason = "dead-letter" // the event of a change is in the dead letters
+	// ContentChanged: no event is missing, but known versions have other content. Recovered: the
+	// stripped or redacted paths, or the key, have changed. Otherwise, the API server serves these
+	// versions in another form, and a snapshot follows.
 	ContentChanged GapReason = "content-changed"
 	Forbidden      GapReason = "forbidden" // the agent was not allowed to read; no agent sends it
 )
@@ -131,9 +136,10 @@ type EndReason string
 const (
 	Deselected EndReason = "deselected" // no rule selects the scope any more
 	Replaced   EndReason = "replaced"   // other scopes of the same resource, which are named, have its objects now
-	Removed    EndReason = "removed"    // its resource, its namespace or its node was removed, and it had no object left
-	TakenOver  EndReason = "taken-over" // another agent observes it
-	Forgotten  EndReason = "forgotten"  // an operator has said that nobody observes it any more
+	// its resource, its namespace or its node was removed, and it had no object left
+	Removed   EndReason = "removed"
+	TakenOver EndReason = "taken-over" // another agent observes it
+	Forgotten EndReason = "forgotten"  // an operator has said that nobody observes it any more
 )
 
 // EndReasons returns all reasons of ends.

@@ -19,11 +19,15 @@ type Carrier struct {
 // Carriers returns the known carriers of manifests.
 func Carriers() []Carrier {
 	return []Carrier{
-		{Resource: "configmaps", Paths: []string{"data.release"}, Marker: "sh.helm.release.v1.", By: "Helm with its ConfigMap driver"},
+		{Resource: "configmaps", Paths: []string{
+			"data.release",
+		}, Marker: "sh.helm.release.v1.", By: "Helm with its ConfigMap driver"},
 		{Group: "fleet.cattle.io", Resource: "bundles", Paths: []string{"spec.resources[*].content"}, By: "Fleet"},
 		{Group: "fleet.cattle.io", Resource: "contents", Paths: []string{"content"}, By: "Fleet"},
 		{Group: "core.oam.dev", Resource: "resourcetrackers", Paths: []string{"spec.compression.data"}, By: "KubeVela"},
-		{Group: "core.oam.dev", Resource: "applicationrevisions", Paths: []string{"spec.compression.data"}, By: "KubeVela"},
+		{Group: "core.oam.dev", Resource: "applicationrevisions", Paths: []string{
+			"spec.compression.data",
+		}, By: "KubeVela"},
 		{
 			Group: "core.gardener.cloud", Resource: "shootstates",
 			Paths: []string{"spec.gardener[*].data", "spec.resources[*].data"}, By: "Gardener",
@@ -46,8 +50,8 @@ type copies struct {
 // resource. c is unchanged, and may be nil. These are:
 //
 //   - annotations: those of CredentialAnnotations or, from a Secret, all but SecretAnnotations.
-//   - the values of Secrets that an object of another resource embeds as JSON, at any depth, and then
-//     also its own Copies. A reference to a Secret stays.
+//   - the values of Secrets that an object of another resource embeds as JSON, at any depth, and
+//     then also its own Copies. A reference to a Secret stays.
 //   - the manifests in Carriers.
 //
 // They are removed even if other values are hashed.
@@ -59,7 +63,9 @@ func (c *Cutter) RedactCopies(group, resource string) (*Cutter, error) {
 	if group == "" && resource == "secrets" {
 		return c.derive(paths, c.values, c.hashed, c.mac, copies{annotations: listedOnly})
 	}
-	secret, err := (*Cutter)(nil).derive(append(Copies(), SecretPaths(false)...), nil, nil, nil, copies{annotations: listedOnly})
+	secret, err := (*Cutter)(nil).derive(append(Copies(), SecretPaths(false)...), nil, nil, nil, copies{
+		annotations: listedOnly,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +129,8 @@ func newCopyFinder(c *copies) *copyFinder {
 	return &copyFinder{marker: []byte(c.marker), secrets: NewScanner(c.secret)}
 }
 
-// suspects reports whether an object that has been scanned may have copies of Secrets. A scan has left
-// less to search than the API server sent.
+// suspects reports whether an object that has been scanned may have copies of Secrets. A scan has
+// left less to search than the API server sent.
 func (f *copyFinder) suspects(scanned []byte) bool {
 	return f.isMarked(scanned) || mayNameSecret(scanned)
 }
@@ -133,8 +139,8 @@ func (f *copyFinder) isMarked(raw []byte) bool {
 	return len(f.marker) > 0 && bytes.Contains(raw, f.marker)
 }
 
-// redact returns the valid object in raw without the values of the Secrets that it embeds, and whether
-// it has copies. The result is raw, or memory of f that is valid until the next call.
+// redact returns the valid object in raw without the values of the Secrets that it embeds, and
+// whether it has copies. The result is raw, or memory of f that is valid until the next call.
 func (f *copyFinder) redact(raw []byte) (_ []byte, has bool) {
 	f.forget()
 	has = f.isMarked(raw)
@@ -160,12 +166,15 @@ func (f *copyFinder) redact(raw []byte) (_ []byte, has bool) {
 func (f *copyFinder) forget() {
 	const keep = 64 << 10
 	if cap(f.out)+cap(f.text) > keep || cap(f.frames) > maxSegments {
-		f.out, f.text, f.frames, f.found = nil, nil, nil, nil
+		f.out = nil
+		f.text = nil
+		f.frames = nil
+		f.found = nil
 	}
 }
 
-// mayNameSecret reports whether a document may have the text "Secret" as a value, in a text too. The
-// API server writes it plainly. Another server may spell its letters with \u.
+// mayNameSecret reports whether a document may have the text "Secret" as a value, in a text too.
+// The API server writes it plainly. Another server may spell its letters with \u.
 func mayNameSecret(raw []byte) bool {
 	const name = "Secret"
 	for at := 0; ; at += len(name) {
@@ -207,8 +216,8 @@ func (f *copyFinder) find(raw []byte) (copied bool) {
 	return copied && ok
 }
 
-// search appends to f.found. With top, the outermost object is none of them, and its annotations are
-// searched too. It returns false for ok if raw is not valid JSON.
+// search appends to f.found. With top, the outermost object is none of them, and its annotations
+// are searched too. It returns false for ok if raw is not valid JSON.
 func (f *copyFinder) search(raw []byte, top bool) (copied, ok bool) {
 	f.frames = f.frames[:0]
 	next := elsewhere
@@ -223,21 +232,25 @@ func (f *copyFinder) search(raw []byte, top bool) (copied, ok bool) {
 		switch c := raw[i]; c {
 		case '{', '[':
 			f.frames = append(f.frames, frame{start: i, object: c == '{', place: next})
-			if i = jsonscan.SkipSpace(raw, i+1); i < len(raw) && raw[i] == c+2 { // '}' and ']' are '{'+2 and '['+2
+			i = jsonscan.SkipSpace(raw, i+1)
+			if i < len(raw) && raw[i] == c+2 { // '}' and ']' are '{'+2 and '['+2
 				break // closed below
 			}
-			if next, i = f.enter(raw, i); i < 0 {
+			next, i = f.enter(raw, i)
+			if i < 0 {
 				return copied, false
 			}
 			continue
 		case '"':
 			start := i + 1
-			if i = jsonscan.SkipString(raw, start); i < 0 {
+			i = jsonscan.SkipString(raw, start)
+			if i < 0 {
 				return copied, false
 			}
 			copied = f.note(next, raw[start:i-1]) || copied
 		default:
-			if i = jsonscan.SkipScalar(raw, i); i < 0 {
+			i = jsonscan.SkipScalar(raw, i)
+			if i < 0 {
 				return copied, false
 			}
 		}
@@ -251,7 +264,8 @@ func (f *copyFinder) search(raw []byte, top bool) (copied, ok bool) {
 				return copied, false
 			}
 			if raw[i] == ',' {
-				if next, i = f.enter(raw, jsonscan.SkipSpace(raw, i+1)); i < 0 {
+				next, i = f.enter(raw, jsonscan.SkipSpace(raw, i+1))
+				if i < 0 {
 					return copied, false
 				}
 				break
@@ -264,8 +278,8 @@ func (f *copyFinder) search(raw []byte, top bool) (copied, ok bool) {
 	}
 }
 
-// enter reads the name of a member, if the innermost container is an object. It returns the place of
-// the value, and its offset.
+// enter reads the name of a member, if the innermost container is an object. It returns the place
+// of the value, and its offset.
 func (f *copyFinder) enter(raw []byte, i int) (place, int) {
 	in := &f.frames[len(f.frames)-1]
 	if !in.object {
@@ -275,7 +289,8 @@ func (f *copyFinder) enter(raw []byte, i int) (place, int) {
 		return elsewhere, ^i
 	}
 	start := i + 1
-	if i = jsonscan.SkipString(raw, start); i < 0 {
+	i = jsonscan.SkipString(raw, start)
+	if i < 0 {
 		return elsewhere, i
 	}
 	name := raw[start : i-1]

@@ -23,8 +23,8 @@ func copiesOf(tb testing.TB, group, resource string) *object.Cutter {
 	return must((*object.Cutter)(nil).RedactCopies(group, resource))
 }
 
-// Manifests inside custom resources carried the values of Secrets whole: Karmada's Work, Open Cluster Management's
-// ManifestWork, Crossplane's Object.
+// Manifests inside custom resources carried the values of Secrets whole: Karmada's Work, Open
+// Cluster Management's ManifestWork, Crossplane's Object.
 func TestEmbeddedSecretsLoseTheirValues(t *testing.T) {
 	text := func(manifest string) string {
 		return quote(`{"apiVersion":"work.karmada.io/v1alpha1","kind":"Work","spec":{"manifests":[` + manifest + `]}}`)
@@ -37,16 +37,19 @@ func TestEmbeddedSecretsLoseTheirValues(t *testing.T) {
 			`{"spec":{"manifests":[{"a":1},` + withoutValues + `,{"data":{"k":"v"}}]}}`,
 		},
 		{
-			"one manifest, and its state", `{"spec":{"manifest":` + secretManifest + `},"status":{"manifest":` + secretManifest + `}}`,
+			"one manifest, and its state",
+			`{"spec":{"manifest":` + secretManifest + `},"status":{"manifest":` + secretManifest + `}}`,
 			`{"spec":{"manifest":` + withoutValues + `},"status":{"manifest":` + withoutValues + `}}`,
 		},
 		{"deep", fmt.Sprintf(`{"spec":`+deep+`}`, secretManifest), fmt.Sprintf(`{"spec":`+deep+`}`, withoutValues)},
 		{
-			"deeper than an event", `{"a":` + strings.Repeat("[", 9000) + secretManifest + strings.Repeat("]", 9000) + `}`,
+			"deeper than an event",
+			`{"a":` + strings.Repeat("[", 9000) + secretManifest + strings.Repeat("]", 9000) + `}`,
 			`{"a":` + strings.Repeat("[", 9000) + withoutValues + strings.Repeat("]", 9000) + `}`,
 		},
 		{
-			"spelled with escapes", `{"a":{"ap\u0069Version":"v\u0031","kind":"S\u0065cret","d\u0061ta":{"k":"hunter2"}}}`,
+			"spelled with escapes",
+			`{"a":{"ap\u0069Version":"v\u0031","kind":"S\u0065cret","d\u0061ta":{"k":"hunter2"}}}`,
 			`{"a":{"ap\u0069Version":"v\u0031","kind":"S\u0065cret"}}`,
 		},
 		{
@@ -57,20 +60,42 @@ func TestEmbeddedSecretsLoseTheirValues(t *testing.T) {
 			"two kinds", `{"a":{"apiVersion":"v1","kind":"Secret","kind":"X","data":{"k":"hunter2"}}}`,
 			`{"a":{"apiVersion":"v1","kind":"Secret","kind":"X"}}`,
 		},
-		{"one inside another", `{"a":{"apiVersion":"v1","kind":"Secret","data":{},"x":` + secretManifest + `}}`, `{"a":` + bareSecret + `}`},
-		{"metadata that is none", `{"a":{"apiVersion":"v1","kind":"Secret","data":{"k":"hunter2"},"metadata":"hunter2"}}`, `{"a":` + bareSecret + `}`},
 		{
-			"the copies of the object", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` + text(secretManifest) +
-				`,"banzaicloud.com/last-applied":"compressed","a":"b"},"managedFields":[]},"spec":` + secretManifest + `}`,
+			"one inside another", `{"a":{"apiVersion":"v1","kind":"Secret","data":{},"x":` + secretManifest + `}}`,
+			`{"a":` + bareSecret + `}`,
+		},
+		{
+			"metadata that is none",
+			`{"a":{"apiVersion":"v1","kind":"Secret","data":{"k":"hunter2"},"metadata":"hunter2"}}`,
+			`{"a":` + bareSecret + `}`,
+		},
+		{
+			"the copies of the object",
+			`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` + text(secretManifest) +
+				`,"banzaicloud.com/last-applied":"compressed","a":"b"},"managedFields":[]},"spec":` + secretManifest +
+				`}`,
 			`{"metadata":{"annotations":{"a":"b"}},"spec":` + withoutValues + `}`,
 		},
-		{"a copy of what the object has no longer", `{"metadata":{"annotations":{"a":"b","kubectl.kubernetes.io/last-applied-configuration":` +
-			text(secretManifest) + `}},"spec":{}}`, `{"metadata":{"annotations":{"a":"b"}},"spec":{}}`},
-		{"a copy with a reference", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` + text(reference) + `}}}`, ""},
+		{
+			"a copy of what the object has no longer",
+			`{"metadata":{"annotations":{"a":"b","kubectl.kubernetes.io/last-applied-configuration":` +
+				text(secretManifest) + `}},"spec":{}}`, `{"metadata":{"annotations":{"a":"b"}},"spec":{}}`,
+		},
+		{
+			"a copy with a reference",
+			`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` + text(reference) + `}}}`,
+			"",
+		},
 		{"a reference", `{"spec":{"ref":` + reference + `,"data":{"k":"v"}},"data":{"k":"v"}}`, ""},
 		{"another version", `{"a":{"apiVersion":"v2","kind":"Secret","data":{"k":"v"}}}`, ""},
-		{"another kind", `{"a":{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"Secret"}},"b":{"kind":"Secret","x":"v1"}}`, ""},
-		{"parts that belong to several objects", `{"a":{"apiVersion":"v1","kind":"Secret","spec":{"data":{"k":"v"}}}}`, ""},
+		{
+			"another kind",
+			`{"a":{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"Secret"}},"b":{"kind":"Secret","x":"v1"}}`, "",
+		},
+		{
+			"parts that belong to several objects",
+			`{"a":{"apiVersion":"v1","kind":"Secret","spec":{"data":{"k":"v"}}}}`, "",
+		},
 	} {
 		if tc.want == "" {
 			tc.want = tc.in
@@ -90,7 +115,8 @@ func TestEmbeddedSecretsBesideOtherPaths(t *testing.T) {
 	mac := newMAC(t, testKey, false)
 	c := must(redacting(t, cutter(t, "status"), mac, "spec.token").RedactCopies("example.com", "works"))
 	in := `{"metadata":{"uid":"u"},"spec":{"a":` + secretManifest + `,"token":"hunter2"},"status":1}`
-	want := `{"metadata":{"uid":"u"},"spec":{"a":` + withoutValues + `,"token":"` + macOf(testKey, "u", "spec.token", "hunter2") + `"}}`
+	want := `{"metadata":{"uid":"u"},"spec":{"a":` + withoutValues + `,"token":"` +
+		macOf(testKey, "u", "spec.token", "hunter2") + `"}}`
 	if diff := cmp.Diff(want, scan(t, c, in)); diff != "" {
 		t.Error(diff)
 	}
@@ -100,22 +126,43 @@ func TestEmbeddedSecretsBesideOtherPaths(t *testing.T) {
 func TestCarriersOfManifests(t *testing.T) {
 	for _, tc := range []struct{ group, resource, in, want string }{
 		{
-			"", "configmaps", `{"data":{"release":"H4sIhunter2","a":"b"},"metadata":{"name":"sh.helm.release.v1.web.v3"}}`,
+			"", "configmaps",
+			`{"data":{"release":"H4sIhunter2","a":"b"},"metadata":{"name":"sh.helm.release.v1.web.v3"}}`,
 			`{"data":{"a":"b"},"metadata":{"name":"sh.helm.release.v1.web.v3"}}`,
 		},
-		{"", "configmaps", `{"data":{"release":"stable"},"metadata":{"name":"settings"}}`, `{"data":{"release":"stable"},"metadata":{"name":"settings"}}`},
-		{"fleet.cattle.io", "bundles", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"hunter2"}},` +
-			`"spec":{"resources":[{"content":"hunter2","name":"a"}]}}`, `{"metadata":{"annotations":{}},"spec":{"resources":[{"name":"a"}]}}`},
-		{"fleet.cattle.io", "contents", `{"content":"H4sIhunter2","sha256sum":"x"}`, `{"sha256sum":"x"}`},
-		{"core.oam.dev", "resourcetrackers", `{"spec":{"compression":{"data":"H4sIhunter2","type":"gzip"}}}`, `{"spec":{"compression":{"type":"gzip"}}}`},
-		{"core.oam.dev", "applicationrevisions", `{"spec":{"compression":{"data":"hunter2","type":"zstd"}}}`, `{"spec":{"compression":{"type":"zstd"}}}`},
 		{
-			"core.gardener.cloud", "shootstates", `{"spec":{"gardener":[{"data":{"k":"hunter2"},"name":"ca"}],"resources":[{"data":{"k":"hunter2"}}]}}`,
+			"", "configmaps", `{"data":{"release":"stable"},"metadata":{"name":"settings"}}`,
+			`{"data":{"release":"stable"},"metadata":{"name":"settings"}}`,
+		},
+		{
+			"fleet.cattle.io", "bundles",
+			`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"hunter2"}},` +
+				`"spec":{"resources":[{"content":"hunter2","name":"a"}]}}`,
+			`{"metadata":{"annotations":{}},"spec":{"resources":[{"name":"a"}]}}`,
+		},
+		{"fleet.cattle.io", "contents", `{"content":"H4sIhunter2","sha256sum":"x"}`, `{"sha256sum":"x"}`},
+		{
+			"core.oam.dev", "resourcetrackers", `{"spec":{"compression":{"data":"H4sIhunter2","type":"gzip"}}}`,
+			`{"spec":{"compression":{"type":"gzip"}}}`,
+		},
+		{
+			"core.oam.dev", "applicationrevisions", `{"spec":{"compression":{"data":"hunter2","type":"zstd"}}}`,
+			`{"spec":{"compression":{"type":"zstd"}}}`,
+		},
+		{
+			"core.gardener.cloud", "shootstates",
+			`{"spec":{"gardener":[{"data":{"k":"hunter2"},"name":"ca"}],"resources":[{"data":{"k":"hunter2"}}]}}`,
 			`{"spec":{"gardener":[{"name":"ca"}],"resources":[{}]}}`,
 		},
-		{"example.com", "bundles", `{"spec":{"resources":[{"content":"x"}]}}`, `{"spec":{"resources":[{"content":"x"}]}}`},
+		{
+			"example.com", "bundles", `{"spec":{"resources":[{"content":"x"}]}}`,
+			`{"spec":{"resources":[{"content":"x"}]}}`,
+		},
 	} {
-		for what, c := range map[string]*object.Cutter{"": nil, "hashed": redacting(t, nil, newMAC(t, testKey, false), "spec.x")} {
+		for what, c := range map[string]*object.Cutter{
+			"":       nil,
+			"hashed": redacting(t, nil, newMAC(t, testKey, false), "spec.x"),
+		} {
 			if diff := cmp.Diff(tc.want, scan(t, must(c.RedactCopies(tc.group, tc.resource)), tc.in)); diff != "" {
 				t.Errorf("%s.%s %s: %s", tc.resource, tc.group, what, diff)
 			}
@@ -126,9 +173,12 @@ func TestCarriersOfManifests(t *testing.T) {
 // FuzzCopies compares with a search in the decoded document.
 func FuzzCopies(f *testing.F) {
 	for _, seed := range []string{
-		`{"spec":{"m":[` + secretManifest + `]}}`, `{"a":{"data":[],"apiVersion":"v1","kind":"S\u0065cret"}}`, `{"kind":"Secret"}`, `{"a":[]}`, `[{}]`,
-		`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` + quote(`{"x":`+secretManifest+`}`) + `}}}`,
-		`{"a":{"apiVersion":"v1","kind":"Secret","data":{},"x":` + secretManifest + `}}`, `{"a":{"data":1,"kind":"Secret","apiVersion":"v1"},}`,
+		`{"spec":{"m":[` + secretManifest + `]}}`, `{"a":{"data":[],"apiVersion":"v1","kind":"S\u0065cret"}}`,
+		`{"kind":"Secret"}`, `{"a":[]}`, `[{}]`,
+		`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` +
+			quote(`{"x":`+secretManifest+`}`) + `}}}`,
+		`{"a":{"apiVersion":"v1","kind":"Secret","data":{},"x":` + secretManifest + `}}`,
+		`{"a":{"data":1,"kind":"Secret","apiVersion":"v1"},}`,
 	} {
 		f.Add(seed)
 	}
@@ -152,7 +202,8 @@ func FuzzCopies(f *testing.F) {
 		if path := embedded(after); path != "" {
 			t.Errorf("%s is left in %s", path, out)
 		}
-		plainly := !strings.Contains(in, "metadata") && strings.Count(in, "kind") < 2 && strings.Count(in, "apiVersion") < 2 && !strings.Contains(in, `\`)
+		plainly := !strings.Contains(in, "metadata") && strings.Count(in, "kind") < 2 &&
+			strings.Count(in, "apiVersion") < 2 && !strings.Contains(in, `\`)
 		if embedded(before) == "" && plainly {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Error(diff)

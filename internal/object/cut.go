@@ -12,8 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
-// Cutter is a compiled set of paths to cut from objects, and of paths whose values are replaced (see Redact). Immutable; a
-// nil Cutter cuts nothing.
+// Cutter is a compiled set of paths to cut from objects, and of paths whose values are replaced
+// (see Redact). Immutable; a nil Cutter cuts nothing.
 type Cutter struct {
 	root   *node
 	paths  []string // cut
@@ -29,17 +29,19 @@ type Cutter struct {
 	uses *Uses // nil: not recorded
 }
 
-// NewCutter compiles paths. A path consists of member names joined by dots. ["…"] with a JSON string quotes a name with
-// special characters; [*] selects each element of an array and each member of an object:
+// NewCutter compiles paths. A path consists of member names joined by dots. ["…"] with a JSON
+// string quotes a name with special characters; [*] selects each element of an array and each
+// member of an object:
 //
 //	metadata.managedFields
 //	metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]
 //	spec.containers[*].env[*].value
 //	data[*]
 //
-// A path that matches nothing in an object cuts nothing. A path that cannot match in any object (see CheckPath) is rejected.
-// The fields that identify an object (kind, apiVersion, metadata and its name, namespace, uid and resourceVersion) cannot be
-// cut. NewCutter returns all errors at once, a *PathError each.
+// A path that matches nothing in an object cuts nothing. A path that cannot match in any object
+// (see CheckPath) is rejected. The fields that identify an object (kind, apiVersion, metadata and
+// its name, namespace, uid and resourceVersion) cannot be cut. NewCutter returns all errors at
+// once, a *PathError each.
 func NewCutter(paths []string) (*Cutter, error) {
 	return newCutter(slices.Clone(paths), nil, nil)
 }
@@ -81,14 +83,16 @@ func (c *Cutter) derive(paths, values, hashed []string, mac *MAC, policy copies)
 
 func (c *Cutter) compile() (err error) {
 	policy := &c.copies
-	if c.root, err = c.newTree(c.paths, c.values); err != nil || policy.secret == nil {
+	c.root, err = c.newTree(c.paths, c.values)
+	if err != nil || policy.secret == nil {
 		return err
 	}
 	c.holding, err = c.newTree(slices.Concat(c.paths, policy.holding), slices.Concat(c.values, policy.holdingValues))
 	return err
 }
 
-// newTree compiles paths that are cut, of which values are redacted, beside those whose values c replaces.
+// newTree compiles paths that are cut, of which values are redacted, beside those whose values c
+// replaces.
 func (c *Cutter) newTree(paths, values []string) (*node, error) {
 	root := &node{}
 	var errs []error
@@ -126,7 +130,8 @@ func (c *Cutter) newTree(paths, values []string) (*node, error) {
 	return root.compile()
 }
 
-// Removes reports whether c cuts every value that a path can name, in any object. It returns false if path is not valid.
+// Removes reports whether c cuts every value that a path can name, in any object. It returns false
+// if path is not valid.
 func (c *Cutter) Removes(path string) bool {
 	segments, err := parsePath(path)
 	if err != nil || c == nil {
@@ -150,9 +155,9 @@ func (n *node) removes(segments []segment) bool {
 // searchFormat is the version of the search for copies, for fingerprints.
 const searchFormat = "copies/1"
 
-// Fingerprint identifies what c does to an object: the paths that it cuts, the paths that it replaces, and the key. Two
-// Cutters with the same fingerprint produce the same bytes for any object; the notation and the order of the paths do not
-// matter. "" means that c changes nothing.
+// Fingerprint identifies what c does to an object: the paths that it cuts, the paths that it
+// replaces, and the key. Two Cutters with the same fingerprint produce the same bytes for any
+// object; the notation and the order of the paths do not matter. "" means that c changes nothing.
 func (c *Cutter) Fingerprint() string {
 	if c == nil || c.root.idle() {
 		return ""
@@ -246,8 +251,8 @@ func (n *node) grow(s segment) *node {
 	return child
 }
 
-// compile returns a new tree in which each member has exactly one node: the rules of [*] are copied into the node of each
-// name. It omits everything below a value that is not kept.
+// compile returns a new tree in which each member has exactly one node: the rules of [*] are copied
+// into the node of each name. It omits everything below a value that is not kept.
 func (n *node) compile() (*node, error) {
 	left := maxNodes
 	c := compile(&left, n)
@@ -260,7 +265,8 @@ func (n *node) compile() (*node, error) {
 // compile merges several nodes for the same values into one.
 func compile(left *int, from ...*node) *node {
 	n := &node{}
-	if *left--; *left < 0 {
+	*left--
+	if *left < 0 {
 		return n
 	}
 	var each []*node

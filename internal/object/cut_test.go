@@ -95,16 +95,40 @@ func TestCutterWith(t *testing.T) {
 	}
 }
 
-// TestRemoves: of what a path names, nothing is left where all of it is cut, or something around it.
+// TestRemoves: of what a path names, nothing is left where all of it is cut, or something around
+// it.
 func TestRemoves(t *testing.T) {
-	c := redacting(t, cutter(t, "data", "spec.template.spec", "list[*].value", "map[*]", `labels["a/b"]`, "some.a", "some[*].x"), newMAC(t, testKey, false), "status")
+	c := redacting(t,
+		cutter(t, "data", "spec.template.spec", "list[*].value", "map[*]", `labels["a/b"]`, "some.a", "some[*].x"),
+		newMAC(t, testKey, false), "status")
 	for path, want := range map[string]bool{
 		"data": true, "data.a": true, "data[*]": true, `data["a.b"][*].c`: true, "data2": false,
-		"spec": false, "spec.template": false, "spec.template.spec": true, "spec.template.spec.containers[*].image": true, "spec.template[*]": false,
-		"list": false, "list[*]": false, "list[*].value": true, "list[*].value.x": true, "list.value": false, "list[*].name": false,
-		"map": false, "map.a": true, "map[*]": true, `labels["a/b"]`: true, "labels.a": false,
-		"some": false, "some[*]": false, "some[*].x": true, "some.a.y": true, "some.b.y": false,
-		"status": false, object.ManagedFields: true, object.LastApplied: true, "metadata": false, "a..b": false,
+		"spec":                                   false,
+		"spec.template":                          false,
+		"spec.template.spec":                     true,
+		"spec.template.spec.containers[*].image": true,
+		"spec.template[*]":                       false,
+		"list":                                   false,
+		"list[*]":                                false,
+		"list[*].value":                          true,
+		"list[*].value.x":                        true,
+		"list.value":                             false,
+		"list[*].name":                           false,
+		"map":                                    false,
+		"map.a":                                  true,
+		"map[*]":                                 true,
+		`labels["a/b"]`:                          true,
+		"labels.a":                               false,
+		"some":                                   false,
+		"some[*]":                                false,
+		"some[*].x":                              true,
+		"some.a.y":                               true,
+		"some.b.y":                               false,
+		"status":                                 false,
+		object.ManagedFields:                     true,
+		object.LastApplied:                       true,
+		"metadata":                               false,
+		"a..b":                                   false,
 	} {
 		if got := c.Removes(path); got != want {
 			t.Errorf("%s: %v", path, got)
@@ -115,7 +139,8 @@ func TestRemoves(t *testing.T) {
 	}
 }
 
-// TestMayLack: from an object that lacks a value, an equal object can be made by cutting that value.
+// TestMayLack: from an object that lacks a value, an equal object can be made by cutting that
+// value.
 func TestMayLack(t *testing.T) {
 	var o map[string]any
 	if err := json.Unmarshal([]byte(`{"metadata":{"labels":{"a/b":"1"}},"data":{"k":"v"},"none":{},"list":[],
@@ -125,9 +150,19 @@ func TestMayLack(t *testing.T) {
 	for path, want := range map[string]bool{
 		"spec": true, "data": false, "text": false, "spec.x": false, "text.x": false, "text[*]": false,
 		"data.k": false, "data.other": true, "data[*]": false, "none[*]": true, "none.x": true, "none.x.y": false,
-		"list[*]": true, "list[*].value": false, "list.value": false, "env[*]": false, "env[*].value": true, "env[*].name": false,
-		"env[*].value.x": false, "env.value": false, "full[*].value": false, "data[*].x": false,
-		`metadata.labels["a/b"]`: false, `metadata["l\u0061bels"].c`: true, "metadata.annotations[*]": false,
+		"list[*]":                   true,
+		"list[*].value":             false,
+		"list.value":                false,
+		"env[*]":                    false,
+		"env[*].value":              true,
+		"env[*].name":               false,
+		"env[*].value.x":            false,
+		"env.value":                 false,
+		"full[*].value":             false,
+		"data[*].x":                 false,
+		`metadata.labels["a/b"]`:    false,
+		`metadata["l\u0061bels"].c`: true,
+		"metadata.annotations[*]":   false,
 	} {
 		if got, err := object.MayLack(o, path); got != want || err != nil {
 			t.Errorf("%s: %v, %v", path, got, err)

@@ -8,18 +8,20 @@ import "time"
 type Delta struct {
 	Op       Op
 	Inferred bool // found by comparing lists, not seen on a watch
-	// History counts earlier restores of etcd: a restored etcd assigns resourceVersions a second time.
+	// History counts earlier restores of etcd: a restored etcd assigns resourceVersions a second
+	// time.
 	History uint32
 	Ref     *Ref
 	Before  *Object // nil: null or absent, as Op says
 	After   *Object // nil: null or absent, as Op says
 
-	// ResourceVersion of the change: that of After, of the deletion, or of the list that lacks the object.
+	// ResourceVersion of the change: that of After, of the deletion, or of the list that lacks the
+	// object.
 	ResourceVersion uint64
 	// Previous is the resourceVersion observed before, 0 if there is none.
 	Previous uint64
-	// Skipped counts the versions of the object that filters suppressed since the last delta sent. An informer keeps the
-	// count in memory only: it restarts with 0.
+	// Skipped counts the versions of the object that filters suppressed since the last delta sent.
+	// An informer keeps the count in memory only: it restarts with 0.
 	Skipped uint32
 	// Observed is when the agent observed the change, in nanoseconds since 1970.
 	Observed int64
@@ -28,7 +30,8 @@ type Delta struct {
 	// Snapshot is the id of the snapshot that a Read belongs to.
 	Snapshot string
 
-	// Scope names the scope that the delta belongs to, as in StreamEvent: the gap that follows a dead letter carries it.
+	// Scope names the scope that the delta belongs to, as in StreamEvent: the gap that follows a
+	// dead letter carries it.
 	Scope string
 
 	// Stream is set on a stream event, which of the fields above has only Observed.
@@ -52,7 +55,8 @@ func (d *Delta) Size() int {
 	return n
 }
 
-// Acker receives acknowledged deltas. Acked is called once per delta, from any goroutine, and does not block.
+// Acker receives acknowledged deltas. Acked is called once per delta, from any goroutine, and does
+// not block.
 type Acker interface {
 	Acked(d *Delta)
 }
@@ -71,7 +75,8 @@ type Observation struct {
 type StreamEvent struct {
 	Kind     StreamKind
 	Resource *Resource
-	// Scope names resource, namespaces and selectors of the informer: "pods", "pods/shop?labelSelector=team=payments".
+	// Scope names resource, namespaces and selectors of the informer: "pods",
+	// "pods/shop?labelSelector=team=payments".
 	Scope string
 	// History is as in Delta.
 	History uint32
@@ -95,8 +100,8 @@ type StreamEvent struct {
 	Letter    string    // gap, DeadLetter: the id of the event that is in the dead letters
 }
 
-// IsOfSnapshot reports whether the event is the start or the end of a snapshot, and not one about the
-// observation of a scope.
+// IsOfSnapshot reports whether the event is the start or the end of a snapshot, and not one about
+// the observation of a scope.
 func (e *StreamEvent) IsOfSnapshot() bool {
 	return e.Kind == SnapshotStarted || e.Kind == SnapshotCompleted
 }

@@ -17,7 +17,8 @@ func Form(doc []byte) uint64 {
 	scratch := packers.Get().(*[]byte)
 	f := former{c: cursor{b: doc, i: jsonscan.SkipSpace(doc, 0), scratch: *scratch}}
 	form := f.value()
-	if *scratch = f.c.scratch; cap(*scratch) <= bufferGiant {
+	*scratch = f.c.scratch
+	if cap(*scratch) <= bufferGiant {
 		packers.Put(scratch)
 	}
 	return form

@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// choppy splits what it gives anywhere, gives nothing at times, and may give its last bytes with the error.
+// choppy splits what it gives anywhere, gives nothing at times, and may give its last bytes with
+// the error.
 type choppy struct {
 	data []byte
 	rng  *rand.Rand
@@ -26,7 +27,8 @@ func (r *choppy) Read(p []byte) (int, error) {
 	}
 	n := min(len(p), len(r.data), r.rng.IntN(1<<r.rng.IntN(12)))
 	copy(p, r.data[:n])
-	if r.data = r.data[n:]; len(r.data) == 0 && r.rng.IntN(2) == 0 {
+	r.data = r.data[n:]
+	if len(r.data) == 0 && r.rng.IntN(2) == 0 {
 		return n, r.err
 	}
 	return n, nil
@@ -61,8 +63,10 @@ func FuzzFrames(f *testing.F) {
 		`{"type":"ADDED","object":{"a":{}}}` + "\n" + `{"type":"ADDED","object":{"a":{}},"more":{}}` + "\n",
 		`{"type":"ADDED","object":{"a":{}}}` + "\n" + `{"type":"ADDED","object":{"a":{},"b":{"c":{}}` + "\n}}",
 		`{"type":"A","object":1}` + "\r\n" + `{"type":"A"} {"object":{}} [] {`,
-		`{"type":"A","type":null,"object":{}}`, `{"type":"A","object":{},"object":{"a":[1}}`, `{"x":{},"type":"A","object":"}"}`,
-		`{"type":"A","object":{"a":"\\\"}"}}`, "  \n", "x", `{"type":"A","object":{}} x`, `{"type":"A" "object":{}}`, `{"type":"A","object":{},}`,
+		`{"type":"A","type":null,"object":{}}`, `{"type":"A","object":{},"object":{"a":[1}}`,
+		`{"x":{},"type":"A","object":"}"}`,
+		`{"type":"A","object":{"a":"\\\"}"}}`, "  \n", "x", `{"type":"A","object":{}} x`, `{"type":"A" "object":{}}`,
+		`{"type":"A","object":{},}`,
 	} {
 		f.Add([]byte(s), uint64(i))
 	}
@@ -83,7 +87,8 @@ func FuzzFrames(f *testing.F) {
 			var want map[string]json.RawMessage
 			wantErr := oracle.Decode(&want)
 			var wantType *string
-			sound := wantErr == nil && json.Unmarshal(want["type"], &wantType) == nil && wantType != nil && *wantType != "" && want["object"] != nil
+			sound := wantErr == nil && json.Unmarshal(want["type"], &wantType) == nil && wantType != nil &&
+				*wantType != "" && want["object"] != nil
 			switch {
 			case errors.Is(err, io.EOF):
 				if !errors.Is(wantErr, io.EOF) {
@@ -114,10 +119,14 @@ func FuzzItems(f *testing.F) {
 	f.Add(listPage(sample(f, "event"), 12), uint64(2))
 	for i, s := range []string{
 		`{"items":[],"metadata":{"resourceVersion":"7","continue":"c","remainingItemCount":12},"kind":"L","apiVersion":"v1"}`,
-		`{"items":null,"metadata":null}`, `{"items":[1,"a",{"b":[]},null,[]]}`, `{"metadata":{}}`, `{"items":[1,]}`, `{"items":[,1]}`,
-		`{"items":[1 2]}`, `{"items":[{}],"x":{"y":[{}]},"k":tru}`, `{"items":[{}],}`, `{,"items":[]}`, `{"items":[]} x`, `{"items":[{}`,
-		`{"items":{}}`, `{"items":[],"items":[1]}`, `{"i\u0074ems":[{"a":"]"}],"metadata":{"resourceVersion":"\u0031"}}`, "[]", "", "{}",
-		` { "items" : [ { } , 1 ] , "metadata" : { "remainingItemCount" : null } } `, `{"items":[-]}`, `{"items":[1e5,true]}`,
+		`{"items":null,"metadata":null}`, `{"items":[1,"a",{"b":[]},null,[]]}`, `{"metadata":{}}`, `{"items":[1,]}`,
+		`{"items":[,1]}`,
+		`{"items":[1 2]}`, `{"items":[{}],"x":{"y":[{}]},"k":tru}`, `{"items":[{}],}`, `{,"items":[]}`,
+		`{"items":[]} x`, `{"items":[{}`,
+		`{"items":{}}`, `{"items":[],"items":[1]}`,
+		`{"i\u0074ems":[{"a":"]"}],"metadata":{"resourceVersion":"\u0031"}}`, "[]", "", "{}",
+		` { "items" : [ { } , 1 ] , "metadata" : { "remainingItemCount" : null } } `, `{"items":[-]}`,
+		`{"items":[1e5,true]}`,
 	} {
 		f.Add([]byte(s), uint64(i))
 	}
@@ -128,7 +137,8 @@ func FuzzItems(f *testing.F) {
 		var err error
 		for {
 			var item []byte
-			if item, err = items.Next(); err != nil {
+			item, err = items.Next()
+			if err != nil {
 				break
 			}
 			allValid = allValid && json.Valid(item)
@@ -148,7 +158,8 @@ func FuzzItems(f *testing.F) {
 			}
 			return
 		}
-		wrong := json.Unmarshal(page, &want.tree) != nil || want.tree["items"] == nil || json.Unmarshal(want.tree["items"], &want.items) != nil
+		wrong := json.Unmarshal(page, &want.tree) != nil || want.tree["items"] == nil ||
+			json.Unmarshal(want.tree["items"], &want.items) != nil
 		var kind, version string
 		for _, text := range []struct {
 			name string
@@ -164,7 +175,9 @@ func FuzzItems(f *testing.F) {
 		}
 		var meta object.ListMeta
 		for name, to := range map[string]any{
-			"resourceVersion": &meta.ResourceVersion, "continue": &meta.Continue, "remainingItemCount": &meta.RemainingItemCount,
+			"resourceVersion":    &meta.ResourceVersion,
+			"continue":           &meta.Continue,
+			"remainingItemCount": &meta.RemainingItemCount,
 		} {
 			if v := members[name]; v != nil {
 				wrong = json.Unmarshal(v, to) != nil || wrong

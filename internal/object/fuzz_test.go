@@ -144,7 +144,9 @@ func textual(m *object.Scanned) scanned {
 		string(m.ResourceVersion), m.Managed.At(), nil,
 	}
 	for _, f := range m.Managers {
-		s.Managers = append(s.Managers, managed{string(f.Manager), string(f.Operation), string(f.Subresource), string(f.Time), f.At})
+		s.Managers = append(s.Managers, managed{
+			string(f.Manager), string(f.Operation), string(f.Subresource), string(f.Time), f.At,
+		})
 	}
 	return s
 }
@@ -196,7 +198,8 @@ func FuzzScan(f *testing.F) {
 	f.Add([]byte(`{"a":[{"b":1,"c":2},{"b":3},[],{"b":null}],"d":{"e":{"f":{}}}}`), "a[*].b\nd.e.f")
 	f.Add([]byte(`{"a":[1,2,3],"b":[[1],[2,[]]]}`), "a[*]\nb[*][*]")
 	f.Add([]byte(` { "a" : 1 , "b" : -0.5e+3 , "c" : "\u00e9\ud83d\ude00\ud800" } `), "b")
-	f.Add([]byte(`{"metadata":{"managedFields":[{"manager":"a","time":"2024-02-29T23:59:59Z"},1,{"time":"x"}]}}`), "metadata.managedFields[*].time")
+	f.Add([]byte(`{"metadata":{"managedFields":[{"manager":"a","time":"2024-02-29T23:59:59Z"},1,{"time":"x"}]}}`),
+		"metadata.managedFields[*].time")
 	reused := map[string]*object.Scanner{}
 	f.Fuzz(func(t *testing.T, raw []byte, list string) {
 		paths := strings.Split(list, "\n")
@@ -299,7 +302,8 @@ func FuzzCutterPath(f *testing.F) {
 			}
 			return
 		}
-		// The cutter removes the value that the path names, and nothing beside it, from an object made to have it.
+		// The cutter removes the value that the path names, and nothing beside it, from an object
+		// made to have it.
 		parts := steps(t, path)
 		var tree, rest any = "leaf", nil
 		for i, s := range slices.Backward(parts) {
@@ -312,7 +316,8 @@ func FuzzCutterPath(f *testing.F) {
 			case last:
 				tree, rest = map[string]any{s.name: tree, s.name + "'": 1.0}, map[string]any{s.name + "'": 1.0}
 			default:
-				tree, rest = map[string]any{s.name: tree, s.name + "'": 1.0}, map[string]any{s.name: rest, s.name + "'": 1.0}
+				tree = map[string]any{s.name: tree, s.name + "'": 1.0}
+				rest = map[string]any{s.name: rest, s.name + "'": 1.0}
 			}
 		}
 		raw, err := json.Marshal(tree)

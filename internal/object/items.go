@@ -18,7 +18,8 @@ type ListMeta struct {
 	RemainingItemCount int64  // 0 if absent
 }
 
-// Items reads one page of a list item by item, without holding the page. It belongs to one goroutine.
+// Items reads one page of a list item by item, without holding the page. It belongs to one
+// goroutine.
 type Items struct {
 	src   source
 	stack jsonscan.Nesting
@@ -41,7 +42,8 @@ const (
 	atEnd
 )
 
-// NewItems returns a reader of a page. An item or any other value of more than max bytes is an ErrTooLarge.
+// NewItems returns a reader of a page. An item or any other value of more than max bytes is an
+// ErrTooLarge.
 func NewItems(r io.Reader, max int) *Items {
 	return &Items{src: source{r: r, max: max}}
 }
@@ -49,10 +51,11 @@ func NewItems(r io.Reader, max int) *Items {
 // Meta is complete once Next has returned io.EOF.
 func (it *Items) Meta() ListMeta { return it.meta }
 
-// Next returns the next item unchanged, valid until the next call. Scan must check the inside of the item. The error is
-// io.EOF when the page is complete and r has been read to its end (so that the connection can be reused), and
-// io.ErrUnexpectedEOF when r ends before the page does. A list without items is an error, not an empty list: otherwise every
-// object would appear deleted. "items":null is empty.
+// Next returns the next item unchanged, valid until the next call. Scan must check the inside of
+// the item. The error is io.EOF when the page is complete and r has been read to its end (so that
+// the connection can be reused), and io.ErrUnexpectedEOF when r ends before the page does. A list
+// without items is an error, not an empty list: otherwise every object would appear deleted.
+// "items":null is empty.
 func (it *Items) Next() ([]byte, error) {
 	if it.err != nil {
 		return nil, it.err
@@ -114,7 +117,8 @@ func (it *Items) next() ([]byte, error) {
 				return nil, it.src.unexpected("after an item")
 			case it.where == afterItem:
 				it.src.start++
-				if c, err = it.src.peek(); err != nil {
+				c, err = it.src.peek()
+				if err != nil {
 					return nil, inside(err)
 				}
 			}

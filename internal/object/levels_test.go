@@ -11,7 +11,8 @@ import (
 
 // levels returns a value with n levels of objects and arrays.
 func levels(n int) string {
-	return strings.Repeat(`[{"a":`, n/2) + strings.Repeat(`[`, n%2) + "1" + strings.Repeat(`]`, n%2) + strings.Repeat(`}]`, n/2)
+	return strings.Repeat(`[{"a":`, n/2) + strings.Repeat(`[`, n%2) + "1" + strings.Repeat(`]`, n%2) +
+		strings.Repeat(`}]`, n/2)
 }
 
 // The levels are those of the object without the values that were cut or replaced.

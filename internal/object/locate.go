@@ -14,7 +14,8 @@ type Path struct {
 	text     string
 }
 
-// NewPath compiles a path, which may name a field that identifies the object. An error is a *PathError.
+// NewPath compiles a path, which may name a field that identifies the object. An error is a
+// *PathError.
 func NewPath(path string) (*Path, error) {
 	segments, err := parsePath(path)
 	if err != nil {
@@ -26,9 +27,9 @@ func NewPath(path string) (*Path, error) {
 // String returns the path as it was given.
 func (p *Path) String() string { return p.text }
 
-// Locate returns the value that path names in doc, a JSON object, unchanged; nil if there is none. If names repeat, the last
-// member counts; if [*] selects several values, Locate returns the first. It does not check the parts of doc that it need
-// not read.
+// Locate returns the value that path names in doc, a JSON object, unchanged; nil if there is none.
+// If names repeat, the last member counts; if [*] selects several values, Locate returns the first.
+// It does not check the parts of doc that it need not read.
 func Locate(doc []byte, path *Path) ([]byte, error) {
 	p := pair{a: cursor{b: doc}}
 	c := &p.a
@@ -43,8 +44,9 @@ func Locate(doc []byte, path *Path) ([]byte, error) {
 	return doc[at:c.i:c.i], nil
 }
 
-// SameAt reports whether two JSON objects returned by Scan have the same values at path, and have values at the same places.
-// Values are compared as by SameBut, elements of an array by index, members of an object by name.
+// SameAt reports whether two JSON objects returned by Scan have the same values at path, and have
+// values at the same places. Values are compared as by SameBut, elements of an array by index,
+// members of an object by name.
 func SameAt(a, b []byte, path *Path) (bool, error) {
 	p := pair{a: cursor{b: a}, b: cursor{b: b}}
 	same := p.sameAt(jsonscan.SkipSpace(a, 0), jsonscan.SkipSpace(b, 0), path.segments)
@@ -54,13 +56,15 @@ func SameAt(a, b []byte, path *Path) (bool, error) {
 	return same, nil
 }
 
-// find returns the offset of the first value that segments select inside the value at i, -1 if there is none.
+// find returns the offset of the first value that segments select inside the value at i, -1 if
+// there is none.
 func (p *pair) find(c *cursor, i int, segments []segment) int {
 	if len(segments) == 0 {
 		return i
 	}
 	if !segments[0].each {
-		if i = p.named(c, i, &segments[0]); i < 0 {
+		i = p.named(c, i, &segments[0])
+		if i < 0 {
 			return -1
 		}
 		return p.find(c, i, segments[1:])
@@ -73,8 +77,8 @@ func (p *pair) find(c *cursor, i int, segments []segment) int {
 	return found
 }
 
-// named returns the offset of the value of the last member with the name, -1 if the value at i is not an object or lacks the
-// member.
+// named returns the offset of the value of the last member with the name, -1 if the value at i is
+// not an object or lacks the member.
 func (p *pair) named(c *cursor, i int, s *segment) int {
 	found := -1
 	if i >= len(c.b) || c.b[i] != '{' {
@@ -98,14 +102,15 @@ func (p *pair) named(c *cursor, i int, s *segment) int {
 	return found
 }
 
-// mayContain reports whether a name may occur in the rest of the document, quoted or spelled with \u. This search is much
-// faster than parsing.
+// mayContain reports whether a name may occur in the rest of the document, quoted or spelled with
+// \u. This search is much faster than parsing.
 func (c *cursor) mayContain(quoted []byte) bool {
 	rest := c.b[min(c.i, len(c.b)):]
 	return bytes.Contains(rest, quoted) || bytes.Contains(rest, []byte(`\u`))
 }
 
-// each calls do with the offset of each element, or member's value, of the container at i, until do returns false.
+// each calls do with the offset of each element, or member's value, of the container at i, until do
+// returns false.
 func (p *pair) each(c *cursor, i int, do func(at int) bool) {
 	if i >= len(c.b) || c.b[i] != '{' && c.b[i] != '[' {
 		return
@@ -128,7 +133,8 @@ func (p *pair) each(c *cursor, i int, do func(at int) bool) {
 	}
 }
 
-// sameAt compares the values that segments select inside the values at i and j; -1 stands for a missing value.
+// sameAt compares the values that segments select inside the values at i and j; -1 stands for a
+// missing value.
 func (p *pair) sameAt(i, j int, segments []segment) bool {
 	a, b := &p.a, &p.b
 	switch {
@@ -168,7 +174,8 @@ func (p *pair) sameAt(i, j int, segments []segment) bool {
 	return a.bad == 0 && b.bad == 0
 }
 
-// elements returns the elements of an array in order, or the members of an object by name; of duplicates the last.
+// elements returns the elements of an array in order, or the members of an object by name; of
+// duplicates the last.
 func (p *pair) elements(c *cursor, i int) []member {
 	var all []member
 	p.each(c, i, func(at int) bool {

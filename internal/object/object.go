@@ -27,14 +27,15 @@ func (r *Resource) APIVersion() string {
 	return r.Group + "/" + r.Version
 }
 
-// Ref is the identity of one object. All held versions of the object that one rule selects share it. Each last-known object
-// has one, so it is small: namespace and name are substrings of the key.
+// Ref is the identity of one object. All held versions of the object that one rule selects share
+// it. Each last-known object has one, so it is small: namespace and name are substrings of the key.
 type Ref struct {
 	Resource *Resource
 	Key      string // "deployments.apps/namespace/name", or "nodes/name" if the resource is cluster-scoped
 	UID      string
 
-	// Clause is the index of the informer's rule that selects these versions; only the informer interprets it.
+	// Clause is the index of the informer's rule that selects these versions; only the informer
+	// interprets it.
 	Clause uint16
 
 	// Key[at:at+space] is the namespace; the name follows after its slash.
@@ -63,14 +64,14 @@ func (r *Ref) Name() string {
 	return r.Key[uint32(r.at)+r.space+1:]
 }
 
-// Object is one version of one object: its JSON without the stripped paths, compressed by a Codec. It is immutable, so that
-// the store of last-known objects and any number of deltas can share it.
+// Object is one version of one object: its JSON without the stripped paths, compressed by a Codec.
+// It is immutable, so that the store of last-known objects and any number of deltas can share it.
 type Object struct {
 	Ref             *Ref
 	ResourceVersion uint64
 
-	// Managed summarizes the newest entries of metadata.managedFields, which are not stored. The changedBy of the next
-	// version depends on it.
+	// Managed summarizes the newest entries of metadata.managedFields, which are not stored. The
+	// changedBy of the next version depends on it.
 	Managed Stamp
 
 	// Form identifies the content, without what is stripped and redacted. An API server may serve
@@ -81,8 +82,8 @@ type Object struct {
 	body  string // packed; a string is 8 bytes smaller than a slice, which saves 16 bytes per object
 }
 
-// MaxLevels is the maximum nesting of an object that an event contains. Parsers of consumers bear far
-// fewer levels than encoding/json: that of Python ends at about 990, and the event adds a few.
+// MaxLevels is the maximum nesting of an object that an event contains. Parsers of consumers bear
+// far fewer levels than encoding/json: that of Python ends at about 990, and the event adds a few.
 const MaxLevels = 500
 
 // New compresses the JSON of one version of an object. It keeps no reference to json.
@@ -120,7 +121,8 @@ func (o *Object) Hides() bool { return o.body != "" && o.body[0]&packedHides != 
 // Redacted reports whether values of the object were removed or replaced, if Scan has read it.
 func (o *Object) Redacted() bool { return o.body != "" && o.body[0]&packedRedacted != 0 }
 
-// AppendJSON appends the object's JSON to dst. An error means corrupted memory: compression is lossless.
+// AppendJSON appends the object's JSON to dst. An error means corrupted memory: compression is
+// lossless.
 func (o *Object) AppendJSON(dst []byte) ([]byte, error) {
 	return o.codec.appendUnpacked(dst, o.body)
 }

@@ -27,7 +27,8 @@ func (e *PathError) Error() string {
 type segment struct {
 	name string
 	each bool
-	// quoted is the name as documents have it, unless they spell it with \u; nil if the name has other spellings.
+	// quoted is the name as documents have it, unless they spell it with \u; nil if the name has
+	// other spellings.
 	quoted []byte
 }
 
@@ -89,7 +90,8 @@ func named(name string) segment {
 	return s
 }
 
-// parseBracket reads [*] or ["name"] at path[i]. If msg is not empty, end is the offset of the error.
+// parseBracket reads [*] or ["name"] at path[i]. If msg is not empty, end is the offset of the
+// error.
 func parseBracket(path string, i int) (s segment, end int, msg string) {
 	rest := path[i+1:]
 	switch {
@@ -98,7 +100,8 @@ func parseBracket(path string, i int) (s segment, end int, msg string) {
 	case strings.HasPrefix(rest, `"`):
 		end = jsonscan.SkipString([]byte(path), i+2)
 		if end < 0 {
-			if end = ^end; end == len(path) {
+			end = ^end
+			if end == len(path) {
 				return s, end, `expected "]`
 			}
 			return s, end, "not part of a JSON string"
@@ -117,8 +120,8 @@ func plain(c byte) bool {
 	return c > ' ' && c != 0x7f && !strings.ContainsRune(`.[]*"'`, rune(c))
 }
 
-// CheckPath returns an error, a *PathError, if a path has a syntax error or cannot match in any object. An example is an
-// unquoted name of a label or annotation that contains dots.
+// CheckPath returns an error, a *PathError, if a path has a syntax error or cannot match in any
+// object. An example is an unquoted name of a label or annotation that contains dots.
 func CheckPath(path string) error {
 	segments, err := parsePath(path)
 	if err != nil {
@@ -127,8 +130,9 @@ func CheckPath(path string) error {
 	return insideText(path, segments)
 }
 
-// MayLack reports whether a value could have been cut from a decoded object at a path: the object or list around the value is there, and the
-// value is not. A path in the syntax of NewCutter is required.
+// MayLack reports whether a value could have been cut from a decoded object at a path: the object
+// or list around the value is there, and the value is not. A path in the syntax of NewCutter is
+// required.
 func MayLack(o map[string]any, path string) (bool, error) {
 	segments, err := parsePath(path)
 	return err == nil && mayLack(o, segments), err
@@ -161,7 +165,8 @@ func mayLack(value any, path []segment) bool {
 
 // insideText rejects paths into labels and annotations, which are strings.
 func insideText(path string, segments []segment) error {
-	if len(segments) < 4 || segments[0].name != "metadata" || segments[1].name != "labels" && segments[1].name != "annotations" {
+	if len(segments) < 4 || segments[0].name != "metadata" ||
+		segments[1].name != "labels" && segments[1].name != "annotations" {
 		return nil
 	}
 	var names []string
@@ -171,8 +176,12 @@ func insideText(path string, segments []segment) error {
 		}
 		names = append(names, s.name)
 	}
-	return &PathError{Path: path, Column: 1, Msg: fmt.Sprintf("names nothing: a name with dots is written metadata.%s[%s]",
-		segments[1].name, jsonscan.AppendString(nil, strings.Join(names, ".")))}
+	return &PathError{
+		Path:   path,
+		Column: 1,
+		Msg: fmt.Sprintf("names nothing: a name with dots is written metadata.%s[%s]",
+			segments[1].name, jsonscan.AppendString(nil, strings.Join(names, "."))),
+	}
 }
 
 func identifies(segments []segment) bool {

@@ -2,8 +2,8 @@ package object
 
 import "github.com/kubecdc/kubecdc/internal/object/jsonscan"
 
-// Head has the fields of an object that a selection requires before the scan. Texts are unescaped, nil if the object has
-// none, and alias either the input or separate memory.
+// Head has the fields of an object that a selection requires before the scan. Texts are unescaped,
+// nil if the object has none, and alias either the input or separate memory.
 type Head struct {
 	Namespace, Name []byte
 	Labels          Labels
@@ -37,9 +37,9 @@ func (l Labels) Get(name string) string {
 	return value
 }
 
-// Peek reads h from an object in JSON, before Scan does. The last of duplicate members counts, so it continues while the
-// rest may contain another metadata. It skips values of a wrong type and everything after the metadata: Scan reports errors
-// there. An error says where the JSON is wrong.
+// Peek reads h from an object in JSON, before Scan does. The last of duplicate members counts, so
+// it continues while the rest may contain another metadata. It skips values of a wrong type and
+// everything after the metadata: Scan reports errors there. An error says where the JSON is wrong.
 func (h *Head) Peek(raw []byte) error {
 	*h = Head{Labels: h.Labels[:0]}
 	p := pair{a: cursor{b: raw, i: jsonscan.SkipSpace(raw, 0)}}

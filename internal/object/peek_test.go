@@ -35,8 +35,12 @@ func TestPeek(t *testing.T) {
 			head{"s", "n", map[string]string{"a": "1", "b.c/d": ""}},
 		},
 		{`{"kind":"Node","metadata":{"name":"n"}}`, head{"", "n", nil}},
-		{`{"m\u0065tadata":{"n\u0061me":"\u006e","labels":{"\u0061":"\u0031"}}}`, head{"", "n", map[string]string{"a": "1"}}},
-		{`{"metadata":{"name":"old","namespace":"s","labels":{"a":"1"}},"metadata":{"name":"new"}}`, head{"", "new", nil}},
+		{`{"m\u0065tadata":{"n\u0061me":"\u006e","labels":{"\u0061":"\u0031"}}}`, head{"", "n", map[string]string{
+			"a": "1",
+		}}},
+		{`{"metadata":{"name":"old","namespace":"s","labels":{"a":"1"}},"metadata":{"name":"new"}}`, head{
+			"", "new", nil,
+		}},
 		{`{"metadata":{"name":"old"},"metad\u0061ta":{"name":"new"}}`, head{"", "new", nil}},
 		{`{"metadata":{"labels":{"a":"1"},"labels":{"b":"1","b":"2"}}}`, head{"", "", map[string]string{"b": "2"}}},
 		{`{"metadata":{"labels":{"a":"1"},"labels":null}}`, head{}},
@@ -53,7 +57,8 @@ func TestPeek(t *testing.T) {
 			t.Errorf("%s: %s", tc.in, diff)
 		}
 		for name, want := range tc.want.Labels {
-			if got, has := h.Labels.Lookup(name); got != want || !has || !h.Labels.Has(name) || h.Labels.Get(name) != want {
+			if got, has := h.Labels.Lookup(name); got != want || !has || !h.Labels.Has(name) ||
+				h.Labels.Get(name) != want {
 				t.Errorf("%s: label %s is %q, %v", tc.in, name, got, has)
 			}
 		}
@@ -61,7 +66,9 @@ func TestPeek(t *testing.T) {
 			t.Errorf("%s: a label that there is not is %q, %v", tc.in, got, has)
 		}
 	}
-	for _, in := range []string{``, `{`, `{"metadata":{"name":"n"`, `{"metadata":{"labels":{"a":}}}`, `{"spec":{"a"},"metadata":{"name":"n"}}`} {
+	for _, in := range []string{
+		``, `{`, `{"metadata":{"name":"n"`, `{"metadata":{"labels":{"a":}}}`, `{"spec":{"a"},"metadata":{"name":"n"}}`,
+	} {
 		if err := h.Peek([]byte(in)); err == nil {
 			t.Errorf("%s: no error", in)
 		}

@@ -20,8 +20,9 @@ const (
 	LastApplied   = `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`
 )
 
-// Copies returns the paths at which a copy of a redacted value may be: ManagedFields, LastApplied, and annotations of other
-// tools. Those annotations store the object, or the changes to it, plain or compressed. Redact cuts them.
+// Copies returns the paths at which a copy of a redacted value may be: ManagedFields, LastApplied,
+// and annotations of other tools. Those annotations store the object, or the changes to it, plain
+// or compressed. Redact cuts them.
 func Copies() []string {
 	return []string{
 		ManagedFields,
@@ -29,8 +30,9 @@ func Copies() []string {
 		`metadata.annotations["kapp.k14s.io/original"]`,
 		`metadata.annotations["kapp.k14s.io/original-diff"]`,
 		`metadata.annotations["kapp.k14s.io/original-diff-full"]`,
-		`metadata.annotations["objectset.rio.cattle.io/applied"]`,                  // wrangler: Rancher, k3s
-		`metadata.annotations["banzaicloud.com/last-applied"]`,                     // k8s-objectmatcher, in many operators
+		`metadata.annotations["objectset.rio.cattle.io/applied"]`, // wrangler: Rancher, k3s
+		// k8s-objectmatcher, in many operators
+		`metadata.annotations["banzaicloud.com/last-applied"]`,
 		`metadata.annotations["kopf.zalando.org/last-handled-configuration"]`,      // operators in Python
 		`metadata.annotations["metacontroller.k8s.io/last-applied-configuration"]`, // Metacontroller
 		`metadata.annotations["app.oam.dev/last-applied-configuration"]`,           // KubeVela
@@ -38,8 +40,8 @@ func Copies() []string {
 	}
 }
 
-// SecretPaths returns the paths of the values of a Secret. If the values are removed (hashed is false), so are their names.
-// Redact adds Copies.
+// SecretPaths returns the paths of the values of a Secret. If the values are removed (hashed is
+// false), so are their names. Redact adds Copies.
 func SecretPaths(hashed bool) []string {
 	if hashed {
 		return []string{"data[*]", "stringData[*]"}
@@ -47,10 +49,11 @@ func SecretPaths(hashed bool) []string {
 	return []string{"data", "stringData"}
 }
 
-// Redact returns a Cutter that also redacts the values at paths. With a nil mac it removes them, else it replaces each value
-// by the output of mac. Every value except null is redacted; an object or array at a path is replaced as a whole. A null
-// means that there is no value, and stays. If paths overlap, the shorter one counts; if two are equal, removal overrides
-// replacement. Copies are removed. Without paths Redact returns c, which is unchanged and may be nil.
+// Redact returns a Cutter that also redacts the values at paths. With a nil mac it removes them,
+// else it replaces each value by the output of mac. Every value except null is redacted; an object
+// or array at a path is replaced as a whole. A null means that there is no value, and stays. If
+// paths overlap, the shorter one counts; if two are equal, removal overrides replacement. Copies
+// are removed. Without paths Redact returns c, which is unchanged and may be nil.
 //
 // The syntax of paths and the errors are those of NewCutter.
 func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
@@ -79,10 +82,11 @@ func (c *Cutter) Redact(paths []string, mac *MAC) (*Cutter, error) {
 	return c.derive(cut, values, hashed, mac, policy)
 }
 
-// MAC replaces a value by a code that shows whether the value has changed, but from which it cannot be guessed without the
-// key. Immutable, safe for concurrent use, and prints as REDACTED.
+// MAC replaces a value by a code that shows whether the value has changed, but from which it cannot
+// be guessed without the key. Immutable, safe for concurrent use, and prints as REDACTED.
 type MAC struct {
-	hash          func() hash.Hash // HMAC-SHA256 with the key; a closure, so that no way of printing a MAC reaches the key
+	// HMAC-SHA256 with the key; a closure, so that no way of printing a MAC reaches the key
+	hash          func() hash.Hash
 	id, long      string
 	acrossObjects bool
 }
@@ -115,7 +119,10 @@ const (
 func NewMAC(key []byte, acrossObjects bool) (*MAC, error) {
 	key = bytes.Clone(bytes.TrimRight(key, "\r\n"))
 	if len(key) < minKey {
-		return nil, fmt.Errorf("key has %d bytes and could be guessed, want at least %d: create one with `openssl rand -base64 32`", len(key), minKey)
+		return nil,
+			fmt.Errorf(
+				"key has %d bytes and could be guessed, want at least %d: create one with `openssl rand -base64 32`",
+				len(key), minKey)
 	}
 	m := &MAC{acrossObjects: acrossObjects, hash: func() hash.Hash { return hmac.New(sha256.New, key) }}
 	h := m.hash()
@@ -144,8 +151,8 @@ func (*MAC) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redactedText)) }
 // LogValue implements slog.LogValuer.
 func (*MAC) LogValue() slog.Value { return slog.StringValue(redactedText) }
 
-// hasher computes the replacements of one object after another. The uid may follow the values in the object: space is
-// reserved for them until it is known.
+// hasher computes the replacements of one object after another. The uid may follow the values in
+// the object: space is reserved for them until it is known.
 type hasher struct {
 	mac     *MAC
 	hash    hash.Hash

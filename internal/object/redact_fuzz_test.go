@@ -42,8 +42,8 @@ func join(path, name string) string {
 	return path + `["` + b.String() + `"]`
 }
 
-// redacted is the tree of a value less what rules cut, and with what they replace replaced by means of encoding/json and
-// crypto/hmac alone. ok is false where the value itself is cut.
+// redacted is the tree of a value less what rules cut, and with what they replace replaced by means
+// of encoding/json and crypto/hmac alone. ok is false where the value itself is cut.
 func redacted(tb testing.TB, raw json.RawMessage, rules []rule, uid, path string) (tree any, ok bool) {
 	tb.Helper()
 	replace := false
@@ -105,7 +105,8 @@ func redacted(tb testing.TB, raw json.RawMessage, rules []rule, uid, path string
 	return decode(tb, raw), true
 }
 
-// rulesOf are the rules of a Cutter that cuts and replaces paths; what Redact cuts besides among them.
+// rulesOf are the rules of a Cutter that cuts and replaces paths; what Redact cuts besides among
+// them.
 func rulesOf(tb testing.TB, cut, replaced []string) []rule {
 	var rules []rule
 	for _, path := range slices.Concat(cut, object.Copies()) {
@@ -121,7 +122,8 @@ func FuzzRedact(f *testing.F) {
 	for _, name := range samples {
 		f.Add(sample(f, name), lastApplied, "data[*]\nspec.containers[*].env[*].value\nspec[*]\nmetadata.labels[*]")
 	}
-	f.Add([]byte(`{"a":[{"b":1,"c":2},{"b":"3"},[],{"b":null}],"d":{"e":{"f":{}}},"metadata":{"uid":"u"}}`), "a[*].c\nd.e", "a[*].b\nd.e.f")
+	f.Add([]byte(`{"a":[{"b":1,"c":2},{"b":"3"},[],{"b":null}],"d":{"e":{"f":{}}},"metadata":{"uid":"u"}}`),
+		"a[*].c\nd.e", "a[*].b\nd.e.f")
 	f.Add([]byte(`{"a":{"x":1,"y":"2","z":[1]},"metadata":{"uid":"u","managedFields":1}}`), "a.x\na.z[*]", "a[*]\na.y")
 	f.Add([]byte(` { "\u0061" : [ "\u0041" , [ "\ud800" ] ] , "b" : -0.5e+3 } `), "b", "a[*]\na[*][*]\n[\"a\"]")
 	f.Add([]byte(`{"a":"1","b":2,"a":{"b":3},"metadata":{"uid":"1"},"metadata":{"uid":"2"}}`), "b", "a.b\na")
@@ -278,7 +280,8 @@ func TestPlantedValuesAreGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c, err = c.Redact([]string{text}, mac); err != nil {
+		c, err = c.Redact([]string{text}, mac)
+		if err != nil {
 			t.Fatal(err)
 		}
 		out, _, err := object.NewScanner(c).Scan(nil, []byte(doc), "", "")
@@ -298,7 +301,8 @@ func TestPlantedValuesAreGone(t *testing.T) {
 				t.Fatalf("%s: %q of %s is in %s", text, needle, doc, out)
 			}
 		}
-		if found := strings.Join(texts(whole), "\n"); !slices.ContainsFunc(p.needles, func(n string) bool { return strings.Contains(found, n) }) &&
+		if found := strings.Join(texts(whole), "\n"); !slices.ContainsFunc(p.needles,
+			func(n string) bool { return strings.Contains(found, n) }) &&
 			len(p.needles) > 0 && !strings.Contains(doc, "77") {
 			t.Fatalf("no needle is found in %s", doc)
 		}

@@ -53,7 +53,8 @@ func scan(tb testing.TB, c *object.Cutter, raw string) string {
 	return string(out)
 }
 
-// macOf returns the replacement of a value, computed independently of the package. Each part is preceded by its length.
+// macOf returns the replacement of a value, computed independently of the package. Each part is
+// preceded by its length.
 func macOf(key string, parts ...string) string {
 	sign := func(text []byte) []byte {
 		h := hmac.New(sha256.New, []byte(key))
@@ -76,9 +77,15 @@ func TestRedactRemoves(t *testing.T) {
 		paths []string
 		want  string
 	}{
-		{[]string{"data"}, `"spec":{"containers":[{"env":[{"name":"A","value":"1"},{"name":"B","valueFrom":{}}]},{}]}}`},
-		{[]string{"data[*]"}, `"spec":{"containers":[{"env":[{"name":"A","value":"1"},{"name":"B","valueFrom":{}}]},{}]},"data":{}}`},
-		{[]string{"spec.containers[*].env[*].value"}, `"spec":{"containers":[{"env":[{"name":"A"},{"name":"B","valueFrom":{}}]},{}]},"data":{"a":"1","b":null}}`},
+		{[]string{
+			"data",
+		}, `"spec":{"containers":[{"env":[{"name":"A","value":"1"},{"name":"B","valueFrom":{}}]},{}]}}`},
+		{[]string{
+			"data[*]",
+		}, `"spec":{"containers":[{"env":[{"name":"A","value":"1"},{"name":"B","valueFrom":{}}]},{}]},"data":{}}`},
+		{[]string{
+			"spec.containers[*].env[*].value",
+		}, `"spec":{"containers":[{"env":[{"name":"A"},{"name":"B","valueFrom":{}}]},{}]},"data":{"a":"1","b":null}}`},
 		{[]string{"spec[*]", "data.a"}, `"spec":{},"data":{"b":null}}`},
 	} {
 		got := scan(t, redacting(t, nil, nil, tc.paths...), in)
@@ -89,7 +96,8 @@ func TestRedactRemoves(t *testing.T) {
 }
 
 // A scan says whether values were redacted: those at paths, and those of Secrets and manifests in
-// other objects. A stripped value does not count as redacted, and a null or an empty object is no value.
+// other objects. A stripped value does not count as redacted, and a null or an empty object is no
+// value.
 func TestRedactedIsSaid(t *testing.T) {
 	mac := newMAC(t, testKey, false)
 	secrets := func(c *object.Cutter) *object.Cutter {
@@ -139,13 +147,17 @@ func TestRedactedIsSaid(t *testing.T) {
 	}
 }
 
-// TestRedactCutsCopies: redaction removes the annotations in which kubectl and other tools store copies of values. It does so for
-// Secrets and other objects, whether values are removed or hashed. Annotations with similar names stay.
+// TestRedactCutsCopies: redaction removes the annotations in which kubectl and other tools store
+// copies of values. It does so for Secrets and other objects, whether values are removed or hashed.
+// Annotations with similar names stay.
 func TestRedactCutsCopies(t *testing.T) {
 	names := []string{
-		"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "kapp.k14s.io/original-diff", "kapp.k14s.io/original-diff-full",
-		"objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied", "kopf.zalando.org/last-handled-configuration",
-		"metacontroller.k8s.io/last-applied-configuration", "app.oam.dev/last-applied-configuration", "qbec.io/last-applied",
+		"kubectl.kubernetes.io/last-applied-configuration", "kapp.k14s.io/original", "kapp.k14s.io/original-diff",
+		"kapp.k14s.io/original-diff-full",
+		"objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied",
+		"kopf.zalando.org/last-handled-configuration",
+		"metacontroller.k8s.io/last-applied-configuration", "app.oam.dev/last-applied-configuration",
+		"qbec.io/last-applied",
 	}
 	in, want := `{"metadata":{"uid":"u","annotations":{"kapp.k14s.io/original-diff-md5":"d","a":"b"`, ""
 	want = in + `}},"type":"x"}`
@@ -155,8 +167,10 @@ func TestRedactCutsCopies(t *testing.T) {
 	in += `}},"type":"x"}`
 	mac := newMAC(t, testKey, false)
 	for what, c := range map[string]*object.Cutter{
-		"a Secret, removed": redacting(t, nil, nil, object.SecretPaths(false)...), "a Secret, hashed": redacting(t, nil, mac, object.SecretPaths(true)...),
-		"a path, removed": redacting(t, nil, nil, "spec.x"), "a path, hashed": redacting(t, cutter(t, "status"), mac, "spec.x"),
+		"a Secret, removed": redacting(t, nil, nil, object.SecretPaths(false)...),
+		"a Secret, hashed":  redacting(t, nil, mac, object.SecretPaths(true)...),
+		"a path, removed":   redacting(t, nil, nil, "spec.x"),
+		"a path, hashed":    redacting(t, cutter(t, "status"), mac, "spec.x"),
 	} {
 		if diff := cmp.Diff(want, scan(t, c, in)); diff != "" {
 			t.Errorf("%s: %s", what, diff)
@@ -183,16 +197,24 @@ func TestRedactReplaces(t *testing.T) {
 		{name: "number", in: `"a":-1.50`, paths: []string{"a"}, want: `"a":` + value("a", "-1.50")},
 		{name: "boolean", in: `"a":false`, paths: []string{"a"}, want: `"a":` + value("a", "false")},
 		{name: "null is no value", in: `"a":null`, paths: []string{"a"}, want: `"a":null`},
-		{name: "object, as it stands", in: `"a":{"b": [1]}`, paths: []string{"a"}, want: `"a":` + value("a", `{"b": [1]}`)},
+		{name: "object, as it stands", in: `"a":{"b": [1]}`, paths: []string{
+			"a",
+		}, want: `"a":` + value("a", `{"b": [1]}`)},
 		{name: "array", in: `"a":[]`, paths: []string{"a"}, want: `"a":` + value("a", "[]")},
 		{
-			name: "members by their names", in: `"data":{"k":"1","tls.crt":"2","":"3","q\"":"4"}`, paths: []string{"data[*]"},
-			want: `"data":{"k":` + value("data.k", "1") + `,"tls.crt":` + value(`data["tls.crt"]`, "2") + `,"":` + value(`data[""]`, "3") +
+			name: "members by their names", in: `"data":{"k":"1","tls.crt":"2","":"3","q\"":"4"}`, paths: []string{
+				"data[*]",
+			},
+			want: `"data":{"k":` + value("data.k", "1") + `,"tls.crt":` + value(`data["tls.crt"]`, "2") + `,"":` +
+				value(`data[""]`, "3") +
 				`,"q\"":` + value(`data["q\""]`, "4") + `}`,
 		},
 		{
-			name: "elements by no name", in: `"s":[{"e":[{"v":"1","n":"x"},{"v":"2"}]},{"e":[{"v":"1"}]}]`, paths: []string{"s[*].e[*].v"},
-			want: `"s":[{"e":[{"v":` + value("s[*].e[*].v", "1") + `,"n":"x"},{"v":` + value("s[*].e[*].v", "2") + `}]},{"e":[{"v":` + value("s[*].e[*].v", "1") + `}]}]`,
+			name:  "elements by no name",
+			in:    `"s":[{"e":[{"v":"1","n":"x"},{"v":"2"}]},{"e":[{"v":"1"}]}]`,
+			paths: []string{"s[*].e[*].v"},
+			want: `"s":[{"e":[{"v":` + value("s[*].e[*].v", "1") + `,"n":"x"},{"v":` + value("s[*].e[*].v", "2") +
+				`}]},{"e":[{"v":` + value("s[*].e[*].v", "1") + `}]}]`,
 		},
 		{
 			name: "mixed nesting", in: `"s":{"x":[["1"]],"y":{"z":"2"}}`, paths: []string{"s[*][*]", "s.x[*][*]"},
@@ -206,12 +228,24 @@ func TestRedactReplaces(t *testing.T) {
 			name: "all of one name", in: `"a":"1","a":"2","\u0061":{"b":3}`, paths: []string{"a"},
 			want: `"a":` + value("a", "1") + `,"a":` + value("a", "2") + `,"\u0061":` + value("a", `{"b":3}`),
 		},
-		{name: "cut beside", in: `"c":[1],"a":"1","c":2,"b":"2","c":3`, cut: []string{"c"}, paths: []string{"b", "a"}, want: `"a":` + value("a", "1") + `,"b":` + value("b", "2")},
-		{name: "cut wins", in: `"a":"1","b":"2"`, cut: []string{"a"}, paths: []string{"a", "b"}, want: `"b":` + value("b", "2")},
-		{name: "cut of one member wins", in: `"a":{"x":"1","y":"2"}`, cut: []string{"a.x"}, paths: []string{"a[*]"}, want: `"a":{"y":` + value("a.y", "2") + `}`},
-		{name: "the shorter path wins", in: `"a":{"x":"1","y":2}`, cut: []string{"a.x"}, paths: []string{"a", "a.y"}, want: `"a":` + value("a", `{"x":"1","y":2}`)},
-		{name: "the shorter path wins, cut", in: `"a":{"x":"1","y":2},"b":1`, cut: []string{"a"}, paths: []string{"a.y"}, want: `"b":1`},
-		{name: "white space", in: ` "a" : "1" , "b" : [ "2" ] `, paths: []string{"b[*]"}, want: ` "a" : "1" , "b" : [ ` + value("b[*]", "2") + ` ] `},
+		{name: "cut beside", in: `"c":[1],"a":"1","c":2,"b":"2","c":3`, cut: []string{"c"}, paths: []string{
+			"b", "a",
+		}, want: `"a":` + value("a", "1") + `,"b":` + value("b", "2")},
+		{name: "cut wins", in: `"a":"1","b":"2"`, cut: []string{"a"}, paths: []string{
+			"a", "b",
+		}, want: `"b":` + value("b", "2")},
+		{name: "cut of one member wins", in: `"a":{"x":"1","y":"2"}`, cut: []string{"a.x"}, paths: []string{
+			"a[*]",
+		}, want: `"a":{"y":` + value("a.y", "2") + `}`},
+		{name: "the shorter path wins", in: `"a":{"x":"1","y":2}`, cut: []string{"a.x"}, paths: []string{
+			"a", "a.y",
+		}, want: `"a":` + value("a", `{"x":"1","y":2}`)},
+		{name: "the shorter path wins, cut", in: `"a":{"x":"1","y":2},"b":1`, cut: []string{"a"}, paths: []string{
+			"a.y",
+		}, want: `"b":1`},
+		{name: "white space", in: ` "a" : "1" , "b" : [ "2" ] `, paths: []string{
+			"b[*]",
+		}, want: ` "a" : "1" , "b" : [ ` + value("b[*]", "2") + ` ] `},
 		{name: "nothing there", in: `"a":{"b":1}`, paths: []string{"x[*]", "a.b.c", "a.b[*]"}, want: `"a":{"b":1}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -220,14 +254,16 @@ func TestRedactReplaces(t *testing.T) {
 			if diff := cmp.Diff(`{`+meta+`,`+tc.want+`}`, scan(t, c, `{`+meta+`,`+tc.in+`}`)); diff != "" {
 				t.Error("uid before the values:", diff)
 			}
-			if diff := cmp.Diff(`{`+tc.want+`,`+meta+`}`, scan(t, c, `{`+tc.in+`,`+meta+`}`)); diff != "" && len(tc.cut) == 0 {
+			if diff := cmp.Diff(`{`+tc.want+`,`+meta+`}`, scan(t, c, `{`+tc.in+`,`+meta+`}`)); diff != "" &&
+				len(tc.cut) == 0 {
 				t.Error("uid after the values:", diff)
 			}
 		})
 	}
 }
 
-// Scans are independent of each other. The objects have no kind, and their uid may be missing, null or repeated.
+// Scans are independent of each other. The objects have no kind, and their uid may be missing, null
+// or repeated.
 func TestRedactReusesNothing(t *testing.T) {
 	s := object.NewScanner(redacting(t, nil, newMAC(t, testKey, false), "data[*]"))
 	for _, tc := range []struct{ in, uid string }{
@@ -239,7 +275,8 @@ func TestRedactReusesNothing(t *testing.T) {
 		{`{"data":{"k":"v","w":"` + strings.Repeat("x", 1<<17) + `"},"metadata":{"uid":"four"}}`, "four"},
 		{`{"data":{"k":"v"},"metadata":{"uid":"one"}}`, "one"},
 	} {
-		if _, _, err := s.Scan(nil, []byte(`{"data":{"k":"left over","l":"x"},"metadata":{"uid":1}}`), "Secret", "v1"); err == nil {
+		if _, _, err := s.Scan(nil, []byte(`{"data":{"k":"left over","l":"x"},"metadata":{"uid":1}}`), "Secret",
+			"v1"); err == nil {
 			t.Fatal("no error for a uid that is a number")
 		}
 		out, _, err := s.Scan([]byte("head"), []byte(tc.in), "Secret", "v1")
@@ -247,7 +284,8 @@ func TestRedactReusesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := `"k":"` + macOf(testKey, tc.uid, "data.k", "v") + `"`
-		if !strings.HasPrefix(string(out), `head{"kind":"Secret","apiVersion":"v1",`) || !strings.Contains(string(out), want) {
+		if !strings.HasPrefix(string(out), `head{"kind":"Secret","apiVersion":"v1",`) ||
+			!strings.Contains(string(out), want) {
 			t.Errorf("%.300s\nis %.300s\nwant in it %s", tc.in, out, want)
 		}
 	}
@@ -314,7 +352,8 @@ func TestGuessesInAnotherNamespaceMatchNothing(t *testing.T) {
 func TestNewMAC(t *testing.T) {
 	for _, key := range []string{"", "123456789012345", "123456789012345\r\n\n"} {
 		_, err := object.NewMAC([]byte(key), false)
-		if err == nil || !strings.Contains(err.Error(), "openssl rand -base64 32") || strings.Contains(err.Error(), "12345") {
+		if err == nil || !strings.Contains(err.Error(), "openssl rand -base64 32") ||
+			strings.Contains(err.Error(), "12345") {
 			t.Errorf("%q: %v", key, err)
 		}
 	}
@@ -328,7 +367,8 @@ func TestNewMAC(t *testing.T) {
 	if got := scan(t, redacting(t, nil, m, "a"), `{"a":1}`); got != want {
 		t.Errorf("a line end after the key: %s, want %s", got, want)
 	}
-	if other := newMAC(t, testKey+"x", false); m.ID() == other.ID() || len(m.ID()) != 8 || m.ID() != newMAC(t, testKey, true).ID() {
+	if other := newMAC(t, testKey+"x", false); m.ID() == other.ID() || len(m.ID()) != 8 ||
+		m.ID() != newMAC(t, testKey, true).ID() {
 		t.Errorf("ids %s, %s", m.ID(), other.ID())
 	}
 	if id := (*object.MAC)(nil).ID(); id != "" {
@@ -358,7 +398,9 @@ func TestMACDoesNotPrintItsKey(t *testing.T) {
 	if n := strings.Count(text, "redacted"); n < 10 {
 		t.Errorf("only %d times REDACTED in %s", n, text)
 	}
-	for _, form := range []string{testKey, hex.EncodeToString([]byte(testKey)), base64.StdEncoding.EncodeToString([]byte(testKey)), "48 49 50 51"} {
+	for _, form := range []string{
+		testKey, hex.EncodeToString([]byte(testKey)), base64.StdEncoding.EncodeToString([]byte(testKey)), "48 49 50 51",
+	} {
 		if strings.Contains(text, strings.ToLower(form)) {
 			t.Errorf("the key is in %s", text)
 		}
@@ -395,7 +437,9 @@ func TestFingerprint(t *testing.T) {
 		name string
 		same []*object.Cutter
 	}{
-		{"nothing", []*object.Cutter{nil, cutter(t), redacting(t, nil, nil), redacting(t, nil, mac), redacting(t, cutter(t), mac)}},
+		{"nothing", []*object.Cutter{
+			nil, cutter(t), redacting(t, nil, nil), redacting(t, nil, mac), redacting(t, cutter(t), mac),
+		}},
 		{"a", []*object.Cutter{cutter(t, "a"), cutter(t, "a", "a.b", `["a"]`, "a[*].c", "a")}},
 		{"b", []*object.Cutter{cutter(t, "b")}},
 		{"ab", []*object.Cutter{cutter(t, "a", "b"), cutter(t, "b", "a"), cutter(t, `["\u0061"]`, "b.c", "b")}},
@@ -403,7 +447,10 @@ func TestFingerprint(t *testing.T) {
 		{"a.b, one name", []*object.Cutter{cutter(t, `["a.b"]`)}},
 		{"a[*]", []*object.Cutter{cutter(t, "a[*]"), cutter(t, "a[*]", "a.b"), cutter(t, "a.b", "a[*]", "a.b.c")}},
 		{"a[*].x", []*object.Cutter{cutter(t, "a[*].x"), cutter(t, "a[*].x", "a.b.x")}},
-		{"removed", []*object.Cutter{redacting(t, nil, nil, "a"), cutter(t, append(object.Copies(), "a")...), redacting(t, cutter(t, object.ManagedFields), nil, "a")}},
+		{"removed", []*object.Cutter{
+			redacting(t, nil, nil, "a"), cutter(t, append(object.Copies(), "a")...),
+			redacting(t, cutter(t, object.ManagedFields), nil, "a"),
+		}},
 		{"replaced", []*object.Cutter{
 			redacting(t, nil, mac, "a"), redacting(t, nil, newMAC(t, testKey, false), "a", "a.b"),
 			redacting(t, cutter(t, object.LastApplied), mac, "a"), redacting(t, redacting(t, nil, mac, "a"), mac, "a"),
@@ -452,7 +499,8 @@ func TestSecretPaths(t *testing.T) {
 					t.Errorf("%s: %s.%s is in %s", what, group, name, out)
 				}
 			}
-			want := macOf(testKey, tree["metadata"].(map[string]any)["uid"].(string), `data["`+name+`"]`, value.(string))
+			want := macOf(testKey, tree["metadata"].(map[string]any)["uid"].(string), `data["`+name+`"]`,
+				value.(string))
 			if !strings.Contains(name, ".") {
 				want = macOf(testKey, tree["metadata"].(map[string]any)["uid"].(string), "data."+name, value.(string))
 			}

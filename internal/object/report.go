@@ -37,15 +37,16 @@ type ScopeReport struct {
 	Etcd          string
 	Interruptions []Interruption
 	Hidden        []HiddenSpan
-	// FormerHidden are earlier ones. An event lists those that reach above the version that it claims.
+	// FormerHidden are earlier ones. An event lists those that reach above the version that it
+	// claims.
 	FormerHidden []HiddenSpan
 }
 
 // UnknownEtcd is the name of an etcd that is not known yet.
 const UnknownEtcd = "unknown"
 
-// Interruption is a span of time in which an agent did not observe a scope, or is not known to have.
-// Changes inside it may have later times.
+// Interruption is a span of time in which an agent did not observe a scope, or is not known to
+// have. Changes inside it may have later times.
 type Interruption struct {
 	From  time.Time
 	Until time.Time // zero: not over yet

@@ -11,8 +11,8 @@ import (
 // Mask names the parts of objects that a comparison ignores. Immutable; a nil Mask ignores nothing.
 type Mask struct{ root *node }
 
-// NewMask compiles paths as NewCutter does, but accepts fields that identify an object. It returns all errors at once, a
-// *PathError each.
+// NewMask compiles paths as NewCutter does, but accepts fields that identify an object. It returns
+// all errors at once, a *PathError each.
 func NewMask(paths ...string) (*Mask, error) {
 	root := &node{}
 	var errs []error
@@ -38,13 +38,14 @@ func (m *Mask) node() *node {
 	return m.root
 }
 
-// SameBut reports whether two JSON values returned by Scan are the same except for the paths in mask. The order of members,
-// white space and escapes do not matter; numbers are the same if they are written alike. A masked member counts as absent,
-// but the presence of the object around it matters.
+// SameBut reports whether two JSON values returned by Scan are the same except for the paths in
+// mask. The order of members, white space and escapes do not matter; numbers are the same if they
+// are written alike. A masked member counts as absent, but the presence of the object around it
+// matters.
 //
-// In the common case it allocates nothing. If an object has two members with the same name, it may report a difference that
-// a reader of the last one does not see, but never misses one. An error says where the JSON is wrong; a syntax error after
-// the first difference may go unnoticed.
+// In the common case it allocates nothing. If an object has two members with the same name, it may
+// report a difference that a reader of the last one does not see, but never misses one. An error
+// says where the JSON is wrong; a syntax error after the first difference may go unnoticed.
 func SameBut(a, b []byte, mask *Mask) (bool, error) {
 	var p pair
 	p.a, p.b = cursor{b: a, i: jsonscan.SkipSpace(a, 0)}, cursor{b: b, i: jsonscan.SkipSpace(b, 0)}
@@ -64,7 +65,8 @@ type cursor struct {
 	scratch []byte // for names and texts with escapes
 }
 
-// pair traverses two documents in parallel. The methods return false if they differ, or if one is invalid.
+// pair traverses two documents in parallel. The methods return false if they differ, or if one is
+// invalid.
 type pair struct {
 	a, b  cursor
 	stack jsonscan.Nesting
@@ -99,7 +101,8 @@ func (c *cursor) first(closing byte) bool {
 	return true
 }
 
-// next advances to the next element. It returns false after a syntax error, and at the container's end, which it passes.
+// next advances to the next element. It returns false after a syntax error, and at the container's
+// end, which it passes.
 func (c *cursor) next(closing byte) bool {
 	i := jsonscan.SkipSpace(c.b, c.i)
 	switch {
@@ -142,8 +145,8 @@ func (c *cursor) kept() []byte {
 	return jsonscan.AppendUnescaped(nil, c.name)
 }
 
-// value compares the current values; n has the masked paths inside them. With whole set it first tries a comparison of the
-// bytes.
+// value compares the current values; n has the masked paths inside them. With whole set it first
+// tries a comparison of the bytes.
 func (p *pair) value(n *node, depth int, whole bool) bool {
 	a, b := &p.a, &p.b
 	if a.i >= len(a.b) {
@@ -244,7 +247,9 @@ func (p *pair) object(n *node, depth int, whole bool) bool {
 		case !more || !other:
 			return false
 		case !bytes.Equal(p.a.name, p.b.name) && !bytes.Equal(p.a.text(), p.b.text()):
-			p.a.i, p.b.i = a, b // the preceding members are equal: comparing them again would cost one pass per level of nesting
+			// the preceding members are equal: comparing them again would cost one pass per level
+			// of nesting
+			p.a.i, p.b.i = a, b
 			return p.unordered(n, depth, whole)
 		}
 		var child *node
@@ -258,8 +263,8 @@ func (p *pair) object(n *node, depth int, whole bool) bool {
 	}
 }
 
-// unmasked advances from the name of a member to the value of the next member that is not masked. It returns false after a
-// syntax error, and at the object's end, which it passes.
+// unmasked advances from the name of a member to the value of the next member that is not masked.
+// It returns false after a syntax error, and at the object's end, which it passes.
 func (p *pair) unmasked(c *cursor, n *node, depth int) bool {
 	for c.member() {
 		if n == nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Objects whose members come in another order at each level are compared in about one pass, not once more per level.
+// Objects whose members come in another order at each level are compared in about one pass, not
+// once more per level.
 func TestSameButNestedOutOfOrder(t *testing.T) {
 	const deep = 200 // twice per level would be 2^200 passes
 	nested := func(x string) []byte {

@@ -35,7 +35,12 @@ func TestSameBut(t *testing.T) {
 		{name: "a longer number", a: `{"a":1}`, b: `{"a":12}`},
 		{name: "a fraction", a: `{"a":1}`, b: `{"a":1.5}`},
 		{name: "an exponent", a: `[1]`, b: `[1e1]`},
-		{name: "a longer number beside what is masked", a: `{"s":1,"a":1,"b":2}`, b: `{"s":2,"a":12,"b":2}`, mask: []string{"s"}},
+		{
+			name: "a longer number beside what is masked",
+			a:    `{"s":1,"a":1,"b":2}`,
+			b:    `{"s":2,"a":12,"b":2}`,
+			mask: []string{"s"},
+		},
 		{name: "one more member and another order", a: `{"b":1,"a":1}`, b: `{"a":1,"b":1,"c":1}`},
 		{name: "another type", a: `{"a":"1"}`, b: `{"a":1}`},
 		{name: "object and array", a: `{"a":{}}`, b: `{"a":[]}`},
@@ -52,13 +57,36 @@ func TestSameBut(t *testing.T) {
 		{name: "escapes that differ", a: `{"a":"\u0062"}`, b: `{"a":"c"}`},
 		{name: "masked value", a: `{"a":1,"s":1}`, b: `{"a":1,"s":2}`, mask: []string{"s"}, want: true},
 		{name: "masked on one side", a: `{"a":1,"s":1}`, b: `{"a":1}`, mask: []string{"s"}, want: true},
-		{name: "masked before others", a: `{"s":1,"t":2,"a":1}`, b: `{"t":1,"a":1}`, mask: []string{"s", "t"}, want: true},
+		{name: "masked before others", a: `{"s":1,"t":2,"a":1}`, b: `{"t":1,"a":1}`, mask: []string{
+			"s", "t",
+		}, want: true},
 		{name: "masked and something else", a: `{"a":1,"s":1}`, b: `{"a":2,"s":2}`, mask: []string{"s"}},
-		{name: "masked, other order", a: `{"a":1,"s":1,"b":2}`, b: `{"b":2,"a":1,"s":2}`, mask: []string{"s"}, want: true},
-		{name: "masked inside", a: `{"m":{"rv":"1","n":"x"},"z":1}`, b: `{"m":{"rv":"2","n":"x"},"z":1}`, mask: []string{"m.rv"}, want: true},
-		{name: "masked inside, the object around it on one side", a: `{"m":{"rv":"1"}}`, b: `{}`, mask: []string{"m.rv"}},
-		{name: "masked in each element", a: `{"c":[{"t":1,"x":1},{"t":2}]}`, b: `{"c":[{"t":3,"x":1},{"x":0}]}`, mask: []string{"c[*].t"}},
-		{name: "masked in each element only", a: `{"c":[{"t":1,"x":1},{"t":2}]}`, b: `{"c":[{"x":1},{"t":4}]}`, mask: []string{"c[*].t"}, want: true},
+		{name: "masked, other order", a: `{"a":1,"s":1,"b":2}`, b: `{"b":2,"a":1,"s":2}`, mask: []string{
+			"s",
+		}, want: true},
+		{
+			name: "masked inside",
+			a:    `{"m":{"rv":"1","n":"x"},"z":1}`,
+			b:    `{"m":{"rv":"2","n":"x"},"z":1}`,
+			mask: []string{"m.rv"},
+			want: true,
+		},
+		{name: "masked inside, the object around it on one side", a: `{"m":{"rv":"1"}}`, b: `{}`, mask: []string{
+			"m.rv",
+		}},
+		{
+			name: "masked in each element",
+			a:    `{"c":[{"t":1,"x":1},{"t":2}]}`,
+			b:    `{"c":[{"t":3,"x":1},{"x":0}]}`,
+			mask: []string{"c[*].t"},
+		},
+		{
+			name: "masked in each element only",
+			a:    `{"c":[{"t":1,"x":1},{"t":2}]}`,
+			b:    `{"c":[{"x":1},{"t":4}]}`,
+			mask: []string{"c[*].t"},
+			want: true,
+		},
 		{name: "masked elements", a: `{"c":[1,2]}`, b: `{"c":[]}`, mask: []string{"c[*]"}, want: true},
 		{name: "masked elements of another kind", a: `{"c":[1,2]}`, b: `{"c":{}}`, mask: []string{"c[*]"}},
 		{name: "masked members", a: `{"c":{"x":1}}`, b: `{"c":{"y":[2]}}`, mask: []string{"c[*]"}, want: true},
@@ -88,7 +116,9 @@ func TestSameButTellsOfDamage(t *testing.T) {
 	const good = `{"a":1,"b":{"c":[1,"x"]}}`
 	for i := range len(good) {
 		bad := good[:i]
-		if same, err := object.SameBut([]byte(good), []byte(bad), nil); same || err == nil && i > 0 && strings.HasPrefix(good, strings.TrimRight(bad, "1x")) && len(strings.TrimRight(bad, "1x")) == i {
+		if same, err := object.SameBut([]byte(good), []byte(bad), nil); same ||
+			err == nil && i > 0 && strings.HasPrefix(good, strings.TrimRight(bad, "1x")) &&
+				len(strings.TrimRight(bad, "1x")) == i {
 			t.Errorf("%s: %v, %v", bad, same, err)
 		}
 		if same, err := object.SameBut([]byte(bad), []byte(good), mask(t, "b.c")); same || err == nil {
@@ -166,7 +196,8 @@ func FuzzSame(f *testing.F) {
 	})
 }
 
-// only returns the part of a tree that path names, or nil if there is none. Elements keep their places.
+// only returns the part of a tree that path names, or nil if there is none. Elements keep their
+// places.
 func only(v any, path []step) any {
 	if len(path) == 0 {
 		return [1]any{v}

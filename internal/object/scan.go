@@ -9,8 +9,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
-// Scanned has the metadata that a Scanner read from an object. Texts are unescaped, and nil if the object lacks the member.
-// They alias the scanned bytes or the Scanner, and are valid until its next call.
+// Scanned has the metadata that a Scanner read from an object. Texts are unescaped, and nil if the
+// object lacks the member. They alias the scanned bytes or the Scanner, and are valid until its
+// next call.
 type Scanned struct {
 	APIVersion, Kind, Namespace, Name, UID, ResourceVersion []byte
 
@@ -27,7 +28,8 @@ type Scanned struct {
 	Managers []ManagedField
 }
 
-// CopyManagers returns a Scanned that has the managers of m and nothing else. It shares no memory with m.
+// CopyManagers returns a Scanned that has the managers of m and nothing else. It shares no memory
+// with m.
 func (m *Scanned) CopyManagers() *Scanned {
 	c := &Scanned{Managers: slices.Clone(m.Managers)}
 	for i := range c.Managers {
@@ -46,9 +48,10 @@ type ManagedField struct {
 	At int64 // Time in seconds since 1970, 0 if Time is missing or not valid RFC 3339
 }
 
-// Stamp summarizes the newest entries of metadata.managedFields. The bits above stampBits hold their time, in seconds since
-// 1970 (the API server writes no fractions). Each entry of that second, and each entry without a time (a scale subresource
-// creates those), sets one lower bit, selected by a hash of its manager. 0: there are no entries.
+// Stamp summarizes the newest entries of metadata.managedFields. The bits above stampBits hold
+// their time, in seconds since 1970 (the API server writes no fractions). Each entry of that
+// second, and each entry without a time (a scale subresource creates those), sets one lower bit,
+// selected by a hash of its manager. 0: there are no entries.
 type Stamp int64
 
 const stampBits = 24
@@ -56,9 +59,9 @@ const stampBits = 24
 // At returns the newest time, in seconds since 1970.
 func (s Stamp) At() int64 { return int64(s >> stampBits) }
 
-// lacks reports whether an entry is newer than the entries in s. The entry's fields do not matter: an entry loses fields
-// when another manager takes them over. Two entries of one second may set the same bit: then a new entry is missed, but an
-// old one never counts as new.
+// lacks reports whether an entry is newer than the entries in s. The entry's fields do not matter:
+// an entry loses fields when another manager takes them over. Two entries of one second may set the
+// same bit: then a new entry is missed, but an old one never counts as new.
 func (s Stamp) lacks(f *ManagedField) bool {
 	return f.At > s.At() || (f.At == s.At() && f.At != 0 || f.timeless()) && s&f.bit() == 0
 }
@@ -88,10 +91,11 @@ func (m *Scanned) stamp() Stamp {
 	return s
 }
 
-// AppendChangedBy appends the entries that the version with the stamp before did not have. These have a later time, or
-// belong to another manager and have the same time (controllers react to a person within the second) or none. It appends a
-// JSON array, [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}], or nothing if there are none,
-// so that a nil dst stays nil.
+// AppendChangedBy appends the entries that the version with the stamp before did not have. These
+// have a later time, or belong to another manager and have the same time (controllers react to a
+// person within the second) or none. It appends a JSON array,
+// [{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}], or nothing if
+// there are none, so that a nil dst stays nil.
 func (m *Scanned) AppendChangedBy(dst []byte, before Stamp) []byte {
 	open := byte('[')
 	for i := range m.Managers {
@@ -151,12 +155,13 @@ func NewScanner(c *Cutter) *Scanner {
 	return s
 }
 
-// Scan appends the object in raw, without the cut paths, to dst (which must not overlap raw), and reads its metadata in the
-// same pass. If the object lacks kind or apiVersion, as items of built-in types in a list do, Scan inserts the given ones,
-// unless they are "". They are the first members, as in a watch of the API server: {"kind":"Pod","apiVersion":"v1",…
+// Scan appends the object in raw, without the cut paths, to dst (which must not overlap raw), and
+// reads its metadata in the same pass. If the object lacks kind or apiVersion, as items of built-in
+// types in a list do, Scan inserts the given ones, unless they are "". They are the first members,
+// as in a watch of the API server: {"kind":"Pod","apiVersion":"v1",…
 //
-// An error is jsonscan.ErrTruncated, a *jsonscan.SyntaxError, or names the member with a wrong type;
-// then out is dst. Missing or null members are not an error: a bookmark has no name.
+// An error is jsonscan.ErrTruncated, a *jsonscan.SyntaxError, or names the member with a wrong
+// type; then out is dst. Missing or null members are not an error: a bookmark has no name.
 func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m *Scanned, err error) {
 	out, m, err = s.scan(dst, raw, s.cut, kind, apiVersion)
 	if err != nil || s.copies == nil || !s.copies.suspects(out[len(dst):]) {
@@ -166,7 +171,8 @@ func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m 
 	if !found {
 		return out, m, nil
 	}
-	if out, m, err = s.scan(dst, without, s.holding, kind, apiVersion); err == nil {
+	out, m, err = s.scan(dst, without, s.holding, kind, apiVersion)
+	if err == nil {
 		m.Hides = true
 		m.Redacted = m.Redacted || len(s.copies.found) > 0
 	}
@@ -179,7 +185,9 @@ func (s *Scanner) scan(dst, raw []byte, cut *node, kind, apiVersion string) (out
 	if cap(s.scratch) > keep {
 		s.scratch = nil
 	}
-	s.raw, s.dst, s.err = raw, dst, nil
+	s.raw = raw
+	s.dst = dst
+	s.err = nil
 	s.stack.Deepest = 0
 	s.m = Scanned{Managers: s.m.Managers[:0]}
 	s.scratch, s.path = s.scratch[:0], s.path[:0]
@@ -333,9 +341,9 @@ func (r role) member(name []byte) role {
 	return nothing
 }
 
-// value traverses the value at raw[i] with the role r; n has the paths that continue inside it. Like skip it returns the end
-// of the value, or the complement of the offset of a syntax error; s.err takes precedence. Its recursion is no deeper than
-// the longest path.
+// value traverses the value at raw[i] with the role r; n has the paths that continue inside it.
+// Like skip it returns the end of the value, or the complement of the offset of a syntax error;
+// s.err takes precedence. Its recursion is no deeper than the longest path.
 func (s *Scanner) value(i int, n *node, r role, depth int) int {
 	if i >= len(s.raw) {
 		return ^len(s.raw)
@@ -360,8 +368,8 @@ func (s *Scanner) value(i int, n *node, r role, depth int) int {
 	}
 }
 
-// begin clears what an earlier member with the same name set (the last one counts), and reports whether a value that starts
-// with c may have the role r.
+// begin clears what an earlier member with the same name set (the last one counts), and reports
+// whether a value that starts with c may have the role r.
 func (s *Scanner) begin(r role, c byte) bool {
 	ok := true
 	switch r {

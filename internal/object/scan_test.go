@@ -125,14 +125,24 @@ func TestScanMetadata(t *testing.T) {
 		{"metadata null", `{"metadata":null}`, scanned{}},
 		{"names null", `{"metadata":{"name":null,"namespace":null}}`, scanned{}},
 		{
-			"any order", `{"metadata":{"uid":"u","resourceVersion":"7","name":"n","namespace":"s"},"apiVersion":"v1","kind":"K"}`,
+			"any order",
+			`{"metadata":{"uid":"u","resourceVersion":"7","name":"n","namespace":"s"},"apiVersion":"v1","kind":"K"}`,
 			scanned{APIVersion: "v1", Kind: "K", Namespace: "s", Name: "n", UID: "u", ResourceVersion: "7"},
 		},
-		{"escapes", `{"m\u0065tadata":{"n\u0061me":"\u00fc\ud83d\ude00\ud800x\/\b\f\n\r\t\"\\"}}`, scanned{Name: "ü😀\ufffdx/\b\f\n\r\t\"\\"}},
+		{"escapes", `{"m\u0065tadata":{"n\u0061me":"\u00fc\ud83d\ude00\ud800x\/\b\f\n\r\t\"\\"}}`, scanned{
+			Name: "ü😀\ufffdx/\b\f\n\r\t\"\\",
+		}},
 		{"the last of one name", `{"metadata":{"name":"a","name":"b"}}`, scanned{Name: "b"}},
-		{"the last metadata", `{"metadata":{"name":"a","uid":"u","managedFields":[{}]},"metadata":{"name":"b"}}`, scanned{Name: "b"}},
+		{
+			"the last metadata", `{"metadata":{"name":"a","uid":"u","managedFields":[{}]},"metadata":{"name":"b"}}`,
+			scanned{Name: "b"},
+		},
 		{"the last is null", `{"metadata":{"name":"a","name":null}}`, scanned{}},
-		{"deeper ones do not count", `{"spec":{"kind":"X","metadata":{"name":"x"}},"metadata":{"labels":{"name":"x"}}}`, scanned{}},
+		{
+			"deeper ones do not count",
+			`{"spec":{"kind":"X","metadata":{"name":"x"}},"metadata":{"labels":{"name":"x"}}}`,
+			scanned{},
+		},
 		{
 			"managers", `{"metadata":{"managedFields":[
 				{"manager":"a","operation":"Apply","time":"2026-11-20T15:00:00Z","fieldsV1":{"f:time":{},"time":"2030-01-01T00:00:00Z"}},
@@ -190,7 +200,8 @@ func TestScanSplicesKindAndAPIVersion(t *testing.T) {
 	}
 }
 
-// A version of an object must not differ by how it has come, or the patch to the next one would say so.
+// A version of an object must not differ by how it has come, or the patch to the next one would say
+// so.
 func TestScanListedAndWatchedAreOne(t *testing.T) {
 	for _, name := range samples {
 		watched := sample(t, name)
@@ -225,7 +236,8 @@ func TestScanTruncated(t *testing.T) {
 	for _, name := range samples {
 		raw := sample(t, name)
 		for n := range raw {
-			if out, m, err := s.Scan(nil, raw[:n], "", ""); !errors.Is(err, jsonscan.ErrTruncated) || out != nil || m != nil {
+			if out, m, err := s.Scan(nil, raw[:n], "", ""); !errors.Is(err, jsonscan.ErrTruncated) || out != nil ||
+				m != nil {
 				t.Fatalf("%s[:%d]: %v, want ErrTruncated", name, n, err)
 			}
 		}
@@ -254,7 +266,9 @@ func TestScanDepth(t *testing.T) {
 
 func TestScanAllocatesNothing(t *testing.T) {
 	s := object.NewScanner(stripped(t))
-	inputs := [][]byte{[]byte(`{"metadata":{"name":"\u0061","managedFields":[{"manager":"\u0061","time":"2026-11-30T15:00:00Z"}]}}`)}
+	inputs := [][]byte{
+		[]byte(`{"metadata":{"name":"\u0061","managedFields":[{"manager":"\u0061","time":"2026-11-30T15:00:00Z"}]}}`),
+	}
 	for _, name := range samples {
 		inputs = append(inputs, sample(t, name))
 	}
@@ -302,7 +316,8 @@ func TestScanGiant(t *testing.T) {
 
 func TestAppendChangedBy(t *testing.T) {
 	entry := func(manager, at, fields string) string {
-		return fmt.Sprintf(`{"manager":%q,"operation":"Update","time":"2026-11-20T15:00:0%sZ","fieldsV1":%s}`, manager, at, fields)
+		return fmt.Sprintf(`{"manager":%q,"operation":"Update","time":"2026-11-20T15:00:0%sZ","fieldsV1":%s}`, manager,
+			at, fields)
 	}
 	scan := func(entries ...string) *object.Scanned {
 		t.Helper()
@@ -314,7 +329,9 @@ func TestAppendChangedBy(t *testing.T) {
 		return m
 	}
 	specA, specAB := `{"f:spec":{"f:a":{}}}`, `{"f:spec":{"f:a":{},"f:b":{}}}`
-	deployer, editor, controller := entry("deployer", "0", specA), entry("editor", "1", specA), entry("controller", "1", specA)
+	deployer := entry("deployer", "0", specA)
+	editor := entry("editor", "1", specA)
+	controller := entry("controller", "1", specA)
 	timeless := `{"manager":"kubectl","operation":"Update","subresource":"scale","fieldsV1":{}}`
 	for _, tc := range []struct {
 		name         string
@@ -324,11 +341,17 @@ func TestAppendChangedBy(t *testing.T) {
 		{"created", nil, []string{deployer, editor}, []string{"deployer", "editor"}},
 		{"later", []string{deployer}, []string{deployer, editor}, []string{"editor"}},
 		{"nobody", []string{deployer, editor}, []string{deployer, editor}, nil},
-		{"another in the same second", []string{deployer, controller}, []string{deployer, controller, editor}, []string{"editor"}},
-		{"fields lost to another in the same second", []string{controller, entry("editor", "1", specAB)}, []string{editor, controller, entry("scaler", "1", specA)}, []string{"scaler"}},
+		{"another in the same second", []string{deployer, controller}, []string{
+			deployer, controller, editor,
+		}, []string{"editor"}},
+		{"fields lost to another in the same second", []string{controller, entry("editor", "1", specAB)}, []string{
+			editor, controller, entry("scaler", "1", specA),
+		}, []string{"scaler"}},
 		{"one entry less", []string{deployer, editor}, []string{deployer}, nil},
 		{"without a time", []string{deployer}, []string{deployer, timeless, `7`, `{}`}, []string{"kubectl"}},
-		{"without a time, again", []string{timeless, deployer}, []string{timeless, deployer, editor}, []string{"editor"}},
+		{"without a time, again", []string{timeless, deployer}, []string{timeless, deployer, editor}, []string{
+			"editor",
+		}},
 	} {
 		var got []string
 		if by := scan(tc.next...).AppendChangedBy(nil, scan(tc.prev...).Managed); by != nil {

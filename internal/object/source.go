@@ -17,12 +17,13 @@ const (
 	bufferMin = 8 << 10
 	// bufferKeep is the size that a stream may keep although its values are small.
 	bufferKeep = 64 << 10
-	// bufferGiant is the size above which a buffer is released after the value: the next such value may be hours away.
+	// bufferGiant is the size above which a buffer is released after the value: the next such value
+	// may be hours away.
 	bufferGiant = 256 << 10
 )
 
-// source reads one JSON value after another through one buffer, which grows to hold the current value and shrinks again
-// after it.
+// source reads one JSON value after another through one buffer, which grows to hold the current
+// value and shrinks again after it.
 type source struct {
 	r     io.Reader
 	max   int
@@ -36,7 +37,8 @@ type source struct {
 	find  finder
 }
 
-// peek returns the first byte that is not white space, without consuming it. It may move the content of the buffer.
+// peek returns the first byte that is not white space, without consuming it. It may move the
+// content of the buffer.
 func (s *source) peek() (byte, error) {
 	for !s.skipSpace() {
 		if err := s.fill(); err != nil {
@@ -52,8 +54,9 @@ func (s *source) skipSpace() bool {
 	return s.start < s.end
 }
 
-// value consumes the value that starts at the next byte (peek). The result is valid until the next call of any method. For
-// an object, an array or a string, value only finds the end and does not check the inside.
+// value consumes the value that starts at the next byte (peek). The result is valid until the next
+// call of any method. For an object, an array or a string, value only finds the end and does not
+// check the inside.
 func (s *source) value() ([]byte, error) {
 	s.find = finder{}
 	for {
@@ -81,7 +84,8 @@ func (s *source) take(n int) {
 	s.need = max(n, s.need-s.need/8)
 }
 
-// line returns the bytes before the next newline without consuming them, nil if the input ends or fails first.
+// line returns the bytes before the next newline without consuming them, nil if the input ends or
+// fails first.
 func (s *source) line() []byte {
 	for {
 		if line := s.bufferedLine(); line != nil || s.fill() != nil {
@@ -90,7 +94,8 @@ func (s *source) line() []byte {
 	}
 }
 
-// bufferedLine returns the line if it has been read completely, else nil. It examines each byte once.
+// bufferedLine returns the line if it has been read completely, else nil. It examines each byte
+// once.
 func (s *source) bufferedLine() []byte {
 	from := max(s.start, s.eol)
 	n := bytes.IndexByte(s.buf[from:s.end], '\n')
@@ -165,7 +170,9 @@ func (s *source) fill() error {
 func (s *source) room() {
 	held := s.end - s.start
 	if held == 0 {
-		s.start, s.end, s.eol = 0, 0, 0
+		s.start = 0
+		s.end = 0
+		s.eol = 0
 	}
 	size := len(s.buf)
 	switch {
@@ -174,8 +181,8 @@ func (s *source) room() {
 	case held >= size-size/4:
 		size *= 2
 	case s.full && size < bufferKeep:
-		// The stream has a backlog: over HTTP/2 each read of 4 KB or more costs a window update, which is a write to the
-		// socket.
+		// The stream has a backlog: over HTTP/2 each read of 4 KB or more costs a window update,
+		// which is a write to the socket.
 		size *= 2
 	case held > 0 && size-s.end >= size/2:
 		return
@@ -190,11 +197,13 @@ func (s *source) room() {
 	} else if s.start > 0 {
 		copy(s.buf, s.buf[s.start:s.end])
 	}
-	s.start, s.end, s.eol = 0, held, max(0, s.eol-s.start)
+	s.eol = max(0, s.eol-s.start)
+	s.start = 0
+	s.end = held
 }
 
-// finder finds the end of a value, and resumes when more input arrives. It distinguishes strings and brackets only; the
-// reader of a value checks its inside.
+// finder finds the end of a value, and resumes when more input arrives. It distinguishes strings
+// and brackets only; the reader of a value checks its inside.
 type finder struct {
 	at     int // b[:at] has been examined
 	depth  int
@@ -206,13 +215,14 @@ type finder struct {
 	innerEnd int // the end of the last of them
 }
 
-// end returns the end of the value at the start of b, -1 if it needs more input. b must begin with the b of the previous
-// call.
+// end returns the end of the value at the start of b, -1 if it needs more input. b must begin with
+// the b of the previous call.
 func (f *finder) end(b []byte) int {
 	i := f.at
 	for i < len(b) {
 		if f.quoted {
-			if i = f.unquote(b, i); f.quoted {
+			i = f.unquote(b, i)
+			if f.quoted {
 				break
 			}
 			if f.depth == 0 {
@@ -238,7 +248,8 @@ func (f *finder) end(b []byte) int {
 				}
 				return i + 1
 			}
-			if f.depth--; f.depth == 1 {
+			f.depth--
+			if f.depth == 1 {
 				f.inner++
 				f.innerEnd = i + 1
 			}
@@ -256,7 +267,8 @@ func (f *finder) end(b []byte) int {
 	return -1
 }
 
-// unquote continues inside a string. It ends after the closing quote or, with f.quoted still set, at the end of b.
+// unquote continues inside a string. It ends after the closing quote or, with f.quoted still set,
+// at the end of b.
 func (f *finder) unquote(b []byte, i int) int {
 	if f.slash {
 		f.slash = false
@@ -272,7 +284,8 @@ func (f *finder) unquote(b []byte, i int) int {
 			f.quoted = false
 			return i + 1
 		case '\\':
-			if i++; i >= len(b) {
+			i++
+			if i >= len(b) {
 				f.slash = true
 				return i
 			}

@@ -8,12 +8,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
-// Frames reads the frames of a watch stream: {"type":"ADDED","object":{…}}, one after another, in any layout and however the
-// reader splits them. It belongs to one goroutine.
+// Frames reads the frames of a watch stream: {"type":"ADDED","object":{…}}, one after another, in
+// any layout and however the reader splits them. It belongs to one goroutine.
 //
-// An API server writes one frame per line. After the first such frame, the end of the line counts as the end of the frame,
-// which costs a thirtieth of matching brackets. The object is the part between "object": and the last brace. If another
-// layout only looks like this one, Scan rejects the object: the result is an error, never another object.
+// An API server writes one frame per line. After the first such frame, the end of the line counts
+// as the end of the frame, which costs a thirtieth of matching brackets. The object is the part
+// between "object": and the last brace. If another layout only looks like this one, Scan rejects
+// the object: the result is an error, never another object.
 type Frames struct {
 	src     source
 	lines   bool // the previous frame was one line in the usual layout
@@ -26,9 +27,10 @@ func NewFrames(r io.Reader, max int) *Frames {
 	return &Frames{src: source{r: r, max: max}}
 }
 
-// Next returns the type of the next frame (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its object unchanged. Both are
-// valid until the next call. Scan must check the inside of the object. The error is io.EOF if the stream ends between
-// frames, and io.ErrUnexpectedEOF if it ends inside one; all later calls fail too.
+// Next returns the type of the next frame (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its
+// object unchanged. Both are valid until the next call. Scan must check the inside of the object.
+// The error is io.EOF if the stream ends between frames, and io.ErrUnexpectedEOF if it ends inside
+// one; all later calls fail too.
 func (f *Frames) Next() (typ, object []byte, err error) {
 	c, err := f.src.peek()
 	if err != nil {
@@ -39,7 +41,8 @@ func (f *Frames) Next() (typ, object []byte, err error) {
 	}
 	if f.lines {
 		line := f.src.line()
-		if typ, object = usual(line); typ != nil && len(line) <= f.src.max {
+		typ, object = usual(line)
+		if typ != nil && len(line) <= f.src.max {
 			f.src.take(len(line))
 			return typ, object, nil
 		}
@@ -48,7 +51,8 @@ func (f *Frames) Next() (typ, object []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The finder has seen only one bracketed value directly inside the frame, and it ends where the object would.
+	// The finder has seen only one bracketed value directly inside the frame, and it ends where the
+	// object would.
 	typ, object = usual(frame)
 	if typ != nil && f.src.find.inner == 1 && f.src.find.innerEnd == len(frame)-1 {
 		f.lines = f.src.atNewline()
@@ -58,7 +62,8 @@ func (f *Frames) Next() (typ, object []byte, err error) {
 	return f.unusual(frame)
 }
 
-// Ready reports whether Next will return a frame without reading from the stream. It may report false although Next would.
+// Ready reports whether Next will return a frame without reading from the stream. It may report
+// false although Next would.
 func (f *Frames) Ready() bool {
 	if !f.lines || !f.src.skipSpace() {
 		return false
@@ -150,7 +155,8 @@ func eachMember(stack *jsonscan.Nesting, b []byte, do func(name, value []byte) e
 		if i >= len(b) || b[i] != '"' {
 			return jsonscan.ErrorAt(b, ^i)
 		}
-		if i = jsonscan.SkipString(b, i+1); i < 0 {
+		i = jsonscan.SkipString(b, i+1)
+		if i < 0 {
 			return jsonscan.ErrorAt(b, i)
 		}
 		name := b[start+1 : i-1]
@@ -158,11 +164,13 @@ func eachMember(stack *jsonscan.Nesting, b []byte, do func(name, value []byte) e
 			scratch = jsonscan.AppendUnescaped(scratch[:0], name)
 			name = scratch
 		}
-		if i = jsonscan.SkipColon(b, i); i < 0 {
+		i = jsonscan.SkipColon(b, i)
+		if i < 0 {
 			return jsonscan.ErrorAt(b, i)
 		}
 		start = i
-		if i = stack.Skip(b, i, 1); i < 0 {
+		i = stack.Skip(b, i, 1)
+		if i < 0 {
 			return jsonscan.ErrorAt(b, i)
 		}
 		if err := do(name, b[start:i:i]); err != nil {
@@ -175,7 +183,8 @@ func eachMember(stack *jsonscan.Nesting, b []byte, do func(name, value []byte) e
 		if b[i] != ',' {
 			return jsonscan.ErrorAt(b, ^i)
 		}
-		if i = jsonscan.SkipSpace(b, i+1); i < len(b) && b[i] == '}' {
+		i = jsonscan.SkipSpace(b, i+1)
+		if i < len(b) && b[i] == '}' {
 			return jsonscan.ErrorAt(b, ^i)
 		}
 	}

@@ -139,7 +139,8 @@ func TestFramesTooLarge(t *testing.T) {
 			}
 		}
 	}
-	if got, err := frames(strings.NewReader(large+"\n"+large+"\n"), len(large)); len(got) != 2 || !errors.Is(err, io.EOF) {
+	if got, err := frames(strings.NewReader(large+"\n"+large+"\n"), len(large)); len(got) != 2 ||
+		!errors.Is(err, io.EOF) {
 		t.Errorf("of exactly the limit: %d frames, %v", len(got), err)
 	}
 }
@@ -230,7 +231,13 @@ func TestFramesAllocateNothing(t *testing.T) {
 }
 
 func TestItems(t *testing.T) {
-	whole := object.ListMeta{Kind: "PodList", APIVersion: "v1", ResourceVersion: "7", Continue: "tok\"en", RemainingItemCount: 12}
+	whole := object.ListMeta{
+		Kind:               "PodList",
+		APIVersion:         "v1",
+		ResourceVersion:    "7",
+		Continue:           "tok\"en",
+		RemainingItemCount: 12,
+	}
 	for _, tc := range []struct {
 		name string
 		in   string
@@ -239,12 +246,17 @@ func TestItems(t *testing.T) {
 		err  string
 	}{
 		{
-			name: "metadata before", in: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"tok\"en","remainingItemCount":12},"items":[{"a":1},{"b":"]"}]}` + "\n",
-			want: []string{`{"a":1}`, `{"b":"]"}`}, meta: whole,
+			name: "metadata before",
+			in: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"tok\"en","remainingItemCount":12},"items":[{"a":1},{"b":"]"}]}` +
+				"\n",
+			want: []string{`{"a":1}`, `{"b":"]"}`},
+			meta: whole,
 		},
 		{
-			name: "metadata after", in: `{"items":[{"a":1}],"metadata":{"remainingItemCount":12,"continue":"tok\"en","resourceVersion":"7"},"apiVersion":"v1","kind":"PodList"}`,
-			want: []string{`{"a":1}`}, meta: whole,
+			name: "metadata after",
+			in:   `{"items":[{"a":1}],"metadata":{"remainingItemCount":12,"continue":"tok\"en","resourceVersion":"7"},"apiVersion":"v1","kind":"PodList"}`,
+			want: []string{`{"a":1}`},
+			meta: whole,
 		},
 		{name: "empty", in: `{"items":[]}`},
 		{
@@ -276,14 +288,17 @@ func TestItems(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for name, r := range map[string]io.Reader{
-				"whole": strings.NewReader(tc.in), "bytes": iotest.OneByteReader(strings.NewReader(tc.in)), "choppy": newChoppy([]byte(tc.in), 1),
+				"whole":  strings.NewReader(tc.in),
+				"bytes":  iotest.OneByteReader(strings.NewReader(tc.in)),
+				"choppy": newChoppy([]byte(tc.in), 1),
 			} {
 				items := object.NewItems(r, 1<<20)
 				var got []string
 				var err error
 				for err == nil {
 					var item []byte
-					if item, err = items.Next(); err == nil {
+					item, err = items.Next()
+					if err == nil {
 						got = append(got, string(item))
 					}
 				}
@@ -333,7 +348,10 @@ func TestItemsOfALongPage(t *testing.T) {
 
 func TestVersionOf(t *testing.T) {
 	for _, tc := range []struct{ in, want, err string }{
-		{in: `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"48211","creationTimestamp":null},"spec":{"containers":null},"status":{}}`, want: "48211"},
+		{
+			in:   `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"48211","creationTimestamp":null},"spec":{"containers":null},"status":{}}`,
+			want: "48211",
+		},
 		{in: `{ "metadata" : { "labels" : {"resourceVersion":"1"} , "resourceVersion" : "2" } }`, want: "2"},
 		{in: `{"spec":{"metadata":{"resourceVersion":"1"}},"metadata":{"annotations":{"metadata":"x"}}}`},
 		{in: `{"m\u0065tadata":{"resourceV\u0065rsion":"\u0033"}}`, want: "3"},
@@ -348,7 +366,8 @@ func TestVersionOf(t *testing.T) {
 		{in: ``, err: "is not an object"},
 	} {
 		got, err := object.VersionOf([]byte(tc.in))
-		if got != tc.want && tc.err == "" || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+		if got != tc.want && tc.err == "" || (err == nil) != (tc.err == "") ||
+			err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: %q, %v, want %q, %q", tc.in, got, err, tc.want, tc.err)
 		}
 	}
@@ -356,7 +375,8 @@ func TestVersionOf(t *testing.T) {
 
 // A bookmark costs little: there are thousands a minute.
 func BenchmarkVersionOf(b *testing.B) {
-	raw := []byte(`{"kind":"Thing","apiVersion":"shop.test/v1","metadata":{"resourceVersion":"48211","creationTimestamp":null}}`)
+	raw := []byte(
+		`{"kind":"Thing","apiVersion":"shop.test/v1","metadata":{"resourceVersion":"48211","creationTimestamp":null}}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := object.VersionOf(raw); err != nil {

@@ -17,8 +17,12 @@ func unixTime(text []byte) int64 {
 		}
 		if usual {
 			two := func(i int) int { return int(text[i]-'0')*10 + int(text[i+1]-'0') }
-			year, month, day := two(0)*100+two(2), two(5), two(8)
-			hour, minute, second := two(11), two(14), two(17)
+			year := two(0)*100 + two(2)
+			month := two(5)
+			day := two(8)
+			hour := two(11)
+			minute := two(14)
+			second := two(17)
 			if month >= 1 && month <= 12 && day >= 1 && day <= 28 && hour < 24 && minute < 60 && second < 60 {
 				return time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC).Unix()
 			}

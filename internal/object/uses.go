@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Uses records which redacted paths have matched a value. Safe for concurrent use; nil records nothing.
+// Uses records which redacted paths have matched a value. Safe for concurrent use; nil records
+// nothing.
 type Uses struct {
 	paths []*pathUse
 	read  *atomic.Bool // an object has been read
@@ -46,7 +47,8 @@ func (u *Uses) Continue(was *Uses) {
 	}
 }
 
-// Unmatched returns the paths that have matched no value for a time, although objects have been read.
+// Unmatched returns the paths that have matched no value for a time, although objects have been
+// read.
 func (u *Uses) Unmatched(now time.Time, after time.Duration) (paths []UnmatchedPath) {
 	if u == nil || !u.read.Load() {
 		return nil

@@ -9,7 +9,9 @@ import (
 )
 
 func TestUsesOfPaths(t *testing.T) {
-	paths := []string{"spec.token", "spec.tokens", "spec.list[*].value", "spec.list[*]", "data[*]", "spec.list[*].value.deep"}
+	paths := []string{
+		"spec.token", "spec.tokens", "spec.list[*].value", "spec.list[*]", "data[*]", "spec.list[*].value.deep",
+	}
 	for name, tc := range map[string]struct {
 		in   []string
 		want []string
@@ -29,7 +31,8 @@ func TestUsesOfPaths(t *testing.T) {
 			uses := object.NewUses(paths, time.Time{})
 			c := redacting(t, nil, mac, paths...)
 			c = must(must(c.Record(uses)).RedactCopies("example.com", "works"))
-			if plain := must(redacting(t, nil, mac, paths...).RedactCopies("example.com", "works")); plain.Fingerprint() != c.Fingerprint() {
+			if plain := must(redacting(t, nil, mac, paths...).
+				RedactCopies("example.com", "works")); plain.Fingerprint() != c.Fingerprint() {
 				t.Error("recording changes the fingerprint")
 			}
 			for _, in := range tc.in {

@@ -22,7 +22,8 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 		if s.raw[at] != '"' {
 			return ^at
 		}
-		if i = jsonscan.SkipString(s.raw, i+1); i < 0 {
+		i = jsonscan.SkipString(s.raw, i+1)
+		if i < 0 {
 			return i
 		}
 		mark := len(s.scratch)
@@ -32,13 +33,16 @@ func (s *Scanner) object(i int, n *node, r role, depth int) int {
 			s.path = appendName(s.path[:here], name) // overwrites the name of the previous member
 		}
 		s.scratch = s.scratch[:mark]
-		if i = jsonscan.SkipColon(s.raw, i); i < 0 {
+		i = jsonscan.SkipColon(s.raw, i)
+		if i < 0 {
 			return i
 		}
-		if i = s.element(i, child, what, depth, &g); i < 0 {
+		i = s.element(i, child, what, depth, &g)
+		if i < 0 {
 			return i
 		}
-		if i, at = s.next(i, '}', &g); at < 0 {
+		i, at = s.next(i, '}', &g)
+		if at < 0 {
 			return i
 		}
 	}
@@ -69,7 +73,8 @@ func (s *Scanner) array(i int, n *node, r role, depth int) int {
 		if r == managedFields && i < len(s.raw) && s.raw[i] == '{' {
 			what = managedField
 		}
-		if i = s.element(i, child, what, depth, &g); i < 0 {
+		i = s.element(i, child, what, depth, &g)
+		if i < 0 {
 			return i
 		}
 		i, more = s.next(i, ']', &g)
@@ -77,17 +82,19 @@ func (s *Scanner) array(i int, n *node, r role, depth int) int {
 	return i
 }
 
-// gap keeps the commas around cut elements correct: the comma before an element is cut too or, while no element before it is
-// kept, the comma after it.
+// gap keeps the commas around cut elements correct: the comma before an element is cut too or,
+// while no element before it is kept, the comma after it.
 type gap struct {
 	end  int  // the end of the last kept element, or of the opening bracket
 	kept bool // an element has been kept
 }
 
-// element traverses one value of a container. If a path ends here, it cuts the value with its name, or replaces it.
+// element traverses one value of a container. If a path ends here, it cuts the value with its name,
+// or replaces it.
 func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 	if n == nil || n.fate == kept {
-		if i = s.value(i, n, r, depth); i >= 0 {
+		i = s.value(i, n, r, depth)
+		if i >= 0 {
 			g.end, g.kept = i, true
 		}
 		return i
@@ -97,7 +104,8 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 	}
 	// Nothing inside a cut value is cut, but the pipeline may need to read it.
 	start, deepest := i, s.stack.Deepest
-	if i = s.value(i, nil, r, depth); i < 0 {
+	i = s.value(i, nil, r, depth)
+	if i < 0 {
 		return i
 	}
 	s.stack.Deepest = deepest
@@ -114,7 +122,8 @@ func (s *Scanner) element(i int, n *node, r role, depth int, g *gap) int {
 	return i
 }
 
-// hasContent reports whether the value at raw[i] is more than null, or an object or array without members.
+// hasContent reports whether the value at raw[i] is more than null, or an object or array without
+// members.
 func hasContent(raw []byte, i int) bool {
 	switch raw[i] {
 	case 'n':
@@ -125,7 +134,8 @@ func hasContent(raw []byte, i int) bool {
 	return true
 }
 
-// next advances to the next element of a container (more >= 0), or to its end (more < 0; then i has the result of skip).
+// next advances to the next element of a container (more >= 0), or to its end (more < 0; then i has
+// the result of skip).
 func (s *Scanner) next(i int, closing byte, g *gap) (_, more int) {
 	i = jsonscan.SkipSpace(s.raw, i)
 	switch {

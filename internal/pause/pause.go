@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// For waits for d, and returns the cause of ctx if that ends first. If d is not positive, it does not
-// wait.
+// For waits for d, and returns the cause of ctx if that ends first. If d is not positive, it does
+// not wait.
 func For(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

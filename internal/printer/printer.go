@@ -1,4 +1,5 @@
-// Package printer has the formats of --output, and prints values in them. It knows no flags and no commands.
+// Package printer has the formats of --output, and prints values in them. It knows no flags and no
+// commands.
 package printer
 
 import (
@@ -43,7 +44,8 @@ func (f *Format) Wide() bool { return f.Name == Wide }
 // Structured reports whether the output is for programs: JSON or YAML.
 func (f *Format) Structured() bool { return f.Name == JSON || f.Name == YAML }
 
-// Encode returns a value as JSON with this indentation, as YAML with the same keys, or the text that the template makes of the JSON.
+// Encode returns a value as JSON with this indentation, as YAML with the same keys, or the text
+// that the template makes of the JSON.
 func (f *Format) Encode(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	switch f.Name {
@@ -71,7 +73,8 @@ func (f *Format) Encode(v any, indent string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ObjectName returns the name of an object in the format Name, as kubectl prints it: deployment.apps/web.
+// ObjectName returns the name of an object in the format Name, as kubectl prints it:
+// deployment.apps/web.
 func ObjectName(kind, group, name string) string {
 	kind = strings.ToLower(kind)
 	if group != "" {

@@ -23,7 +23,8 @@ const (
 	StepGap        = "gap"         // a gap is published in its place
 )
 
-// Capture records the steps of one event from the API server to the bus. It contains neither an object nor an event's body.
+// Capture records the steps of one event from the API server to the bus. It contains neither an
+// object nor an event's body.
 type Capture struct {
 	Trace    encode.Trace
 	ID       string // of the event
@@ -64,13 +65,28 @@ const MaxFailures = 16
 func newCapture(ev *encode.Event, taken time.Time) *Capture {
 	d := ev.Delta
 	return &Capture{
-		Trace: ev.Trace, ID: string(ev.ID), Source: string(ev.Source), Type: string(ev.Type), Op: d.Op, Ref: d.Ref, Version: d.ResourceVersion,
-		Observed: time.Unix(0, d.Observed), Taken: taken,
+		Trace:    ev.Trace,
+		ID:       string(ev.ID),
+		Source:   string(ev.Source),
+		Type:     string(ev.Type),
+		Op:       d.Op,
+		Ref:      d.Ref,
+		Version:  d.ResourceVersion,
+		Observed: time.Unix(0, d.Observed),
+		Taken:    taken,
 	}
 }
 
 func (c *Capture) step(name string, start, end time.Time, bytes int, err error) {
-	c.Steps = append(c.Steps, Step{Name: name, Start: start, End: end, Bytes: bytes, Err: err, Failures: c.failed, Failed: c.failures})
+	c.Steps = append(c.Steps, Step{
+		Name:     name,
+		Start:    start,
+		End:      end,
+		Bytes:    bytes,
+		Err:      err,
+		Failures: c.failed,
+		Failed:   c.failures,
+	})
 	c.failed, c.failures = nil, 0
 }
 

@@ -43,16 +43,28 @@ func steps(c *publish.Capture) []string {
 }
 
 func tracing(ratio float64) *encode.Encoder {
-	return encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Before: true, Patch: true, SampleRatio: ratio})
+	return encode.New(encode.Options{
+		Cluster:     "prod-eu-1",
+		ClusterUID:  "11e0",
+		Before:      true,
+		Patch:       true,
+		SampleRatio: ratio,
+	})
 }
 
 // created is the creation of an object whose spec is a text of the given size.
 func created(name string, rv uint64, size int) *object.Delta {
 	ref := object.NewRef(pods, "shop", name, "uid-"+name)
-	doc := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"%d"},"spec":{"x":"%0*d"}}`,
+	doc := fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"%d"},"spec":{"x":"%0*d"}}`,
 		name, ref.UID, rv, size, 1)
 	return &object.Delta{
-		Op: object.Created, Ref: ref, ResourceVersion: rv, After: object.New(ref, rv, 0, nil, doc), Observed: time.Now().Add(-time.Second).UnixNano(), Scope: "pods",
+		Op:              object.Created,
+		Ref:             ref,
+		ResourceVersion: rv,
+		After:           object.New(ref, rv, 0, nil, doc),
+		Observed:        time.Now().Add(-time.Second).UnixNano(),
+		Scope:           "pods",
 	}
 }
 
@@ -73,7 +85,12 @@ func TestTracerIsToldOfTracedEvents(t *testing.T) {
 	var c captures
 	bus := busFunc(func(context.Context, *encode.Event) error { return nil })
 	d := created("web-1", 7, 10)
-	progress := &object.Delta{Observed: 1, Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 9}}
+	progress := &object.Delta{Observed: 1, Stream: &object.StreamEvent{
+		Kind:            object.ScopeStarted,
+		Resource:        pods,
+		Scope:           "pods",
+		ResourceVersion: 9,
+	}}
 	if err := dispatchEach(t, tracing(1), bus, publish.Options{Tracer: &c}, d, progress); err != nil {
 		t.Fatal(err)
 	}
@@ -81,19 +98,23 @@ func TestTracerIsToldOfTracedEvents(t *testing.T) {
 		t.Fatalf("told of %d events, want one: that of the object", len(c.all))
 	}
 	got := c.all[0]
-	if got.ID != "pods/uid-web-1/7" || got.Source != "/kubernetes/prod-eu-1" || got.Ref != d.Ref || got.Version != 7 || got.Op != object.Created || got.Err != nil {
+	if got.ID != "pods/uid-web-1/7" || got.Source != "/kubernetes/prod-eu-1" || got.Ref != d.Ref || got.Version != 7 ||
+		got.Op != object.Created || got.Err != nil {
 		t.Errorf("%+v", got)
 	}
 	if d := cmp.Diff([]string{"encode", "publish"}, steps(got)); d != "" {
 		t.Error(d)
 	}
-	at := []time.Time{got.Observed, got.Taken, got.Steps[0].Start, got.Steps[0].End, got.Steps[1].Start, got.Steps[1].End, got.End}
+	at := []time.Time{
+		got.Observed, got.Taken, got.Steps[0].Start, got.Steps[0].End, got.Steps[1].Start, got.Steps[1].End, got.End,
+	}
 	if !slices.IsSortedFunc(at, time.Time.Compare) || got.Observed.UnixNano() != d.Observed {
 		t.Errorf("these times are not in order: %v", at)
 	}
 
 	c.all = nil
-	if err := dispatchEach(t, tracing(0), bus, publish.Options{Tracer: &c}, created("web-2", 7, 10)); err != nil || len(c.all) > 0 {
+	if err := dispatchEach(t, tracing(0), bus, publish.Options{Tracer: &c}, created("web-2", 7, 10)); err != nil ||
+		len(c.all) > 0 {
 		t.Errorf("none is to be traced: told of %d, error %v", len(c.all), err)
 	}
 }
@@ -139,7 +160,8 @@ func TestTracerIsToldOfAnEventThatIsGivenUp(t *testing.T) {
 	var c captures
 	gone := errors.New("the bus is gone")
 	bus := busFunc(func(context.Context, *encode.Event) error { return gone })
-	if err := dispatchEach(t, tracing(1), bus, publish.Options{Tracer: &c}, created("web-1", 7, 10)); !errors.Is(err, gone) {
+	if err := dispatchEach(t, tracing(1), bus, publish.Options{Tracer: &c}, created("web-1", 7, 10)); !errors.Is(err,
+		gone) {
 		t.Fatalf("got %v", err)
 	}
 	if len(c.all) != 1 || !errors.Is(c.all[0].Err, gone) {
@@ -147,7 +169,8 @@ func TestTracerIsToldOfAnEventThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// After the stream is deleted, publishing gets no responders until a stream takes the subject again.
+// After the stream is deleted, publishing gets no responders until a stream takes the subject
+// again.
 func TestTracerIsToldOfAttempts(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	r := run(t, testConfig(s.ClientURL()))
@@ -166,13 +189,14 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := c.all[1].Steps[1]
-	if got.Failed == 0 || got.Failures[0].Reason != "no_responders" || got.Failures[0].At.Before(got.Start) || got.Failures[0].At.After(got.End) {
+	if got.Failed == 0 || got.Failures[0].Reason != "no_responders" || got.Failures[0].At.Before(got.Start) ||
+		got.Failures[0].At.After(got.End) {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// BenchmarkDispatcherTraced measures the path of an event through a dispatcher to a bus that takes everything: without a tracer, with
-// one that traces nothing, and with events traced.
+// BenchmarkDispatcherTraced measures the path of an event through a dispatcher to a bus that takes
+// everything: without a tracer, with one that traces nothing, and with events traced.
 func BenchmarkDispatcherTraced(b *testing.B) {
 	bus := busFunc(func(context.Context, *encode.Event) error { return nil })
 	for _, bc := range []struct {
@@ -188,7 +212,8 @@ func BenchmarkDispatcherTraced(b *testing.B) {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
 			s := &endless{d: created("web-1", 1, 3000), n: b.N}
-			if err := publish.NewDispatcher(s, func(d *object.Delta) *object.Delta { return d }, tracing(bc.ratio), bus, bc.o, discard, nil).Run(b.Context()); err != nil {
+			if err := publish.NewDispatcher(s, func(d *object.Delta) *object.Delta { return d }, tracing(bc.ratio), bus,
+				bc.o, discard, nil).Run(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 		})

@@ -23,8 +23,8 @@ import (
 
 const bucketName = publishtest.BucketName
 
-// Objects of 0.5 to 1.4 MB pass through a server that takes 256 KiB: the record refers to the whole event, and a consumer gets it
-// byte for byte.
+// Objects of 0.5 to 1.4 MB pass through a server that takes 256 KiB: the record refers to the whole
+// event, and a consumer gets it byte for byte.
 func TestLargeObjectsIntoJetStream(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 256 << 10 })
@@ -38,9 +38,20 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 		for rv := 2; rv < 5; rv++ {
 			ref := object.NewRef(pods, "shop", name, "uid-"+name)
 			doc := func(rv int) *object.Object {
-				return object.New(ref, uint64(rv), 0, nil, fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q},"text":%q}`, name, publishtest.Text(size)))
+				return object.New(ref, uint64(rv), 0, nil,
+					fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q},"text":%q}`, name, publishtest.Text(size)))
 			}
-			d := &object.Delta{Op: object.Updated, Ref: ref, Scope: "pods", Before: doc(rv - 1), After: doc(rv), ResourceVersion: uint64(rv), Previous: uint64(rv - 1), Observed: 1, Acker: j}
+			d := &object.Delta{
+				Op:              object.Updated,
+				Ref:             ref,
+				Scope:           "pods",
+				Before:          doc(rv - 1),
+				After:           doc(rv),
+				ResourceVersion: uint64(rv),
+				Previous:        uint64(rv - 1),
+				Observed:        1,
+				Acker:           j,
+			}
 			if rv == 4 {
 				d.Op, d.After = object.Deleted, nil
 			}
@@ -57,7 +68,10 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	reader, err := (&fromnats.JetStream{URL: s.ClientURL()}).Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	reader, err := (&fromnats.JetStream{URL: s.ClientURL()}).Read(t.Context(), consume.Query{
+		Start:     consume.Beginning(),
+		StopAtEnd: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +100,8 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 		if e.Op == consume.Deleted {
 			members = members[:1]
 		}
-		if !strings.HasPrefix(e.DataRef, "nats-obj://KUBECDC_LARGE/") || e.Data.Before != nil || !slices.Equal(e.Data.Truncated, members) {
+		if !strings.HasPrefix(e.DataRef, "nats-obj://KUBECDC_LARGE/") || e.Data.Before != nil ||
+			!slices.Equal(e.Data.Truncated, members) {
 			t.Errorf("%s: %s without %v", e.ID, e.DataRef, e.Data.Truncated)
 		}
 		if got, err := whole.MarshalJSON(); err != nil || string(got) != string(want.Body) {
@@ -134,13 +149,19 @@ func TestPayloadLimitIsLoweredWhileTheAgentRuns(t *testing.T) {
 			got[e.Name+"/"+e.ResourceVersion] = fmt.Sprint(e.Data.Truncated, " ", e.DataRef != "")
 		}
 	}
-	want := map[string]string{"web-1/2": "[] false", "web-1/3": "[before after patch] true", "web-1/4": "[] false", "web-2/5": "[before patch] false"}
+	want := map[string]string{
+		"web-1/2": "[] false",
+		"web-1/3": "[before after patch] true",
+		"web-1/4": "[] false",
+		"web-2/5": "[before patch] false",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// The complete path of a poisoned event: to the dead letters of a real stream, reported by a gap before the next version.
+// The complete path of a poisoned event: to the dead letters of a real stream, reported by a gap
+// before the next version.
 func TestDeadLettersOnJetStream(t *testing.T) {
 	s := startServer(t, t.TempDir(), -1)
 	cfg := testConfig(s.ClientURL())
@@ -153,7 +174,8 @@ func TestDeadLettersOnJetStream(t *testing.T) {
 		return r.Publish(ctx, ev)
 	})
 	o := publish.Options{DeadLetters: r.Bus}
-	if err := dispatchAll(t, poisoned, o, encode.Binary, nil, r.Log, change(j, "web-1", 6, 10), change(j, "web-1", 7, 10), change(j, "web-1", 8, 10)); err != nil {
+	if err := dispatchAll(t, poisoned, o, encode.Binary, nil, r.Log, change(j, "web-1", 6, 10),
+		change(j, "web-1", 7, 10), change(j, "web-1", 8, 10)); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -163,7 +185,8 @@ func TestDeadLettersOnJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = append(got, m.Subject+" "+describe(e))
-		if strings.HasSuffix(m.Subject, ".dead") && e.DeadLetterReason != "refused: the bus rejects the event: a receiver between us" {
+		if strings.HasSuffix(m.Subject, ".dead") &&
+			e.DeadLetterReason != "refused: the bus rejects the event: a receiver between us" {
 			t.Errorf("because %q", e.DeadLetterReason)
 		}
 	}

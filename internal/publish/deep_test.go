@@ -59,15 +59,25 @@ func TestDeepObjectIsSentLikeOneThatIsTooLarge(t *testing.T) {
 			name: "above", before: object.MaxLevels + 1, after: object.MaxLevels + 1,
 			want: []string{"bus web-1/7 without before,after,patch"}, counted: "reference",
 		},
-		{name: "by far", before: most, after: most, want: []string{"bus web-1/7 without before,after,patch"}, counted: "reference"},
-		{name: "before only", before: most, after: 3, want: []string{"bus web-1/7 without before,patch"}, counted: "before"},
-		{name: "after only", before: 3, after: most, want: []string{"bus web-1/7 without before,after,patch"}, counted: "reference"},
-		{name: "deleted", before: most, after: 3, op: object.Deleted, want: []string{"bus web-1/7 without before"}, counted: "reference"},
+		{name: "by far", before: most, after: most, want: []string{
+			"bus web-1/7 without before,after,patch",
+		}, counted: "reference"},
+		{name: "before only", before: most, after: 3, want: []string{
+			"bus web-1/7 without before,patch",
+		}, counted: "before"},
+		{name: "after only", before: 3, after: most, want: []string{
+			"bus web-1/7 without before,after,patch",
+		}, counted: "reference"},
+		{name: "deleted", before: most, after: 3, op: object.Deleted, want: []string{
+			"bus web-1/7 without before",
+		}, counted: "reference"},
 		{
 			name: "deleted, without a claim store", before: most, after: 3, op: object.Deleted, noClaims: true,
 			want: []string{"bus web-1/7 without before"}, counted: "before",
 		},
-		{name: "created", before: 3, after: most, op: object.Created, want: []string{"bus web-1/7 without after"}, counted: "reference"},
+		{name: "created", before: 3, after: most, op: object.Created, want: []string{
+			"bus web-1/7 without after",
+		}, counted: "reference"},
 		{
 			name: "without a claim store", before: most, after: most, noClaims: true,
 			want: []string{"dead web-1/7 without before,after,patch", "bus gap " + letterID},
@@ -157,7 +167,8 @@ func checkDeepClaim(t *testing.T, j *journal, e *consume.Event, d *object.Delta)
 		t.Fatal(err)
 	}
 	if !bytes.Equal(want, got) || whole.Data.Truncated != nil {
-		t.Errorf("the whole has an object of %d bytes, want %d, and lacks %v", len(got), len(want), whole.Data.Truncated)
+		t.Errorf("the whole has an object of %d bytes, want %d, and lacks %v", len(got), len(want),
+			whole.Data.Truncated)
 	}
 }
 
@@ -165,7 +176,8 @@ func checkDeepClaim(t *testing.T, j *journal, e *consume.Event, d *object.Delta)
 // Its error says why.
 func TestDeepObjectWithoutDeadLetters(t *testing.T) {
 	j := newJournal()
-	err := dispatchAll(t, &recorder{j: j, name: "bus"}, publish.Options{Oversize: allOversize[:2]}, encode.Structured, nil, nil,
+	err := dispatchAll(t, &recorder{j: j, name: "bus"}, publish.Options{Oversize: allOversize[:2]}, encode.Structured,
+		nil, nil,
 		nestedChange(t, j, object.MaxLevels+1, object.MaxLevels+1))
 	const want = "has more than 500 levels"
 	if err == nil || !strings.Contains(err.Error(), want) || len(j.entries) > 0 {
@@ -176,14 +188,17 @@ func TestDeepObjectWithoutDeadLetters(t *testing.T) {
 // The bus has an event whose patch would cost too much without it, counted and logged like a patch
 // that is too large.
 func TestCostlyPatchIsCounted(t *testing.T) {
-	j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
+	j := newJournal()
+	reg := prometheus.NewRegistry()
+	log := new(logBuffer)
 	d := change(j, "web-1", 7, 10)
 	texts := strings.Repeat(`,"`+strings.Repeat("x", 1<<10)+`"`, 24<<10)
 	version := func(rv int, last string) *object.Object {
 		return object.New(d.Ref, uint64(rv), 0, nil, []byte(`{"a":[0`+texts+`],"`+last+`":1}`))
 	}
 	d.Before, d.After = version(6, "y"), version(7, "z")
-	if err := dispatchAll(t, &recorder{j: j, name: "bus"}, publish.Options{Oversize: allOversize}, encode.Structured, reg, log, d); err != nil {
+	if err := dispatchAll(t, &recorder{j: j, name: "bus"}, publish.Options{Oversize: allOversize}, encode.Structured,
+		reg, log, d); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"bus web-1/7 without patch", "ack web-1/7"}, j.entries); diff != "" {
@@ -219,7 +234,8 @@ func TestDeepObjectsDelayNoOtherKey(t *testing.T) {
 		}
 	}
 	// Each level has another last member.
-	text := strings.Repeat(`{"spec":`, levels) + `[0` + strings.Repeat(`,"abcdefghijklmnopqrstuvwxyz"`, 300_000/29) + `]`
+	text := strings.Repeat(`{"spec":`, levels) + `[0` + strings.Repeat(`,"abcdefghijklmnopqrstuvwxyz"`, 300_000/29) +
+		`]`
 	before, after := text+strings.Repeat(`,"y":1}`, levels), text+strings.Repeat(`,"z":1}`, levels)
 	for n := range deep {
 		put(fmt.Sprintf("deep-%d", n), before, after)
@@ -229,11 +245,13 @@ func TestDeepObjectsDelayNoOtherKey(t *testing.T) {
 
 	encoder := &countingEncoder{Encoder: newEncoder(encode.Structured)}
 	bus := &waitingBus{encoder: encoder}
-	if err := publish.NewDispatcher(q, value, encoder, bus, publish.Options{}, slog.New(slog.DiscardHandler), nil).Run(t.Context()); err != nil {
+	if err := publish.NewDispatcher(q, value, encoder, bus, publish.Options{}, slog.New(slog.DiscardHandler), nil).
+		Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if total := deep * (len(before) + len(after)); bus.visited > int64(maxVisits*total) {
-		t.Errorf("the encoders visited %d bytes before the other object's event, of %d in the queue", bus.visited, total)
+		t.Errorf("the encoders visited %d bytes before the other object's event, of %d in the queue", bus.visited,
+			total)
 	}
 }
 

@@ -20,10 +20,11 @@ import (
 
 // Source holds waiting deltas, as items of type I. Package queue has one.
 //
-// Get returns an item, and blocks until one may be in flight. It never returns two items of one key before Done of the first. Its error
-// means that the source is closed and empty, or is the cause of ctx. Resize corrects the item's size in memory. Suspend frees these
-// bytes; after Resume, Get returns the item again. Resize without Get reserves bytes again. Done gives back items, each exactly once. All
-// methods are safe for concurrent use.
+// Get returns an item, and blocks until one may be in flight. It never returns two items of one key
+// before Done of the first. Its error means that the source is closed and empty, or is the cause of
+// ctx. Resize corrects the item's size in memory. Suspend frees these bytes; after Resume, Get
+// returns the item again. Resize without Get reserves bytes again. Done gives back items, each
+// exactly once. All methods are safe for concurrent use.
 type Source[I comparable] interface {
 	Get(ctx context.Context) (I, error)
 	Resize(item I, bytes int64)
@@ -32,8 +33,8 @@ type Source[I comparable] interface {
 	Done(items ...I)
 }
 
-// Encoder encodes a delta as an event: it resets ev and reuses its buffers. An error concerns this delta, and every attempt returns it
-// again. Safe for concurrent use.
+// Encoder encodes a delta as an event: it resets ev and reuses its buffers. An error concerns this
+// delta, and every attempt returns it again. Safe for concurrent use.
 type Encoder interface {
 	Encode(ev *encode.Event, d *object.Delta) error
 	// EncodeShort omits members; without all of them the event fits into encode.MaxShort.
@@ -46,7 +47,8 @@ type Encoder interface {
 const (
 	GiveUpPatch  = "patch"
 	GiveUpBefore = "before"
-	// Reference stores the whole event in the claim store; the event on the bus has its URI, and neither object.
+	// Reference stores the whole event in the claim store; the event on the bus has its URI, and
+	// neither object.
 	Reference = "reference"
 )
 
@@ -54,16 +56,17 @@ const (
 type Options struct {
 	Copies        int // of an unacknowledged event in the bus driver, the event itself included; 0: 1
 	MaxEventBytes int // limit of encode.Event.Size; a larger event is too large; 0: the bus decides
-	// Oversize lists the steps for an event that is too large, in order, until the bus accepts it: GiveUpPatch, GiveUpBefore, Reference.
-	// For an event that has only the object before, Reference is the first.
+	// Oversize lists the steps for an event that is too large, in order, until the bus accepts it:
+	// GiveUpPatch, GiveUpBefore, Reference. For an event that has only the object before, Reference
+	// is the first.
 	Oversize []string
 	// Claims stores the whole of events that are too large. nil: Reference is impossible.
 	Claims ClaimStore
-	// DeadLetters receives events that the bus refuses for good, with Event.DeadLetter set; it may be the bus itself. nil: such an event
-	// ends Run with an error.
+	// DeadLetters receives events that the bus refuses for good, with Event.DeadLetter set; it may
+	// be the bus itself. nil: such an event ends Run with an error.
 	DeadLetters Bus
-	// Refused replaces the dead letters for events that the bus refuses for good. If it returns nil, the event counts as acknowledged; an
-	// error ends Run. nil: use the dead letters.
+	// Refused replaces the dead letters for events that the bus refuses for good. If it returns
+	// nil, the event counts as acknowledged; an error ends Run. nil: use the dead letters.
 	Refused func(d *object.Delta, err error) error
 	// Tracer receives the captures of traced events. nil: none is traced.
 	Tracer Tracer
@@ -95,19 +98,26 @@ type Dispatcher[I comparable] struct {
 }
 
 // NewDispatcher returns a dispatcher. delta returns the delta of an item.
-func NewDispatcher[I comparable](source Source[I], delta func(I) *object.Delta, encoder Encoder, bus Bus, o Options, log *slog.Logger, m *Metrics) *Dispatcher[I] {
+func NewDispatcher[I comparable](
+	source Source[I], delta func(I) *object.Delta, encoder Encoder, bus Bus, o Options, log *slog.Logger, m *Metrics,
+) *Dispatcher[I] {
 	o.Copies = max(o.Copies, 1)
 	d := &Dispatcher[I]{
 		source: source, delta: delta, encoder: encoder, bus: bus, o: o, log: log, metrics: cmp.Or(m, NewMetrics(nil)),
-		referenceFirst: referenceFirst(o.Oversize), results: NewInbox[*flight[I]](), steps: NewInbox[*flight[I]](), retries: newRetries[I](), resources: map[*object.Resource]prometheus.Counter{},
+		referenceFirst: referenceFirst(o.Oversize),
+		results:        NewInbox[*flight[I]](),
+		steps:          NewInbox[*flight[I]](),
+		retries:        newRetries[I](),
+		resources:      map[*object.Resource]prometheus.Counter{},
 	}
 	d.flights.New = func() any { return newFlight(d) }
 	return d
 }
 
-// Run dispatches until the source is closed and empty, or ctx ends. To drain, close the source, and end ctx after the grace period: Run
-// then gives up the events in flight, unacknowledged. It returns an error if it gave up an event, if the bus is gone for good, or if an
-// event is refused without dead letters that accept it. It is called once.
+// Run dispatches until the source is closed and empty, or ctx ends. To drain, close the source, and
+// end ctx after the grace period: Run then gives up the events in flight, unacknowledged. It
+// returns an error if it gave up an event, if the bus is gone for good, or if an event is refused
+// without dead letters that accept it. It is called once.
 func (d *Dispatcher[I]) Run(ctx context.Context) error {
 	all, gctx := errgroup.WithContext(ctx)
 	rest, stop := context.WithCancel(gctx)
@@ -128,12 +138,14 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 		return err
 	}
 	if over := context.Cause(ctx); over != nil && errors.Is(ended, over) { // else the source was closed and empty
-		return fmt.Errorf("stopped before the queue was drained, with %d events that the bus has not acknowledged: %w", d.open.Load(), over)
+		return fmt.Errorf("stopped before the queue was drained, with %d events that the bus has not acknowledged: %w",
+			d.open.Load(), over)
 	}
 	return nil
 }
 
-// encode takes deltas from the source and publishes their events until Get fails; it returns that error.
+// encode takes deltas from the source and publishes their events until Get fails; it returns that
+// error.
 func (d *Dispatcher[I]) encode(ctx context.Context) error {
 	for {
 		item, err := d.source.Get(ctx)
@@ -154,7 +166,8 @@ func (d *Dispatcher[I]) encode(ctx context.Context) error {
 	}
 }
 
-// work encodes events once more: shortened events, dead letters, gaps, stream events that got their turn, and events that are sent alone.
+// work encodes events once more: shortened events, dead letters, gaps, stream events that got their
+// turn, and events that are sent alone.
 func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 	var batch []*flight[I]
 	for {
@@ -165,7 +178,8 @@ func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 		}
 		batch = d.steps.Take(batch)
 		for _, f := range batch {
-			if f.stage == shortened && f.err != nil { // the bus refused it in its present form; otherwise send it once more
+			if f.stage == shortened && f.err != nil {
+				// the bus refused it in its present form; otherwise send it once more
 				d.shorten(ctx, f, all)
 			} else {
 				d.prepare(f)
@@ -215,9 +229,10 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 	}
 }
 
-// turns allows one stream event of a scope in flight at a time. The gap that replaces a dead letter has the key of its scope's stream
-// events, but comes from another item of the source. An event that waits for another attempt gives up its turn. Otherwise the events that
-// wait for it could fill the in-flight limit.
+// turns allows one stream event of a scope in flight at a time. The gap that replaces a dead letter
+// has the key of its scope's stream events, but comes from another item of the source. An event
+// that waits for another attempt gives up its turn. Otherwise the events that wait for it could
+// fill the in-flight limit.
 type turns[I comparable] struct {
 	mu     sync.Mutex
 	scopes map[string][]*flight[I] // waiting, by scope; an entry exists while one is in flight

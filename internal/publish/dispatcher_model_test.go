@@ -21,7 +21,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// modelBus ends events as its schedule says, later and in any order, and checks the events that the dispatcher hands over.
+// modelBus ends events as its schedule says, later and in any order, and checks the events that the
+// dispatcher hands over.
 type modelBus struct {
 	mu       sync.Mutex
 	draw     func(n int) int // chooses one of n outcomes, by the schedule
@@ -36,7 +37,8 @@ type modelBus struct {
 	mostOf   int   // events in flight at a time
 	largest  int64 // event, as counted in bytes
 	mistakes []string
-	// order has, for each key, the versions that the bus has accepted, and for each event its result.
+	// order has, for each key, the versions that the bus has accepted, and for each event its
+	// result.
 	order map[string][]uint64
 	ended map[string]string
 }
@@ -53,7 +55,8 @@ func keyOfEvent(ev *publish.Event) string {
 	return "stream:" + ev.Delta.Stream.Scope
 }
 
-// tolerated is the difference between an event's memory and its estimate that the dispatcher may ignore, besides a quarter of the estimate.
+// tolerated is the difference between an event's memory and its estimate that the dispatcher may
+// ignore, besides a quarter of the estimate.
 const tolerated = 32 << 10
 
 // counted returns the memory of the event, or its estimate if they differ little.
@@ -65,7 +68,8 @@ func counted(e *publish.Event) int64 {
 	return actual
 }
 
-// heavyEncoder encodes every other version as an event with much more memory than its delta suggests, like one with a large patch.
+// heavyEncoder encodes every other version as an event with much more memory than its delta
+// suggests, like one with a large patch.
 type heavyEncoder struct{ *encode.Encoder }
 
 func (h heavyEncoder) Encode(ev *encode.Event, d *object.Delta) error {
@@ -83,7 +87,8 @@ func (b *modelBus) Publish(e *publish.Event) {
 		b.mistake("two events of %s are in flight", key)
 	}
 	if e.Alone {
-		if b.alone++; b.alone > 1 {
+		b.alone++
+		if b.alone > 1 {
 			b.mistake("%d events that are sent alone are in flight", b.alone)
 		}
 	}
@@ -95,7 +100,9 @@ func (b *modelBus) Publish(e *publish.Event) {
 	b.flying[key] = e
 	n := counted(e)
 	b.bytes += n
-	b.most, b.mostOf, b.largest = max(b.most, b.bytes), max(b.mostOf, len(b.flying)), max(b.largest, n)
+	b.most = max(b.most, b.bytes)
+	b.mostOf = max(b.mostOf, len(b.flying))
+	b.largest = max(b.largest, n)
 	b.mu.Unlock()
 }
 
@@ -105,7 +112,9 @@ func (*modelBus) Ready() error { return nil }
 func (b *modelBus) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		b.mu.Lock()
-		pause, n, cut := time.Duration(b.draw(20))*time.Millisecond, b.draw(8), b.draw(10) == 0
+		pause := time.Duration(b.draw(20)) * time.Millisecond
+		n := b.draw(8)
+		cut := b.draw(10) == 0
 		away := b.away
 		b.mu.Unlock()
 		select {
@@ -142,7 +151,8 @@ func (b *modelBus) remove(key string, e *publish.Event) {
 	}
 }
 
-// cut ends a connection. The bus hands back some of its events together, and resends others by itself. Their outcome is open.
+// cut ends a connection. The bus hands back some of its events together, and resends others by
+// itself. Their outcome is open.
 func (b *modelBus) cut() {
 	b.mu.Lock()
 	back := map[*publish.Event]error{}
@@ -153,7 +163,11 @@ func (b *modelBus) cut() {
 			e.Retried(publish.ReasonConnection)
 		default:
 			b.remove(key, e)
-			back[e] = &publish.RetryError{Reason: publish.ReasonConnection, Alone: outcome == 2 || e.Alone, Err: errors.New("cut")}
+			back[e] = &publish.RetryError{
+				Reason: publish.ReasonConnection,
+				Alone:  outcome == 2 || e.Alone,
+				Err:    errors.New("cut"),
+			}
 		}
 	}
 	b.mu.Unlock()
@@ -205,7 +219,11 @@ func (b *modelBus) outcome(key string, e *publish.Event) error {
 	case b.stuck != nil && b.stuck(key), outcome == 0:
 		return &publish.RetryError{Reason: publish.ReasonUnavailable, Err: errors.New("not now")}
 	case outcome == 1:
-		return &publish.RetryError{Reason: publish.ReasonStreamFull, After: 500 * time.Millisecond, Err: errors.New("full")}
+		return &publish.RetryError{
+			Reason: publish.ReasonStreamFull,
+			After:  500 * time.Millisecond,
+			Err:    errors.New("full"),
+		}
 	case outcome == 3 && e.Delta.Stream == nil && !e.DeadLetter:
 		return fmt.Errorf("%w: by the schedule", publish.ErrRefused)
 	case outcome == 4:
@@ -214,10 +232,11 @@ func (b *modelBus) outcome(key string, e *publish.Event) error {
 	return nil
 }
 
-// TestSchedules plays random schedules of acknowledgements, failures, cut connections, outages and ends of the bus against the dispatcher.
-// Each delta is done once, in the order of its object. The events and the bytes in flight stay within their bounds. The bytes may exceed
-// theirs by one event that is alone, and by one for each encoder, because an event's size is known only after it is encoded. No lane
-// starves while the bus takes no event of one object or of one lane.
+// TestSchedules plays random schedules of acknowledgements, failures, cut connections, outages and
+// ends of the bus against the dispatcher. Each delta is done once, in the order of its object. The
+// events and the bytes in flight stay within their bounds. The bytes may exceed theirs by one event
+// that is alone, and by one for each encoder, because an event's size is known only after it is
+// encoded. No lane starves while the bus takes no event of one object or of one lane.
 func TestSchedules(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(encoders)) // the same bound on all machines
 	rapid.Check(t, func(rt *rapid.T) {
@@ -258,10 +277,16 @@ func laneOf(d *object.Delta) string {
 func drawDeltas(t *rapid.T, j *journal) (lanes map[string][]*object.Delta, want map[string][]string) {
 	lanes, want = map[string][]*object.Delta{}, map[string][]string{}
 	for i := range rapid.IntRange(1, 40).Draw(t, "deltas") {
-		name := rapid.SampledFrom([]string{"a1", "a2", "a3", "b1", "b2", "c1", "c2", "c3", "d1", "d2", "d3"}).Draw(t, "object")
+		name := rapid.SampledFrom([]string{"a1", "a2", "a3", "b1", "b2", "c1", "c2", "c3", "d1", "d2", "d3"}).
+			Draw(t, "object")
 		d := change(j, name, len(want[name])+2, rapid.SampledFrom([]int{10, 2_000, 20_000, 60_000}).Draw(t, "size"))
 		if rapid.IntRange(0, 7).Draw(t, "stream") == 0 {
-			d = &object.Delta{Observed: int64(i + 100), Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods/shop", ResourceVersion: uint64(i + 100)}, Acker: j}
+			d = &object.Delta{Observed: int64(i + 100), Stream: &object.StreamEvent{
+				Kind:            object.ScopeStarted,
+				Resource:        pods,
+				Scope:           "pods/shop",
+				ResourceVersion: uint64(i + 100),
+			}, Acker: j}
 		} else {
 			want[name] = append(want[name], fmt.Sprint(d.ResourceVersion))
 		}
@@ -273,7 +298,12 @@ func drawDeltas(t *rapid.T, j *journal) (lanes map[string][]*object.Delta, want 
 func playSchedule(t *rapid.T) {
 	schedule := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "schedule"), 0))
 	inFlight, inFlightBytes := rapid.IntRange(1, 12).Draw(t, "in flight"), int64(64<<10)
-	b := &modelBus{flying: map[string]*publish.Event{}, order: map[string][]uint64{}, ended: map[string]string{}, draw: schedule.IntN}
+	b := &modelBus{
+		flying: map[string]*publish.Event{},
+		order:  map[string][]uint64{},
+		ended:  map[string]string{},
+		draw:   schedule.IntN,
+	}
 	j := newJournal()
 	lanes, want := drawDeltas(t, j)
 	if stuck := rapid.SampledFrom([]string{"", "", "a", "a1"}).Draw(t, "stuck"); stuck != "" {
@@ -284,7 +314,8 @@ func playSchedule(t *rapid.T) {
 			inFlight++ // and one for other objects of this lane
 		}
 	}
-	q := queue.New[*object.Delta](queue.Options{Events: 200, Bytes: 16 << 20, InFlight: inFlight, InFlightBytes: inFlightBytes}, nil)
+	q := queue.New[*object.Delta](
+		queue.Options{Events: 200, Bytes: 16 << 20, InFlight: inFlight, InFlightBytes: inFlightBytes}, nil)
 	q.WeighBy(func(d *object.Delta) int64 { return publish.Weigh(d, 1) })
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -296,7 +327,8 @@ func playSchedule(t *rapid.T) {
 		all.Wait()
 	}()
 	all.Go(func() { _ = b.Run(running) })
-	d := publish.NewDispatcher(q, value, heavyEncoder{newEncoder(encode.Structured)}, b, publish.Options{DeadLetters: b}, discard, nil)
+	d := publish.NewDispatcher(q, value, heavyEncoder{newEncoder(encode.Structured)}, b,
+		publish.Options{DeadLetters: b}, discard, nil)
 	done := make(chan error, 1)
 	all.Go(func() { done <- d.Run(ctx) })
 	for lane, ds := range lanes {

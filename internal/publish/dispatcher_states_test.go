@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A connection that breaks with events of several resources on it isolates all of them, and together they have all that one of the lanes may have in
-// flight. Each is sent alone in the end.
+// A connection that breaks with events of several resources on it isolates all of them, and
+// together they have all that one of the lanes may have in flight. Each is sent alone in the end.
 func TestIsolatedEventsOfSeveralLanes(t *testing.T) {
 	const inFlight, first, second = 12, 20, 5
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,8 @@ func TestIsolatedEventsOfSeveralLanes(t *testing.T) {
 				t.Fatal(err)
 			}
 		case <-time.After(time.Hour):
-			t.Fatalf("after an hour %d of %d events are on the bus, and %d are stuck", len(b.published), first+second, len(d.Stuck()))
+			t.Fatalf("after an hour %d of %d events are on the bus, and %d are stuck", len(b.published), first+second,
+				len(d.Stuck()))
 		}
 		if len(b.acked) != first+second {
 			t.Errorf("%d of %d events are acknowledged", len(b.acked), first+second)
@@ -75,7 +76,8 @@ func (f eventFunc) Publish(e *publish.Event) { f(e) }
 func (eventFunc) Run(context.Context) error  { return nil }
 func (eventFunc) Ready() error               { return nil }
 
-// Deltas that are still in the source when the grace period ends are an error, even if nothing is in flight at that moment.
+// Deltas that are still in the source when the grace period ends are an error, even if nothing is
+// in flight at that moment.
 func TestDispatcherThatLeavesDeltasBehindSaysSo(t *testing.T) {
 	over := errors.New("the grace period is over")
 	ctx, end := context.WithCancelCause(t.Context())
@@ -92,7 +94,8 @@ func TestDispatcherThatLeavesDeltasBehindSaysSo(t *testing.T) {
 	}
 }
 
-// An event that is put aside whole counts as such, although the event that was tried before has given up most of it.
+// An event that is put aside whole counts as such, although the event that was tried before has
+// given up most of it.
 func TestClaimCountsAsTheWholeEvent(t *testing.T) {
 	j := newJournal()
 	d := change(j, "web-1", 7, 1<<20)
@@ -106,7 +109,8 @@ func TestClaimCountsAsTheWholeEvent(t *testing.T) {
 	var inFlight int64
 	claims := &claimStore{j: j, err: func(string) error { inFlight = q.Stats().InflightBytes; return nil }}
 	bus := &recorder{j: j, name: "bus", refuse: tooLarge(5_000)}
-	if err := publish.NewDispatcher(q, value, newEncoder(encode.Structured), bus, publish.Options{Oversize: allOversize, Claims: claims}, discard, nil).Run(t.Context()); err != nil {
+	if err := publish.NewDispatcher(q, value, newEncoder(encode.Structured), bus,
+		publish.Options{Oversize: allOversize, Claims: claims}, discard, nil).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if inFlight < 1<<20 {
@@ -119,8 +123,13 @@ func TestRetriedEventFreesItsBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, tries := newJournal(), 0
 		taker := &recorder{j: j, name: "bus", refuse: func(*consume.Event, int) error {
-			if tries++; tries == 1 {
-				return &publish.RetryError{Reason: publish.ReasonStreamFull, After: time.Minute, Err: errors.New("full")}
+			tries++
+			if tries == 1 {
+				return &publish.RetryError{
+					Reason: publish.ReasonStreamFull,
+					After:  time.Minute,
+					Err:    errors.New("full"),
+				}
 			}
 			return nil
 		}}
@@ -132,7 +141,8 @@ func TestRetriedEventFreesItsBytes(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- publish.NewDispatcher(q, value, newEncoder(encode.Structured), taker, publish.Options{}, discard, nil).Run(t.Context())
+			done <- publish.NewDispatcher(q, value, newEncoder(encode.Structured), taker, publish.Options{}, discard,
+				nil).Run(t.Context())
 		}()
 		synctest.Wait()
 		if s := q.Stats(); s.Inflight != 1 || s.InflightBytes != 0 {

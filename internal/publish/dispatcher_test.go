@@ -115,7 +115,8 @@ func TestDispatcherEndsWithTheGracePeriod(t *testing.T) {
 	}
 }
 
-// largeBus encodes events of a size that their deltas do not suggest, like those with a large patch.
+// largeBus encodes events of a size that their deltas do not suggest, like those with a large
+// patch.
 type largeBus struct {
 	*fakeBus
 	size int
@@ -127,7 +128,8 @@ func (b largeBus) Encode(ev *encode.Event, d *object.Delta) error {
 	return err
 }
 
-// The dispatcher corrects an event's weight in flight after it is encoded; it does not call the queue for a small difference.
+// The dispatcher corrects an event's weight in flight after it is encoded; it does not call the
+// queue for a small difference.
 func TestDispatcherTellsTheQueueHowLargeEventsAre(t *testing.T) {
 	for _, tc := range []struct {
 		size, copies int
@@ -146,17 +148,19 @@ func TestDispatcherTellsTheQueueHowLargeEventsAre(t *testing.T) {
 		})
 		bus.put(t, q, "web-1", 1)
 		q.Close()
-		if err := publish.NewDispatcher(q, value, bus, publisher, publish.Options{Copies: tc.copies}, discard, nil).Run(t.Context()); err != nil {
+		if err := publish.NewDispatcher(q, value, bus, publisher, publish.Options{Copies: tc.copies}, discard, nil).
+			Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if inFlight < tc.least || inFlight > tc.most {
-			t.Errorf("an event of %d bytes, held %d times: %d bytes in flight, want %d to %d", tc.size, tc.copies, inFlight, tc.least, tc.most)
+			t.Errorf("an event of %d bytes, held %d times: %d bytes in flight, want %d to %d", tc.size, tc.copies,
+				inFlight, tc.least, tc.most)
 		}
 	}
 }
 
-// A resource that the bus does not take, for example because its topic is missing, does not occupy all workers: others pass. Once the
-// bus takes it, all of its events pass too.
+// A resource that the bus does not take, for example because its topic is missing, does not occupy
+// all workers: others pass. Once the bus takes it, all of its events pass too.
 func TestDispatcherGoesOnBesideABlockedResource(t *testing.T) {
 	const blocked = 600
 	synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,8 @@ import (
 	"net"
 )
 
-// GuardConn returns c guarded by f, like the connections of publishers. carries reports whether events have been handed over.
+// GuardConn returns c guarded by f, like the connections of publishers. carries reports whether
+// events have been handed over.
 func GuardConn(f Fence, c net.Conn, carries bool) net.Conn { return NewFencing(f).Guard(c, carries) }
 
 // Remote is a loopback address that tests treat as another machine's.

@@ -10,9 +10,10 @@ import (
 
 // Fence decides whether this process may write to the bus, if only one of several may.
 //
-// Pass returns nil if it may. While that is unknown it blocks until it is known, or ctx ends: then it returns the cause of ctx. Any other
-// error means that this process may never write again. With a ctx that has ended Pass does not block. It must be cheap: it is called
-// before each attempt, batch and dead letter, and again before each write to a socket that may contain events.
+// Pass returns nil if it may. While that is unknown it blocks until it is known, or ctx ends: then
+// it returns the cause of ctx. Any other error means that this process may never write again. With
+// a ctx that has ended Pass does not block. It must be cheap: it is called before each attempt,
+// batch and dead letter, and again before each write to a socket that may contain events.
 //
 // A nil Fence permits everything.
 type Fence interface {
@@ -22,7 +23,8 @@ type Fence interface {
 // ErrFenced means that this process may never write to the bus again, because another one does.
 var ErrFenced = errors.New("another process writes to the bus")
 
-// ErrShut means that bytes were not written because the fence was shut meanwhile. The caller must call Pass again.
+// ErrShut means that bytes were not written because the fence was shut meanwhile. The caller must
+// call Pass again.
 var ErrShut = errors.New("not written: this process may not write to the bus now")
 
 // Fencing is a Fence with the connection guards of a publisher. nil permits everything.
@@ -42,7 +44,8 @@ func NewFencing(f Fence) *Fencing {
 	return &Fencing{fence: f, ended: ended}
 }
 
-// Pass returns nil if bytes may be handed over, the cause of ctx if that has ended, or an error that wraps ErrFenced.
+// Pass returns nil if bytes may be handed over, the cause of ctx if that has ended, or an error
+// that wraps ErrFenced.
 func (f *Fencing) Pass(ctx context.Context) error {
 	if f == nil {
 		return nil
@@ -68,14 +71,14 @@ func (f *Fencing) Broken() int64 {
 	return f.breaks.Load()
 }
 
-// Guard is a connection that checks the fence once more, right before bytes go to the socket. After Pass, bytes may stay in a buffer for
-// any time: a stopped process, for example, may resume when another one leads. Then Guard breaks the connection, and so discards its
-// buffers.
+// Guard is a connection that checks the fence once more, right before bytes go to the socket. After
+// Pass, bytes may stay in a buffer for any time: a stopped process, for example, may resume when
+// another one leads. Then Guard breaks the connection, and so discards its buffers.
 type Guard struct {
 	net.Conn
 	fencing *Fencing
-	// Carries is set if events were, or are about to be, written to the connection. Other traffic (a handshake, a ping, a request) may go
-	// out at any time.
+	// Carries is set if events were, or are about to be, written to the connection. Other traffic
+	// (a handshake, a ping, a request) may go out at any time.
 	Carries atomic.Bool
 	Broke   atomic.Bool
 }
@@ -108,7 +111,8 @@ func (g *Guard) Write(b []byte) (n int, err error) {
 		}
 		written, err := g.Conn.Write(b[:min(len(b), guardedWrite)])
 		n += written
-		if b = b[written:]; err != nil || len(b) == 0 {
+		b = b[written:]
+		if err != nil || len(b) == 0 {
 			return n, err
 		}
 	}

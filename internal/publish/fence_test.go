@@ -55,7 +55,9 @@ func (f *fence) set(open, over bool) {
 func (f *fence) Pass(ctx context.Context) error {
 	for {
 		f.mu.Lock()
-		open, over, changed := f.open, f.over, f.changed
+		open := f.open
+		over := f.over
+		changed := f.changed
 		f.asked++
 		if !over && !open {
 			f.waiting++
@@ -140,7 +142,9 @@ func buses() map[string]func(*testing.T, publish.Fence) fencedBus {
 		"http batches": func(t *testing.T, f publish.Fence) fencedBus { return httpBus(t, f, 10) },
 		"stdout": func(t *testing.T, f publish.Fence) fencedBus {
 			out := new(logBuffer)
-			return fencedBus{runBus(t, stdout.New(out, f)), func() int { return strings.Count(out.String(), "\n") }, nil, false}
+			return fencedBus{runBus(t, stdout.New(out, f)), func() int {
+				return strings.Count(out.String(), "\n")
+			}, nil, false}
 		},
 		"claims in a directory": func(t *testing.T, f publish.Fence) fencedBus {
 			dir := t.TempDir()
@@ -236,7 +240,8 @@ func numbered(n int) *encode.Event {
 	return ev
 }
 
-// Events handed to a publisher with a shut fence wait. They are written when the fence opens, and never if it stays shut.
+// Events handed to a publisher with a shut fence wait. They are written when the fence opens, and
+// never if it stays shut.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	for name, open := range buses() {
@@ -275,7 +280,8 @@ func TestFence(t *testing.T) {
 			}
 			f.set(false, true)
 			for range n {
-				if err := <-lost; !errors.Is(err, publish.ErrFenced) || !errors.Is(err, errOther) || errors.Is(err, publish.ErrRefused) {
+				if err := <-lost; !errors.Is(err, publish.ErrFenced) || !errors.Is(err, errOther) ||
+					errors.Is(err, publish.ErrRefused) {
 					t.Errorf("when it never may again: %v", err)
 				}
 			}
@@ -323,7 +329,8 @@ func retriesStop(t *testing.T, f *fence, b fencedBus, n int) (open, over bool) {
 	return true, false
 }
 
-// The dispatcher ends if another process writes to the bus: nothing goes to the dead letters, and nothing is acknowledged.
+// The dispatcher ends if another process writes to the bus: nothing goes to the dead letters, and
+// nothing is acknowledged.
 func TestDispatcherEndsAtTheFence(t *testing.T) {
 	f := newFence(false)
 	f.set(false, true)
@@ -342,7 +349,8 @@ func TestDispatcherEndsAtTheFence(t *testing.T) {
 	}
 }
 
-// A process that is stopped between the check of the fence and the write has bytes in its buffers. They must not go out.
+// A process that is stopped between the check of the fence and the write has bytes in its buffers.
+// They must not go out.
 func TestGuardedConnection(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -402,7 +410,8 @@ func TestGuardedConnectionShutsBetween(t *testing.T) {
 	})
 }
 
-// If the fence shuts after events were handed over, the connection breaks, and no event is suspected of breaking it.
+// If the fence shuts after events were handed over, the connection breaks, and no event is
+// suspected of breaking it.
 func TestNATSBreaksTheConnectionWhenShut(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir(), -1)

@@ -21,7 +21,8 @@ const (
 	gap                    // on the bus, in place of the dead letter
 )
 
-// flight is one delta in flight. It has one owner at a time: an encoder, the bus until it calls Done, work, or complete.
+// flight is one delta in flight. It has one owner at a time: an encoder, the bus until it calls
+// Done, work, or complete.
 type flight[I comparable] struct {
 	encode.Event
 	event *Event // the same, in the form for the bus
@@ -32,7 +33,8 @@ type flight[I comparable] struct {
 	progress
 }
 
-// progress is the state of a flight without its bytes. It outlives them if the event is published again.
+// progress is the state of a flight without its bytes. It outlives them if the event is published
+// again.
 type progress struct {
 	stage    stage
 	taken    time.Time // from the source, the first time
@@ -66,13 +68,15 @@ func newFlight[I comparable](d *Dispatcher[I]) *flight[I] {
 // deltaOverhead is the approximate size of a delta's event without its objects, in bytes.
 const deltaOverhead = 2 << 10
 
-// Weigh estimates the bytes of memory that d takes in flight, with a bus driver that holds this many copies of its event.
+// Weigh estimates the bytes of memory that d takes in flight, with a bus driver that holds this
+// many copies of its event.
 func Weigh(d *object.Delta, copies int) int64 { return int64(copies) * int64(d.Size()+deltaOverhead) }
 
 // worthResizing is the error of an estimate, in bytes, that is always tolerated.
 const worthResizing = 32 << 10
 
-// weigh corrects the estimate of Weigh if the event is much larger or smaller. It ignores small differences, to avoid the source's lock.
+// weigh corrects the estimate of Weigh if the event is much larger or smaller. It ignores small
+// differences, to avoid the source's lock.
 func (d *Dispatcher[I]) weigh(f *flight[I]) {
 	estimated, actual := Weigh(f.delta, d.o.Copies), int64(d.o.Copies)*int64(f.Footprint())
 	if actual > estimated+estimated/4+worthResizing || actual < estimated/2-worthResizing {
@@ -122,7 +126,9 @@ func (d *Dispatcher[I]) send(f *flight[I]) {
 		f.event.Done(f.cause)
 		return
 	}
-	f.event.DeadLetter, f.event.Alone, f.sent = f.stage == letter, f.alone, true
+	f.event.DeadLetter = f.stage == letter
+	f.event.Alone = f.alone
+	f.sent = true
 	if f.stage == letter {
 		d.o.DeadLetters.Publish(f.event)
 		return
@@ -130,8 +136,8 @@ func (d *Dispatcher[I]) send(f *flight[I]) {
 	d.bus.Publish(f.event)
 }
 
-// finish takes the next step for an event that the bus or the encoder has finished. An error ends Run; the delta stays unacknowledged,
-// and the next run captures it again.
+// finish takes the next step for an event that the bus or the encoder has finished. An error ends
+// Run; the delta stays unacknowledged, and the next run captures it again.
 func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
 	var (
 		again *RetryError
@@ -207,12 +213,16 @@ func (d *Dispatcher[I]) end(f *flight[I], now time.Time) {
 func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	var none I
 	f.Event.Reset()
-	f.item, f.delta, f.err, f.sent, f.progress = none, nil, nil, false, progress{}
+	f.item = none
+	f.delta = nil
+	f.err = nil
+	f.sent = false
+	f.progress = progress{}
 	d.flights.Put(f)
 }
 
-// enter reports whether the flight is an event of an object or of no scope, or has its scope's turn. If not, work gets the flight when its
-// turn comes.
+// enter reports whether the flight is an event of an object or of no scope, or has its scope's
+// turn. If not, work gets the flight when its turn comes.
 func (d *Dispatcher[I]) enter(f *flight[I]) bool {
 	switch {
 	case f.delta.Stream != nil:
@@ -237,7 +247,11 @@ func (d *Dispatcher[I]) leave(f *flight[I]) {
 }
 
 // next begins another stage.
-func (p *progress) next(s stage) { p.stage, p.start, p.failures = s, time.Time{}, 0 }
+func (p *progress) next(s stage) {
+	p.stage = s
+	p.start = time.Time{}
+	p.failures = 0
+}
 
 // gap returns the delta of the gap that replaces the flight's event on the bus.
 func (f *flight[I]) gap() *object.Delta {
@@ -245,8 +259,15 @@ func (f *flight[I]) gap() *object.Delta {
 	g := &object.Delta{
 		Observed: d.Observed,
 		Stream: &object.StreamEvent{
-			Kind: object.Gap, Resource: d.Ref.Resource, Scope: d.Scope, History: d.History, From: d.Previous, To: d.ResourceVersion,
-			Since: time.Unix(0, d.Observed), Reason: object.DeadLetter, Letter: f.id,
+			Kind:     object.Gap,
+			Resource: d.Ref.Resource,
+			Scope:    d.Scope,
+			History:  d.History,
+			From:     d.Previous,
+			To:       d.ResourceVersion,
+			Since:    time.Unix(0, d.Observed),
+			Reason:   object.DeadLetter,
+			Letter:   f.id,
 		},
 	}
 	if g.Stream.Scope == "" { // the delta has none

@@ -38,7 +38,8 @@ func (b *Inbox[T]) Put(item T) bool {
 	if b.closed {
 		return false
 	}
-	if b.items = append(b.items, item); len(b.items) == 1 {
+	b.items = append(b.items, item)
+	if len(b.items) == 1 {
 		b.Ready.Raise()
 	}
 	return true

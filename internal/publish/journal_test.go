@@ -133,16 +133,28 @@ func (c *claimStore) Put(_ context.Context, name, contentType string, body []byt
 func change(j *journal, name string, rv, size int) *object.Delta {
 	ref := object.NewRef(pods, "shop", name, "uid-"+name)
 	doc := func(rv int, c string) *object.Object {
-		return object.New(ref, uint64(rv), 0, nil, fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q,"resourceVersion":"%d"},"text":%q}`, name, rv, strings.Repeat(c, size)))
+		return object.New(ref, uint64(rv), 0, nil,
+			fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q,"resourceVersion":"%d"},"text":%q}`, name, rv,
+				strings.Repeat(c, size)))
 	}
 	return &object.Delta{
-		Op: object.Updated, Ref: ref, Scope: "pods/shop", Before: doc(rv-1, "a"), After: doc(rv, "b"), ResourceVersion: uint64(rv), Previous: uint64(rv - 1),
-		Observed: 1, Acker: j,
+		Op:              object.Updated,
+		Ref:             ref,
+		Scope:           "pods/shop",
+		Before:          doc(rv-1, "a"),
+		After:           doc(rv, "b"),
+		ResourceVersion: uint64(rv),
+		Previous:        uint64(rv - 1),
+		Observed:        1,
+		Acker:           j,
 	}
 }
 
 // dispatchAll dispatches the deltas and returns the error of Run.
-func dispatchAll(tb testing.TB, bus publish.Bus, o publish.Options, mode encode.Mode, reg *prometheus.Registry, log *logBuffer, ds ...*object.Delta) error {
+func dispatchAll(
+	tb testing.TB, bus publish.Bus, o publish.Options, mode encode.Mode, reg *prometheus.Registry, log *logBuffer,
+	ds ...*object.Delta,
+) error {
 	tb.Helper()
 	q := newQueue()
 	for _, d := range ds {
@@ -161,7 +173,8 @@ func dispatchAll(tb testing.TB, bus publish.Bus, o publish.Options, mode encode.
 	if log == nil {
 		log = new(logBuffer)
 	}
-	return publish.NewDispatcher(q, value, newEncoder(mode), bus, o, log.Logger(), publish.NewMetrics(reg)).Run(tb.Context())
+	return publish.NewDispatcher(q, value, newEncoder(mode), bus, o, log.Logger(), publish.NewMetrics(reg)).
+		Run(tb.Context())
 }
 
 func tooLarge(limit int) func(*consume.Event, int) error {

@@ -18,12 +18,13 @@ const (
 	LogAge = time.Minute
 	// LogPause is the minimum time between two looks.
 	LogPause = time.Second
-	// oddLooks is the number of consecutive looks that must show a log too short, or with an earlier identity. A replica or broker that
-	// lags may report either for a moment.
+	// oddLooks is the number of consecutive looks that must show a log too short, or with an
+	// earlier identity. A replica or broker that lags may report either for a moment.
 	oddLooks = 3
 	// maxGone bounds the earlier identities of a log.
 	maxGone = 8
-	// maxLogs and maxEnds bound the state: logs, and acknowledged positions of all logs. The most recently used logs are kept.
+	// maxLogs and maxEnds bound the state: logs, and acknowledged positions of all logs. The most
+	// recently used logs are kept.
 	maxLogs = 500
 	maxEnds = 6000
 )
@@ -33,14 +34,15 @@ type Log struct {
 	Name    string
 	Cluster string // of Kafka; "": unknown
 	ID      string // a log that is created again has another one; "": unknown
-	// Acked is the position after the last acknowledged record, by partition: a log that ends below it has lost records.
+	// Acked is the position after the last acknowledged record, by partition: a log that ends below
+	// it has lost records.
 	Acked []uint64
 	// Replaced is the number of the replacement that this log began with; 0 for the first log seen.
 	Replaced uint64
 }
 
-// Logs compares the logs of a bus with their stored state. A log counts as replaced if its identity has changed, or if it ends below its
-// last acknowledged position. It is safe for concurrent use.
+// Logs compares the logs of a bus with their stored state. A log counts as replaced if its identity
+// has changed, or if it ends below its last acknowledged position. It is safe for concurrent use.
 type Logs struct {
 	takes func(name string, r *object.Resource, namespace string) bool
 
@@ -62,13 +64,14 @@ type trackedLog struct {
 	since time.Time // the value of whole when it was replaced
 }
 
-// NewLogs returns empty Logs. takes reports whether events of a resource in a namespace ("": any) may go to a log.
+// NewLogs returns empty Logs. takes reports whether events of a resource in a namespace ("": any)
+// may go to a log.
 func NewLogs(takes func(name string, r *object.Resource, namespace string) bool) *Logs {
 	return &Logs{takes: takes, all: map[string]*trackedLog{}, replaced: func(string, string) {}}
 }
 
-// Restore sets the state of an earlier run. last is the highest replacement number in use anywhere. It must be called before the bus
-// runs.
+// Restore sets the state of an earlier run. last is the highest replacement number in use anywhere.
+// It must be called before the bus runs.
 func (l *Logs) Restore(all []Log, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,8 +86,8 @@ func (l *Logs) Restore(all []Log, last uint64) {
 	}
 }
 
-// OnReplaced sets f, which is called after each replacement with the log and the evidence. It must be called before the bus runs; f must
-// not block.
+// OnReplaced sets f, which is called after each replacement with the log and the evidence. It must
+// be called before the bus runs; f must not block.
 func (l *Logs) OnReplaced(f func(name, why string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +102,8 @@ func (l *Logs) Known() []Log {
 	ends := 0
 	for _, t := range l.recent() {
 		k := t.Log
-		if ends += len(t.ends); ends <= maxEnds {
+		ends += len(t.ends)
+		if ends <= maxEnds {
 			k.Acked = t.acked()
 		}
 		if k.ID != "" || k.Cluster != "" || k.Replaced > 0 || len(k.Acked) > 0 {
@@ -122,13 +126,16 @@ func (l *Logs) Names() []string {
 	return out
 }
 
-// recent returns the maxLogs most recently used logs and drops the others. It must be called with mu held.
+// recent returns the maxLogs most recently used logs and drops the others. It must be called with
+// mu held.
 func (l *Logs) recent() []*trackedLog {
 	all := make([]*trackedLog, 0, len(l.all))
 	for _, t := range l.all {
 		all = append(all, t)
 	}
-	slices.SortFunc(all, func(a, b *trackedLog) int { return cmp.Or(b.used.Compare(a.used), strings.Compare(a.Name, b.Name)) })
+	slices.SortFunc(all, func(a, b *trackedLog) int {
+		return cmp.Or(b.used.Compare(a.used), strings.Compare(a.Name, b.Name))
+	})
 	for len(all) > maxLogs {
 		delete(l.all, all[len(all)-1].Name)
 		all = all[:len(all)-1]
@@ -136,8 +143,9 @@ func (l *Logs) recent() []*trackedLog {
 	return all
 }
 
-// Last returns the number of the last replacement of a log for events of the resource in the namespace ("": any), or 0. since is when the
-// former log was last seen whole, or zero if not in this run.
+// Last returns the number of the last replacement of a log for events of the resource in the
+// namespace ("": any), or 0. since is when the former log was last seen whole, or zero if not in
+// this run.
 func (l *Logs) Last(r *object.Resource, namespace string) (number uint64, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +216,8 @@ func (l *Logs) Tail(name string, partition int) *Tail {
 	return l.of(name).end(partition)
 }
 
-// Look is the state of a log before a request about it: positions that are acknowledged later prove nothing.
+// Look is the state of a log before a request about it: positions that are acknowledged later prove
+// nothing.
 type Look struct {
 	Name   string
 	Acked  []uint64
@@ -226,8 +235,8 @@ func (l *Logs) Look(name string) Look {
 // UnknownEnd is the end of a partition that could not be read.
 const UnknownEnd = math.MaxUint64
 
-// Found processes the result of a look: the log's ends, by partition, and its identity, if known. It reports whether another look is
-// needed soon.
+// Found processes the result of a look: the log's ends, by partition, and its identity, if known.
+// It reports whether another look is needed soon.
 func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 	l.mu.Lock()
 	t := l.of(k.Name)
@@ -285,8 +294,8 @@ func isShort(acked, ends []uint64) bool {
 	return false
 }
 
-// WentBack processes an acknowledgement at a position that an earlier record had: the log has lost that one. m is the tail when the
-// record was first sent.
+// WentBack processes an acknowledgement at a position that an earlier record had: the log has lost
+// that one. m is the tail when the record was first sent.
 func (l *Logs) WentBack(name string, partition int, m Mark) {
 	l.mu.Lock()
 	t := l.of(name)
@@ -304,7 +313,9 @@ func (l *Logs) WentBack(name string, partition int, m Mark) {
 // replace records the replacement of a log. It must be called with mu held.
 func (l *Logs) replace(t *trackedLog) {
 	l.last++
-	t.Replaced, t.odd, t.since = l.last, 0, t.whole
+	t.Replaced = l.last
+	t.odd = 0
+	t.since = t.whole
 	if t.ID != "" {
 		t.gone = append(t.gone[max(0, len(t.gone)+1-maxGone):], t.ID)
 	}
@@ -327,15 +338,15 @@ type Tail struct {
 	end atomic.Uint64
 }
 
-// Mark is a tail at one moment. The log stores a record that is first sent at that moment at end or later, unless the log was replaced or
-// has lost records.
+// Mark is a tail at one moment. The log stores a record that is first sent at that moment at end or
+// later, unless the log was replaced or has lost records.
 type Mark struct{ era, end uint64 }
 
 // Mark returns the current tail. It reads the era first, because reset writes it last.
 func (t *Tail) Mark() Mark { return Mark{era: t.era.Load(), end: t.end.Load()} }
 
-// Acked records an acknowledgement of records that were first sent at m and are stored from position first to before end. It reports
-// false if an earlier record had one of these positions.
+// Acked records an acknowledgement of records that were first sent at m and are stored from
+// position first to before end. It reports false if an earlier record had one of these positions.
 func (t *Tail) Acked(m Mark, first, end uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

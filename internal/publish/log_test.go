@@ -6,7 +6,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// A stale broker reports the previous log after an acknowledgement has revealed the replacement: that is not a second replacement.
+// A stale broker reports the previous log after an acknowledgement has revealed the replacement:
+// that is not a second replacement.
 func TestLogIsReplacedOnceBesideABrokerThatLags(t *testing.T) {
 	l, replaced := publish.NewLog("x"), 0
 	l.OnReplaced(func(string, string) { replaced++ })

@@ -30,14 +30,18 @@ type Metrics struct {
 // retryReasons returns the retry reasons of all buses.
 func retryReasons() []string {
 	return []string{
-		ReasonTimeout, ReasonConnection, ReasonNoResponders, ReasonStreamFull, ReasonLimit, ReasonStore, ReasonUnavailable, ReasonOtherStream,
-		ReasonRejected, ReasonMalformed, ReasonClaim, ReasonCut, ReasonThrottled, ReasonServerError, ReasonUnauthorized, ReasonProxy, ReasonNotFound,
-		ReasonRedirect, ReasonCredentials, ReasonTLS, ReasonUnexpected, ReasonLeader, ReasonReplicas, ReasonStorage, ReasonAuthorization,
+		ReasonTimeout, ReasonConnection, ReasonNoResponders, ReasonStreamFull, ReasonLimit, ReasonStore,
+		ReasonUnavailable, ReasonOtherStream,
+		ReasonRejected, ReasonMalformed, ReasonClaim, ReasonCut, ReasonThrottled, ReasonServerError, ReasonUnauthorized,
+		ReasonProxy, ReasonNotFound,
+		ReasonRedirect, ReasonCredentials, ReasonTLS, ReasonUnexpected, ReasonLeader, ReasonReplicas, ReasonStorage,
+		ReasonAuthorization,
 		ReasonSequence, ReasonSplit, ReasonTimestamp, ReasonBroker, ReasonFalseDuplicate,
 	}
 }
 
-// observe counts an event that the bus acknowledged now, except by its resource; start is the time of its hand-over.
+// observe counts an event that the bus acknowledged now, except by its resource; start is the time
+// of its hand-over.
 func (m *Metrics) observe(ev *encode.Event, start, now time.Time) {
 	m.duration.Observe(now.Sub(start).Seconds())
 	m.bytes.Add(float64(len(ev.Body)))
@@ -67,19 +71,24 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return c
 	}
 	return &Metrics{
-		events: labelled("kubecdc_publish_events_total", "Events that the bus has acknowledged, by resource; progress: the progress of the agent.", "resource"),
-		bytes:  counter("kubecdc_publish_bytes_total", "Size of the bodies of acknowledged events."),
-		duration: histogram("kubecdc_publish_duration_seconds", "Time from the first attempt to send an event until its acknowledgement, including retries.",
+		events: labelled("kubecdc_publish_events_total",
+			"Events that the bus has acknowledged, by resource; progress: the progress of the agent.", "resource"),
+		bytes: counter("kubecdc_publish_bytes_total", "Size of the bodies of acknowledged events."),
+		duration: histogram("kubecdc_publish_duration_seconds",
+			"Time from the first attempt to send an event until its acknowledgement, including retries.",
 			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300),
-		lag: histogram("kubecdc_publish_lag_seconds", "Time from when the agent observed a live change until the bus acknowledged its event.",
+		lag: histogram("kubecdc_publish_lag_seconds",
+			"Time from when the agent observed a live change until the bus acknowledged its event.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600),
 		Retries: labelled("kubecdc_publish_retries_total",
 			"Failed attempts that are retried, by reason; reasons of other kinds of bus stay 0. stream_full and throttled are backpressure.",
 			"reason", retryReasons()...),
-		Duplicates: counter("kubecdc_publish_duplicates_total", "Events that the bus acknowledged as copies of one that it has."),
+		Duplicates: counter("kubecdc_publish_duplicates_total",
+			"Events that the bus acknowledged as copies of one that it has."),
 		Throttled: counter("kubecdc_publish_throttled_seconds_total",
 			"Sum of the pauses that brokers of Kafka required because of a quota. The agent sends nothing to the broker meanwhile."),
-		Connected: gauge("kubecdc_publish_connected", "1 while the agent is connected to the bus and has checked its stream."),
+		Connected: gauge("kubecdc_publish_connected",
+			"1 while the agent is connected to the bus and has checked its stream."),
 		oversize: labelled("kubecdc_publish_oversize_events_total",
 			"Events that were too large for the bus, or too deep, and were sent shortened, by the last part removed: patch (also if it cost too much), before, or reference (the claim store has the whole event).",
 			"given_up", GiveUpPatch, GiveUpBefore, Reference),
@@ -125,7 +134,8 @@ func total(c prometheus.Collector) uint64 {
 	return uint64(sum)
 }
 
-// Reasons of a failed attempt that is repeated: values of the label reason of kubecdc_publish_retries_total.
+// Reasons of a failed attempt that is repeated: values of the label reason of
+// kubecdc_publish_retries_total.
 const (
 	ReasonTimeout     = "timeout"     // no acknowledgement in time
 	ReasonConnection  = "connection"  // the connection broke, or does not exist

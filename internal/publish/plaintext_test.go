@@ -25,8 +25,8 @@ import (
 
 const plaintextSecret = "s3cret-of-the-bus"
 
-// listenOutside listens at an address that the publisher treats as another machine's (publish.Remote). It is a loopback address: tests
-// connect to nothing else.
+// listenOutside listens at an address that the publisher treats as another machine's
+// (publish.Remote). It is a loopback address: tests connect to nothing else.
 func listenOutside(t *testing.T) net.Listener {
 	t.Helper()
 	var c net.ListenConfig
@@ -45,7 +45,8 @@ func secretIn(t *testing.T) string {
 	return file
 }
 
-// eavesdrop returns the first line that each client sends to a NATS server without TLS, or "" if it sends nothing.
+// eavesdrop returns the first line that each client sends to a NATS server without TLS, or "" if it
+// sends nothing.
 func eavesdrop(t *testing.T, l net.Listener, info string) <-chan string {
 	t.Helper()
 	told := make(chan string, 100)
@@ -111,13 +112,16 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 				t.Errorf("the publisher told %q, and sent is to be %v", got, c.sent)
 			}
 			if !c.sent {
-				wait(t, "a line in the log that says why", func() bool { return strings.Contains(r.Log.String(), "would be sent unencrypted") })
+				wait(t, "a line in the log that says why", func() bool {
+					return strings.Contains(r.Log.String(), "would be sent unencrypted")
+				})
 			}
 		})
 	}
 }
 
-// The brokers that a cluster names are dialled like the first ones: whatever their names, no secret is sent to another machine.
+// The brokers that a cluster names are dialled like the first ones: whatever their names, no secret
+// is sent to another machine.
 func TestKafkaSecretsInPlaintext(t *testing.T) {
 	l := listenOutside(t)
 	file := secretIn(t)
@@ -149,7 +153,9 @@ func TestKafkaSecretsInPlaintext(t *testing.T) {
 func TestOAuthSecretInPlaintext(t *testing.T) {
 	var asked, elsewhere atomic.Int64
 	outside := &httptest.Server{Listener: listenOutside(t), Config: &http.Server{
-		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			asked.Add(1)
+		}),
 	}}
 	outside.Start()
 	defer outside.Close()
@@ -182,7 +188,9 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	outside := &httptest.Server{Listener: listenOutside(t), Config: &http.Server{
-		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+		ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			asked.Add(1)
+		}),
 	}}
 	outside.Start()
 	defer outside.Close()
@@ -191,7 +199,9 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 	for _, insecure := range []bool{false, true} {
 		for name, send := range map[string]func(context.Context) (log fmt.Stringer, err error){
 			"receiver": func(ctx context.Context) (fmt.Stringer, error) {
-				r, err := publishhttp.NewReceiver(publishhttp.ClientConfig{URL: outside.URL, Timeout: yamldoc.Duration{Duration: time.Minute}, HeadersFile: headers, Insecure: insecure})
+				r, err := publishhttp.NewReceiver(publishhttp.ClientConfig{URL: outside.URL, Timeout: yamldoc.Duration{
+					Duration: time.Minute,
+				}, HeadersFile: headers, Insecure: insecure})
 				if err == nil {
 					_, err = r.Post(ctx, nil, nil)
 				}
@@ -199,7 +209,8 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 			},
 			"bus": func(ctx context.Context) (fmt.Stringer, error) {
 				log := new(logBuffer)
-				b, err := publishhttp.New(publishhttp.Config{URL: outside.URL, TokenFile: secretIn(t), Insecure: insecure}, log.Logger(), nil)
+				b, err := publishhttp.New(
+					publishhttp.Config{URL: outside.URL, TokenFile: secretIn(t), Insecure: insecure}, log.Logger(), nil)
 				if err == nil {
 					err = runBus(t, b).Publish(ctx, event("web-1", 1, `{}`))
 				}
@@ -207,7 +218,9 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 			},
 			"claim store": func(ctx context.Context) (fmt.Stringer, error) {
 				log := new(logBuffer)
-				c, err := publishhttp.NewClaimStore(publishhttp.ClientConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.Logger(), publish.NewMetrics(nil))
+				c, err := publishhttp.NewClaimStore(
+					publishhttp.ClientConfig{URL: outside.URL, HeadersFile: headers, Insecure: insecure}, log.Logger(),
+					publish.NewMetrics(nil))
 				if err == nil {
 					_, err = c.Put(ctx, "name", "text/plain", []byte("x"), nil)
 				}
@@ -225,7 +238,8 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 			if insecure != (err == nil) || insecure != (asked.Load() > 0) {
 				t.Errorf("%s, insecure %v: got %v, and %d requests", name, insecure, err, asked.Load())
 			}
-			if said := log.String() + fmt.Sprint(err); !insecure && !strings.Contains(said, publish.ErrPlaintext.Error()) {
+			if said := log.String() + fmt.Sprint(err); !insecure &&
+				!strings.Contains(said, publish.ErrPlaintext.Error()) {
 				t.Errorf("%s: it is not said why: %s", name, said)
 			}
 		}

@@ -57,8 +57,11 @@ func reasonOf(err error, encoded bool) string {
 func (d *Dispatcher[I]) dropProgress(f *flight[I], reason string, cause error, now time.Time) {
 	d.metrics.progressDropped.WithLabelValues(reason).Inc()
 	if suppressed, ok := d.window.First("progress " + reason); ok {
-		d.log.Error("progress of the agent was dropped: until the next one, nothing confirms to readers that they have everything", "event_id", string(f.ID), "reason", reason,
-			"bytes", f.Size(), "scopes", len(f.delta.Report.Scopes), "err", cause, "advice", adviceOnDrop(reason), "suppressed", suppressed)
+		d.log.Error(
+			"progress of the agent was dropped: until the next one, nothing confirms to readers that they have everything",
+			"event_id", string(f.ID), "reason", reason,
+			"bytes", f.Size(), "scopes", len(f.delta.Report.Scopes), "err", cause, "advice", adviceOnDrop(reason),
+			"suppressed", suppressed)
 	}
 	d.end(f, now)
 }

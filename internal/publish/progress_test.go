@@ -34,10 +34,19 @@ func report(j *journal, n uint64, scopes int) *object.Delta {
 
 // writing is an encoder that knows the writer, without it progress cannot be encoded.
 func writing(writer string) *encode.Encoder {
-	return encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Writer: writer, Run: "0-1", SampleRatio: 1})
+	return encode.New(encode.Options{
+		Cluster:     "prod-eu-1",
+		ClusterUID:  "11e0",
+		Writer:      writer,
+		Run:         "0-1",
+		SampleRatio: 1,
+	})
 }
 
-func dispatcherOf(q *queue.Queue[*object.Delta], e publish.Encoder, bus publish.Bus, o publish.Options, reg *prometheus.Registry, log *logBuffer) *publish.Dispatcher[*queue.Item[*object.Delta]] {
+func dispatcherOf(
+	q *queue.Queue[*object.Delta], e publish.Encoder, bus publish.Bus, o publish.Options, reg *prometheus.Registry,
+	log *logBuffer,
+) *publish.Dispatcher[*queue.Item[*object.Delta]] {
 	return publish.NewDispatcher(q, value, e, bus, o, log.Logger(), publish.NewMetrics(reg))
 }
 
@@ -45,7 +54,10 @@ func dispatcherOf(q *queue.Queue[*object.Delta], e publish.Encoder, bus publish.
 // traced, and is no change whose lag counts.
 func TestProgressIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, reg, log, c := newJournal(), prometheus.NewRegistry(), new(logBuffer), new(captures)
+		j := newJournal()
+		reg := prometheus.NewRegistry()
+		log := new(logBuffer)
+		c := new(captures)
 		held := make(chan struct{})
 		take := &recorder{j: j, name: "bus"}
 		bus := eventFunc(func(e *publish.Event) {
@@ -69,7 +81,8 @@ func TestProgressIsPublished(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- dispatcherOf(q, writing(publishtest.Writer), bus, publish.Options{Tracer: c}, reg, log).Run(t.Context())
+			done <- dispatcherOf(q, writing(publishtest.Writer), bus, publish.Options{Tracer: c}, reg, log).
+				Run(t.Context())
 		}()
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"bus progress 3", "ack progress 3"}, j.entries); diff != "" {
@@ -130,19 +143,25 @@ func TestRefusedProgressIsDropped(t *testing.T) {
 		"the bus's limit":  {publishtest.Writer, "too_large", publish.Options{}, refusal(publish.ErrTooLarge)},
 		"refused":          {publishtest.Writer, "refused", publish.Options{}, refusal(publish.ErrRefused)},
 		"it has no writer": {"", "encode", publish.Options{}, nil},
-		"another way to refuse": {publishtest.Writer, "refused", publish.Options{Refused: func(*object.Delta, error) error {
-			return errors.New("ended by the progress")
-		}}, refusal(publish.ErrRefused)},
+		"another way to refuse": {publishtest.Writer, "refused", publish.Options{
+			Refused: func(*object.Delta, error) error {
+				return errors.New("ended by the progress")
+			},
+		}, refusal(publish.ErrRefused)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
+			j := newJournal()
+			reg := prometheus.NewRegistry()
+			log := new(logBuffer)
 			letters := &recorder{j: j, name: "dead"}
 			c.o.Oversize, c.o.Claims = allOversize, &claimStore{j: j}
 			if c.o.Refused == nil {
 				c.o.DeadLetters = letters
 			}
 			q := newQueue()
-			for _, d := range []*object.Delta{change(j, "web-1", 6, 10), report(j, 1, 60), report(j, 2, 60), change(j, "web-1", 7, 10)} {
+			for _, d := range []*object.Delta{
+				change(j, "web-1", 6, 10), report(j, 1, 60), report(j, 2, 60), change(j, "web-1", 7, 10),
+			} {
 				if err := q.Lane("pods").Put(t.Context(), "one key", 1, d); err != nil {
 					t.Fatal(err)
 				}
@@ -152,7 +171,9 @@ func TestRefusedProgressIsDropped(t *testing.T) {
 			if err := dispatcherOf(q, writing(c.writer), bus, c.o, reg, log).Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			want := []string{"bus web-1/6", "ack web-1/6", "ack progress 1", "ack progress 2", "bus web-1/7", "ack web-1/7"}
+			want := []string{
+				"bus web-1/6", "ack web-1/6", "ack progress 1", "ack progress 2", "bus web-1/7", "ack web-1/7",
+			}
 			if diff := cmp.Diff(want, j.entries); diff != "" {
 				t.Error(diff)
 			}
@@ -165,7 +186,8 @@ func TestRefusedProgressIsDropped(t *testing.T) {
 					t.Errorf("%v were dropped as %s, want %v", got, reason, want)
 				}
 			}
-			if lines(log.String(), "progress of the agent was dropped") != 1 || lines(log.String(), "reason="+c.reason) != 1 {
+			if lines(log.String(), "progress of the agent was dropped") != 1 ||
+				lines(log.String(), "reason="+c.reason) != 1 {
 				t.Errorf("log:\n%s", log)
 			}
 			if got := publishtest.Metric(t, reg, "kubecdc_publish_events_total", "progress"); got != 0 {
@@ -178,9 +200,13 @@ func TestRefusedProgressIsDropped(t *testing.T) {
 // A bus that is away delays progress like other events, and its end ends the agent.
 func TestProgressIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, reg, log, tries := newJournal(), prometheus.NewRegistry(), new(logBuffer), 0
+		j := newJournal()
+		reg := prometheus.NewRegistry()
+		log := new(logBuffer)
+		tries := 0
 		bus := &recorder{j: j, name: "bus", refuse: func(*consume.Event, int) error {
-			if tries++; tries < 3 {
+			tries++
+			if tries < 3 {
 				return &publish.RetryError{Reason: publish.ReasonStreamFull, Err: errors.New("full")}
 			}
 			return nil
@@ -193,7 +219,8 @@ func TestProgressIsRetried(t *testing.T) {
 		}
 		put(report(j, 1, 1))
 		q.Close()
-		if err := dispatcherOf(q, writing(publishtest.Writer), bus, publish.Options{}, reg, log).Run(t.Context()); err != nil {
+		if err := dispatcherOf(q, writing(publishtest.Writer), bus, publish.Options{}, reg, log).
+			Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"bus progress 1", "ack progress 1"}, j.entries); diff != "" || tries != 3 {
@@ -202,7 +229,8 @@ func TestProgressIsRetried(t *testing.T) {
 		q = newQueue()
 		put(report(j, 2, 1))
 		gone := busFunc(func(context.Context, *encode.Event) error { return publish.ErrClosed })
-		if err := dispatcherOf(q, writing(publishtest.Writer), gone, publish.Options{}, prometheus.NewRegistry(), log).Run(t.Context()); !errors.Is(err, publish.ErrClosed) {
+		if err := dispatcherOf(q, writing(publishtest.Writer), gone, publish.Options{}, prometheus.NewRegistry(), log).
+			Run(t.Context()); !errors.Is(err, publish.ErrClosed) {
 			t.Errorf("got %v, want %v", err, publish.ErrClosed)
 		}
 	})
@@ -213,7 +241,9 @@ func TestProgressIsRetried(t *testing.T) {
 func TestOperatorDropsProgress(t *testing.T) {
 	for _, letters := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
+			j := newJournal()
+			reg := prometheus.NewRegistry()
+			log := new(logBuffer)
 			taker := &recorder{j: j, name: "bus"}
 			bus := eventFunc(func(e *publish.Event) {
 				if e.Delta.Report != nil && e.Delta.Report.Number == 1 {
@@ -238,7 +268,8 @@ func TestOperatorDropsProgress(t *testing.T) {
 			pause(time.Minute)
 			synctest.Wait()
 			stuck := d.Stuck()
-			if len(stuck) != 1 || stuck[0].Resource != "progress" || stuck[0].Name != publishtest.Writer || !stuck[0].Alone {
+			if len(stuck) != 1 || stuck[0].Resource != "progress" || stuck[0].Name != publishtest.Writer ||
+				!stuck[0].Alone {
 				t.Fatalf("stuck: %+v", stuck)
 			}
 			if err := d.DeadLetter(stuck[0].ID); err != nil {
@@ -251,7 +282,8 @@ func TestOperatorDropsProgress(t *testing.T) {
 			if diff := cmp.Diff([]string{"ack progress 1", "bus progress 2", "ack progress 2"}, j.entries); diff != "" {
 				t.Error(diff)
 			}
-			dropped, isolated := publishtest.Metric(t, reg, progressDropped, "refused"), publishtest.Metric(t, reg, "kubecdc_publish_isolated_events", "")
+			dropped := publishtest.Metric(t, reg, progressDropped, "refused")
+			isolated := publishtest.Metric(t, reg, "kubecdc_publish_isolated_events", "")
 			if dropped != 1 || isolated != 0 || !strings.Contains(log.String(), "dropped by an operator") {
 				t.Errorf("dropped %v, isolated %v, log:\n%s", dropped, isolated, log)
 			}

@@ -14,7 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// slowBus takes each event after a second. The poisoned one breaks the connection that it is sent on, with all events in flight on it.
+// slowBus takes each event after a second. The poisoned one breaks the connection that it is sent
+// on, with all events in flight on it.
 type slowBus struct {
 	ctx context.Context // of the test
 
@@ -67,7 +68,8 @@ func (b *slowBus) Publish(e *publish.Event) {
 func (*slowBus) Run(context.Context) error { return nil }
 func (*slowBus) Ready() error              { return nil }
 
-// While an isolated event is retried, others keep nine tenths of their rate, also the events of its resource.
+// While an isolated event is retried, others keep nine tenths of their rate, also the events of its
+// resource.
 func TestRateBesideAnIsolatedEvent(t *testing.T) {
 	const span, inFlight = 10 * time.Minute, 24
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +104,8 @@ func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *
 	tb.Helper()
 	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
 	lane := q.Lane("pods")
-	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, func(ctx context.Context, d *object.Delta) error {
-		return lane.Put(ctx, d.Ref.Key, 1, d)
-	}, pace)
+	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+		func(ctx context.Context, d *object.Delta) error {
+			return lane.Put(ctx, d.Ref.Key, 1, d)
+		}, pace)
 }

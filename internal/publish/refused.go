@@ -15,14 +15,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Reasons of dead letters: values of the label reason, and the beginning of the attribute deadletterreason.
+// Reasons of dead letters: values of the label reason, and the beginning of the attribute
+// deadletterreason.
 const (
 	letterTooLarge = "too_large" // after all steps of Options.Oversize
 	letterRefused  = "refused"   // regardless of its size
 	letterEncode   = "encode"    // it could not be encoded
 )
 
-// refused shortens an event that is too large. An event that the bus refuses for good goes to the dead letters. An error ends Run.
+// refused shortens an event that is too large. An event that the bus refuses for good goes to the
+// dead letters. An error ends Run.
 func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 	switch f.stage {
 	case whole, shortened:
@@ -46,7 +48,8 @@ func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 	return d.deadLetter(f, letterTooLarge, err)
 }
 
-// shorten takes the next step of Options.Oversize that makes the event smaller, and hands it to the bus.
+// shorten takes the next step of Options.Oversize that makes the event smaller, and hands it to the
+// bus.
 func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup.Group) {
 	steps := d.oversize(f.delta)
 	for f.tried < len(steps) {
@@ -93,7 +96,8 @@ func referenceFirst(steps []string) []string {
 	return slices.Insert(slices.Delete(slices.Clone(steps), i, i+1), 0, Reference)
 }
 
-// claim stores the whole event in the claim store, and publishes an event with its URI. An error ends Run.
+// claim stores the whole event in the claim store, and publishes an event with its URI. An error
+// ends Run.
 func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
 	ref, err := d.put(ctx, f)
 	switch {
@@ -126,9 +130,10 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 	return ref, err
 }
 
-// deadLetter sends as much of the event as possible to the dead letters, then a gap in its place to the bus. Both are acknowledged before
-// the delta: a consumer that sees the gap finds the letter, and no later event of the object overtakes the gap. After a crash in between,
-// both are sent again, with the same ids.
+// deadLetter sends as much of the event as possible to the dead letters, then a gap in its place to
+// the bus. Both are acknowledged before the delta: a consumer that sees the gap finds the letter,
+// and no later event of the object overtakes the gap. After a crash in between, both are sent
+// again, with the same ids.
 func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) error {
 	switch {
 	case d.o.Refused != nil:
@@ -141,11 +146,15 @@ func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) err
 		// Without it, consumers would treat incomplete data as complete.
 		return fmt.Errorf("%w: consumers cannot do without this event: make the bus accept it", f.failed(cause))
 	case d.o.DeadLetters == nil:
-		return fmt.Errorf("%w: no dead letters are configured, so the agent stops instead of losing it: set deadLetter in the configuration, or %s",
+		return fmt.Errorf(
+			"%w: no dead letters are configured, so the agent stops instead of losing it: set deadLetter in the configuration, or %s",
 			f.failed(cause), adviceOf(reason))
 	}
 	f.next(letter)
-	f.reason, f.cause, f.id, f.size = reason, cause, string(f.ID), f.Size()
+	f.reason = reason
+	f.cause = cause
+	f.id = string(f.ID)
+	f.size = f.Size()
 	f.short.Reason = reason + ": " + cause.Error()
 	f.left = []string{GiveUpPatch, GiveUpBefore, "after"}
 	d.steps.Put(f)
@@ -172,7 +181,8 @@ func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
 
 // noLetter ends Run for an event that neither the bus nor the dead letters accept.
 func (*Dispatcher[I]) noLetter(f *flight[I], err error) error {
-	return fmt.Errorf("%w; the dead letters reject it too: %w: check why, or %s", f.failed(f.cause), err, adviceOf(f.reason))
+	return fmt.Errorf("%w; the dead letters reject it too: %w: check why, or %s", f.failed(f.cause), err,
+		adviceOf(f.reason))
 }
 
 func adviceOf(reason string) string {
@@ -189,11 +199,13 @@ func adviceOf(reason string) string {
 func (d *Dispatcher[I]) noteLetter(f *flight[I]) {
 	d.metrics.deadLetters.WithLabelValues(f.reason).Inc()
 	if attrs, ok := d.first(f.reason, f); ok {
-		d.log.Error("event was sent to the dead letters instead of the bus", append(attrs, "reason", f.reason, "bytes", f.Size(), "err", f.cause)...)
+		d.log.Error("event was sent to the dead letters instead of the bus",
+			append(attrs, "reason", f.reason, "bytes", f.Size(), "err", f.cause)...)
 	}
 }
 
-// noteShortened counts an event that the bus has without some members. It logs the first of each resource and step per window.
+// noteShortened counts an event that the bus has without some members. It logs the first of each
+// resource and step per window.
 func (d *Dispatcher[I]) noteShortened(f *flight[I]) {
 	d.metrics.oversize.WithLabelValues(f.given).Inc()
 	if attrs, ok := d.first(f.given, f); ok {
@@ -202,28 +214,32 @@ func (d *Dispatcher[I]) noteShortened(f *flight[I]) {
 	}
 }
 
-// first reports whether a log line of that kind about the resource of f is due, and returns its first attributes.
+// first reports whether a log line of that kind about the resource of f is due, and returns its
+// first attributes.
 func (d *Dispatcher[I]) first(kind string, f *flight[I]) (attrs []any, ok bool) {
 	r := resourceOf(f.delta).String()
 	suppressed, ok := d.window.First(kind + " " + r)
 	ref := f.delta.Ref
 	return []any{
-		"resource", r, "namespace", ref.Namespace(), "name", ref.Name(), "rv", f.delta.ResourceVersion, "suppressed", suppressed,
+		"resource", r, "namespace", ref.Namespace(), "name", ref.Name(), "rv", f.delta.ResourceVersion, "suppressed",
+		suppressed,
 		"event_id", string(f.ID),
 	}, ok
 }
 
 // ClaimStore stores whole events that are too large for the bus.
 //
-// Put returns after body is durably stored, with a URI that a consumer can follow. The same name again replaces it. While the store is
-// away or full, Put retries with backoff until ctx ends; then it returns the cause of ctx. Before each retry it calls retried, unless nil,
-// with one of the Reason constants. An error that wraps ErrRefused means that the
-// store rejects the body; any other, that the store is gone for good. Safe for concurrent use.
+// Put returns after body is durably stored, with a URI that a consumer can follow. The same name
+// again replaces it. While the store is away or full, Put retries with backoff until ctx ends; then
+// it returns the cause of ctx. Before each retry it calls retried, unless nil, with one of the
+// Reason constants. An error that wraps ErrRefused means that the store rejects the body; any
+// other, that the store is gone for good. Safe for concurrent use.
 type ClaimStore interface {
 	Put(ctx context.Context, name, contentType string, body []byte, retried func(reason string)) (ref string, err error)
 }
 
-// ClaimName returns the name under which the whole of ev is stored, always the same: sha256(source + "\n" + id) in 64 hexadecimal digits.
+// ClaimName returns the name under which the whole of ev is stored, always the same: sha256(source
+// + "\n" + id) in 64 hexadecimal digits.
 func ClaimName(ev *encode.Event) string {
 	h := sha256.New()
 	h.Write(ev.Source)

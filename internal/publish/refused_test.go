@@ -41,12 +41,16 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 		{5_000, allOversize, "bus web-1/7 without before,after,patch", "reference"},
 		{25_000, []string{publish.GiveUpBefore, publish.GiveUpPatch}, "bus web-1/7 without before", "before"},
 		{15_000, []string{publish.GiveUpBefore, publish.GiveUpPatch}, "bus web-1/7 without before,patch", "patch"},
-		{25_000, []string{publish.Reference, publish.GiveUpPatch}, "bus web-1/7 without before,after,patch", "reference"},
+		{25_000, []string{
+			publish.Reference, publish.GiveUpPatch,
+		}, "bus web-1/7 without before,after,patch", "reference"},
 	} {
 		for _, own := range []bool{false, true} { // the dispatcher's limit, or one that only the bus applies
 			for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 				t.Run(fmt.Sprintf("%d %v own=%t %s", tc.limit, tc.oversize, own, mode), func(t *testing.T) {
-					j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
+					j := newJournal()
+					reg := prometheus.NewRegistry()
+					log := new(logBuffer)
 					bus := &recorder{j: j, name: "bus"}
 					o := publish.Options{Oversize: tc.oversize, Claims: &claimStore{j: j}}
 					if own {
@@ -67,11 +71,13 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 						if step == tc.counted {
 							want = 1
 						}
-						if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got != want {
+						if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got !=
+							want {
 							t.Errorf("%s was counted %v times, want %v", step, got, want)
 						}
 					}
-					if tc.counted == "" && log.String() != "" || tc.counted != "" && lines(log.String(), "given_up="+tc.counted) != 1 {
+					if tc.counted == "" && log.String() != "" ||
+						tc.counted != "" && lines(log.String(), "given_up="+tc.counted) != 1 {
 						t.Errorf("log:\n%s", log)
 					}
 					if tc.counted != publish.Reference {
@@ -96,7 +102,8 @@ func checkClaim(tb testing.TB, j *journal, e *consume.Event, d *object.Delta) {
 	}
 	body := j.claims[strings.TrimPrefix(e.DataRef, "claim:")]
 	if e.Data.DataRef != e.DataRef || string(body) != string(whole.Body) {
-		tb.Errorf("reference %s (in data %s) leads to %d bytes, want %d", e.DataRef, e.Data.DataRef, len(body), len(whole.Body))
+		tb.Errorf("reference %s (in data %s) leads to %d bytes, want %d", e.DataRef, e.Data.DataRef, len(body),
+			len(whole.Body))
 	}
 }
 
@@ -109,8 +116,12 @@ func TestOversizeSkipsWhatIsNotThere(t *testing.T) {
 		return tooLarge(5_000)(e, size)
 	}}
 	d := change(j, "web-1", 7, 10_000)
-	d.Op, d.Before, d.Previous = object.Created, nil, 0
-	if err := dispatchAll(t, bus, publish.Options{Oversize: allOversize, Claims: &claimStore{j: j}}, encode.Structured, nil, nil, d); err != nil {
+	d.Op = object.Created
+	d.Before = nil
+	d.Previous = 0
+	if err := dispatchAll(t, bus, publish.Options{Oversize: allOversize, Claims: &claimStore{
+		j: j,
+	}}, encode.Structured, nil, nil, d); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"bus web-1/7 without after", "ack web-1/7"}, j.entries); diff != "" || offered != 2 {
@@ -128,8 +139,10 @@ func TestLargeDeletionKeepsItsObjectInTheClaimStore(t *testing.T) {
 		none     bool // there is no claim store
 		stored   bool
 	}{
-		"by default":                   {oversize: allOversize, stored: true},
-		"before first":                 {oversize: []string{publish.GiveUpBefore, publish.Reference, publish.GiveUpPatch}, stored: true},
+		"by default": {oversize: allOversize, stored: true},
+		"before first": {oversize: []string{
+			publish.GiveUpBefore, publish.Reference, publish.GiveUpPatch,
+		}, stored: true},
 		"the claim store rejects it":   {oversize: allOversize, claims: lost},
 		"there is no claim store":      {oversize: allOversize, none: true},
 		"a reference is not permitted": {oversize: allOversize[:2]},
@@ -143,7 +156,8 @@ func TestLargeDeletionKeepsItsObjectInTheClaimStore(t *testing.T) {
 				}
 				d := change(j, "web-1", 7, 10_000)
 				d.Op, d.After = op, nil
-				if err := dispatchAll(t, &recorder{j: j, name: "bus", refuse: tooLarge(5_000)}, o, encode.Structured, reg, nil, d); err != nil {
+				if err := dispatchAll(t, &recorder{j: j, name: "bus", refuse: tooLarge(5_000)}, o, encode.Structured,
+					reg, nil, d); err != nil {
 					t.Fatal(err)
 				}
 				const want = "bus web-1/7 without before"
@@ -191,17 +205,28 @@ func TestDeadLetters(t *testing.T) {
 			letter: "web-1/7 without before,patch", reason: "refused: ",
 		},
 		"too large, and nothing may be given up": {
-			bus: tooLarge(25_000), letter: "web-1/7", reason: "too_large: publish " + letterID + ": the bus rejects the event: it is too large: more than 25000 bytes",
+			bus:    tooLarge(25_000),
+			letter: "web-1/7",
+			reason: "too_large: publish " + letterID +
+				": the bus rejects the event: it is too large: more than 25000 bytes",
 		},
 		"too large without patch and before": {
-			oversize: allOversize[:2], bus: tooLarge(5_000), dead: tooLarge(5_000), letter: "web-1/7 without before,after,patch", reason: "too_large: ",
+			oversize: allOversize[:2],
+			bus:      tooLarge(5_000),
+			dead:     tooLarge(5_000),
+			letter:   "web-1/7 without before,after,patch",
+			reason:   "too_large: ",
 		},
 		"too large, and no place for the whole": {
 			oversize: allOversize, claims: publish.ErrRefused, bus: tooLarge(5_000), dead: tooLarge(15_000),
 			letter: "web-1/7 without before,patch", reason: "too_large: ",
 		},
 		"too large whatever is given up": {
-			oversize: allOversize, bus: tooLarge(50), letter: "web-1/7 without before,after,patch", reason: "too_large: ", reference: true,
+			oversize:  allOversize,
+			bus:       tooLarge(50),
+			letter:    "web-1/7 without before,after,patch",
+			reason:    "too_large: ",
+			reference: true,
 		},
 		"shortened, and then refused": {
 			oversize: allOversize,
@@ -215,19 +240,26 @@ func TestDeadLetters(t *testing.T) {
 		},
 		"cannot be made": {
 			damage: func(d *object.Delta) { d.After = object.New(d.Ref, 7, 0, nil, []byte(`{"x" }`)) },
-			letter: "web-1/7 without before,after,patch", reason: "encode: encode pods/shop/web-1 rv=7: patch: malformed JSON",
+			letter: "web-1/7 without before,after,patch",
+			reason: "encode: encode pods/shop/web-1 rv=7: patch: malformed JSON",
 		},
 	} {
 		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 			t.Run(name+" "+string(mode), func(t *testing.T) {
-				j, reg, log := newJournal(), prometheus.NewRegistry(), new(logBuffer)
+				j := newJournal()
+				reg := prometheus.NewRegistry()
+				log := new(logBuffer)
 				bus := &recorder{j: j, name: "bus", refuse: func(e *consume.Event, size int) error {
 					if e.Data == nil || tc.bus == nil || e.ResourceVersion != "7" {
 						return nil
 					}
 					return tc.bus(e, size)
 				}}
-				o := publish.Options{Oversize: tc.oversize, DeadLetters: &recorder{j: j, name: "dead", refuse: tc.dead}, Claims: &claimStore{j: j, err: func(string) error { return tc.claims }}}
+				o := publish.Options{Oversize: tc.oversize, DeadLetters: &recorder{
+					j:      j,
+					name:   "dead",
+					refuse: tc.dead,
+				}, Claims: &claimStore{j: j, err: func(string) error { return tc.claims }}}
 				d, next := change(j, "web-1", 7, 10_000), change(j, "web-1", 8, 10)
 				d.History = 3
 				if tc.damage != nil {
@@ -236,18 +268,28 @@ func TestDeadLetters(t *testing.T) {
 				if err := dispatchAll(t, bus, o, mode, reg, log, d, next); err != nil {
 					t.Fatal(err)
 				}
-				want := []string{"dead " + tc.letter, "bus gap " + letterID + "/h3", "ack web-1/7", "bus web-1/8", "ack web-1/8"}
+				want := []string{
+					"dead " + tc.letter, "bus gap " + letterID + "/h3", "ack web-1/7", "bus web-1/8", "ack web-1/8",
+				}
 				if diff := cmp.Diff(want, j.entries); diff != "" {
 					t.Fatal(diff)
 				}
 				letter, gap := j.events[want[0]], j.events[want[1]]
-				if !strings.HasPrefix(letter.DeadLetterReason, strings.ReplaceAll(tc.reason, letterID, letterID+"/h3")) || letter.ID != gap.Stream.DeadLetter {
+				if !strings.HasPrefix(letter.DeadLetterReason,
+					strings.ReplaceAll(tc.reason, letterID, letterID+"/h3")) || letter.ID != gap.Stream.DeadLetter {
 					t.Errorf("dead letter %s because %q", letter.ID, letter.DeadLetterReason)
 				}
 				if tc.reference != (letter.DataRef != "") {
 					t.Errorf("reference %q", letter.DataRef)
 				}
-				if diff := cmp.Diff(&consume.Stream{FromResourceVersion: "6", ToResourceVersion: "7", Since: time.Unix(0, 0).UTC(), Reason: consume.ReasonDeadLetter, DeadLetter: letter.ID}, gap.Stream); diff != "" {
+				if diff := cmp.Diff(
+					&consume.Stream{
+						FromResourceVersion: "6",
+						ToResourceVersion:   "7",
+						Since:               time.Unix(0, 0).UTC(),
+						Reason:              consume.ReasonDeadLetter,
+						DeadLetter:          letter.ID,
+					}, gap.Stream); diff != "" {
 					t.Error(diff)
 				}
 				if gap.Scope != "pods/shop" || gap.ID != "pods/shop/gap/6-7/"+letterID+"/h3" || gap.History() != 3 {
@@ -257,7 +299,8 @@ func TestDeadLetters(t *testing.T) {
 				if got := publishtest.Metric(t, reg, "kubecdc_publish_dead_letters_total", label); got != 1 {
 					t.Errorf("%v dead letters of reason %s were counted", got, label)
 				}
-				if lines(log.String(), "level=ERROR") != 1 || lines(log.String(), "namespace=shop name=web-1 rv=7") == 0 {
+				if lines(log.String(), "level=ERROR") != 1 ||
+					lines(log.String(), "namespace=shop name=web-1 rv=7") == 0 {
 					t.Errorf("log:\n%s", log)
 				}
 			})
@@ -268,7 +311,12 @@ func TestDeadLetters(t *testing.T) {
 func TestNoDeadLettersEndRun(t *testing.T) {
 	refused := fmt.Errorf("%w: HTTP 422", publish.ErrRefused)
 	progress := func(j *journal) *object.Delta {
-		return &object.Delta{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}
+		return &object.Delta{Stream: &object.StreamEvent{
+			Kind:            object.ScopeStarted,
+			Resource:        pods,
+			Scope:           "pods/shop",
+			ResourceVersion: 9,
+		}, Acker: j}
 	}
 	for name, tc := range map[string]struct {
 		bus, dead func(*consume.Event, int) error // nil dead: no dead letters
@@ -276,10 +324,14 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 		want      []string // in the error
 	}{
 		"refused": {
-			bus: func(*consume.Event, int) error { return refused }, want: []string{letterID, "HTTP 422", "set deadLetter in the configuration"},
+			bus: func(*consume.Event, int) error {
+				return refused
+			}, want: []string{letterID, "HTTP 422", "set deadLetter in the configuration"},
 		},
 		"too large": {
-			bus: tooLarge(10), want: []string{letterID, "it is too large", "set deadLetter in the configuration", "claimCheck"},
+			bus: tooLarge(10), want: []string{
+				letterID, "it is too large", "set deadLetter in the configuration", "claimCheck",
+			},
 		},
 		"cannot be made": {
 			delta: func(j *journal) *object.Delta {
@@ -301,7 +353,10 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 		"the dead letters refuse it too": {
 			bus:  func(*consume.Event, int) error { return refused },
 			dead: func(*consume.Event, int) error { return fmt.Errorf("%w: no such topic", publish.ErrRefused) },
-			want: []string{letterID, "HTTP 422", "the dead letters reject it too", "no such topic: check why, or make the bus accept it"},
+			want: []string{
+				letterID, "HTTP 422", "the dead letters reject it too",
+				"no such topic: check why, or make the bus accept it",
+			},
 		},
 		"the dead letters are gone": {
 			bus:  func(*consume.Event, int) error { return refused },
@@ -317,7 +372,9 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 			want: []string{"pods/shop/started/0", "HTTP 422"},
 		},
 		"a stream event that is too large": {
-			bus: tooLarge(10), dead: tooLarge(1 << 20), delta: progress, want: []string{"pods/shop/started/0", "it is too large"},
+			bus: tooLarge(10), dead: tooLarge(1 << 20), delta: progress, want: []string{
+				"pods/shop/started/0", "it is too large",
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,23 +405,33 @@ func TestNoDeadLettersEndRun(t *testing.T) {
 	}
 }
 
-// A claim store that is closed for good ends Run: nothing else shows that the agent is about to end.
+// A claim store that is closed for good ends Run: nothing else shows that the agent is about to
+// end.
 func TestClosedClaimStoreEndsRun(t *testing.T) {
 	j := newJournal()
-	o := publish.Options{Oversize: allOversize, MaxEventBytes: 5_000, Claims: &claimStore{j: j, err: func(string) error { return publish.ErrClosed }}, DeadLetters: &recorder{j: j, name: "dead"}}
-	if err := dispatchAll(t, &recorder{j: j, name: "bus"}, o, encode.Structured, nil, nil, change(j, "web-1", 7, 10_000)); !errors.Is(err, publish.ErrClosed) || len(j.entries) > 0 {
+	o := publish.Options{Oversize: allOversize, MaxEventBytes: 5_000, Claims: &claimStore{
+		j:   j,
+		err: func(string) error { return publish.ErrClosed },
+	}, DeadLetters: &recorder{j: j, name: "dead"}}
+	if err := dispatchAll(t, &recorder{j: j, name: "bus"}, o, encode.Structured, nil, nil,
+		change(j, "web-1", 7, 10_000)); !errors.Is(err, publish.ErrClosed) || len(j.entries) > 0 {
 		t.Errorf("got %v, journal %v", err, j.entries)
 	}
 }
 
-// A gap reports a read of a snapshot that goes to the dead letters. The gap comes before the read's acknowledgement, which
-// snapshot.completed waits for. A read of the next snapshot causes another gap.
+// A gap reports a read of a snapshot that goes to the dead letters. The gap comes before the read's
+// acknowledgement, which snapshot.completed waits for. A read of the next snapshot causes another
+// gap.
 func TestDeadLetterOfASnapshot(t *testing.T) {
 	j := newJournal()
 	var ds []*object.Delta
 	for _, snapshot := range []string{"s1", "s2"} {
 		d := change(j, "web-1", 7, 10)
-		d.Op, d.Before, d.Previous, d.Snapshot, d.Scope = object.Read, nil, 0, snapshot, ""
+		d.Op = object.Read
+		d.Before = nil
+		d.Previous = 0
+		d.Snapshot = snapshot
+		d.Scope = ""
 		ds = append(ds, d)
 	}
 	bus := &recorder{j: j, name: "bus", refuse: func(e *consume.Event, _ int) error {
@@ -373,7 +440,10 @@ func TestDeadLetterOfASnapshot(t *testing.T) {
 		}
 		return nil
 	}}
-	if err := dispatchAll(t, bus, publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
+	if err := dispatchAll(t, bus, publish.Options{DeadLetters: &recorder{
+		j:    j,
+		name: "dead",
+	}}, encode.Structured, nil, nil, ds...); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -388,8 +458,8 @@ func TestDeadLetterOfASnapshot(t *testing.T) {
 	}
 }
 
-// Bus's contract: there are never two events of one key in flight, even if gaps for dead letters coincide with each other and with
-// stream events of their scope.
+// Bus's contract: there are never two events of one key in flight, even if gaps for dead letters
+// coincide with each other and with stream events of their scope.
 func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 	j := newJournal()
 	var mu sync.Mutex
@@ -413,11 +483,19 @@ func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 		mu.Unlock()
 		return nil
 	})
-	ds := []*object.Delta{{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: pods, Scope: "pods/shop", ResourceVersion: 9}, Acker: j}}
+	ds := []*object.Delta{{Stream: &object.StreamEvent{
+		Kind:            object.ScopeStarted,
+		Resource:        pods,
+		Scope:           "pods/shop",
+		ResourceVersion: 9,
+	}, Acker: j}}
 	for i := range 20 {
 		ds = append(ds, change(j, fmt.Sprintf("web-%d", i), 7, 10))
 	}
-	if err := dispatchAll(t, bus, publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, encode.Structured, nil, nil, ds...); err != nil {
+	if err := dispatchAll(t, bus, publish.Options{DeadLetters: &recorder{
+		j:    j,
+		name: "dead",
+	}}, encode.Structured, nil, nil, ds...); err != nil {
 		t.Fatal(err)
 	}
 	if most != 1 || len(entered) != 21 {
@@ -425,15 +503,18 @@ func TestOneStreamEventOfAScopeAtATime(t *testing.T) {
 	}
 }
 
-// Events are too large, poisoned or out of reach. Each delta ends as exactly one of the whole event, a shortened one, or a dead letter
-// and a gap, in order per object. It is acknowledged after that.
+// Events are too large, poisoned or out of reach. Each delta ends as exactly one of the whole
+// event, a shortened one, or a dead letter and a gap, in order per object. It is acknowledged after
+// that.
 func TestEveryDeltaEndsOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		j := newJournal()
 		mode := rapid.SampledFrom([]encode.Mode{encode.Structured, encode.Binary}).Draw(rt, "mode")
 		o := publish.Options{
 			MaxEventBytes: rapid.SampledFrom([]int{0, 3_000, 30_000}).Draw(rt, "own limit"),
-			Oversize:      rapid.SampledFrom([][]string{nil, allOversize[:1], allOversize[:2], allOversize, {"before", "patch"}, {"reference"}}).Draw(rt, "oversize"),
+			Oversize: rapid.SampledFrom([][]string{nil, allOversize[:1], allOversize[:2], allOversize, {
+				"before", "patch",
+			}, {"reference"}}).Draw(rt, "oversize"),
 		}
 		limit := rapid.SampledFrom([]int{2_500, 10_000, 1 << 20}).Draw(rt, "limit of the bus")
 		if rapid.Bool().Draw(rt, "claims") {
@@ -540,7 +621,8 @@ func (b deniesOne) Publish(e *publish.Event) {
 	b.recorder.Publish(e)
 }
 
-// An operator moves an event that the bus denies to the dead letters: a gap takes its place, and its object resumes.
+// An operator moves an event that the bus denies to the dead letters: a gap takes its place, and
+// its object resumes.
 func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, reg := newJournal(), prometheus.NewRegistry()
@@ -551,14 +633,16 @@ func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d := publish.NewDispatcher(q, value, newEncoder(encode.Structured), bus, publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, discard, publish.NewMetrics(reg))
+		d := publish.NewDispatcher(q, value, newEncoder(encode.Structured), bus,
+			publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, discard, publish.NewMetrics(reg))
 		done := make(chan error, 1)
 		go func() { done <- d.Run(t.Context()) }()
 		isolated := func() float64 { return publishtest.Metric(t, reg, "kubecdc_publish_isolated_events", "") }
 		pause(time.Minute)
 		synctest.Wait()
 		stuck := d.Stuck()
-		if len(stuck) != 1 || stuck[0].ID != letterID || !stuck[0].Alone || stuck[0].Failures < 4 || stuck[0].Namespace != "shop" || stuck[0].Name != "web-1" || isolated() != 1 {
+		if len(stuck) != 1 || stuck[0].ID != letterID || !stuck[0].Alone || stuck[0].Failures < 4 ||
+			stuck[0].Namespace != "shop" || stuck[0].Name != "web-1" || isolated() != 1 {
 			t.Fatalf("stuck: %+v, isolated: %v", stuck, isolated())
 		}
 		if err := d.DeadLetter("pods/uid-web-1/8"); !errors.Is(err, publish.ErrNotStuck) {
@@ -575,7 +659,8 @@ func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
 		if diff := cmp.Diff(want, j.entries); diff != "" {
 			t.Error(diff)
 		}
-		if reason := j.events["dead web-1/7"].DeadLetterReason; !strings.Contains(reason, "moved to the dead letters by an operator") || !strings.Contains(reason, "status 403") {
+		if reason := j.events["dead web-1/7"].DeadLetterReason; !strings.Contains(reason,
+			"moved to the dead letters by an operator") || !strings.Contains(reason, "status 403") {
 			t.Errorf("reason: %s", reason)
 		}
 		if len(d.Stuck()) != 0 || isolated() != 0 {

@@ -18,7 +18,8 @@ func aloneBackoff() Backoff { return Backoff{First: time.Second, Limit: 5 * time
 // alonePause is the minimum time between a failed attempt and the next event that is sent alone.
 const alonePause = time.Second
 
-// retry publishes an event again after a backoff. Until then it keeps its key and its slot, and none of its bytes.
+// retry publishes an event again after a backoff. Until then it keeps its key and its slot, and
+// none of its bytes.
 func (d *Dispatcher[I]) retry(f *flight[I], again *RetryError, now time.Time) {
 	f.failures++
 	f.capture.note(again.Reason)
@@ -44,11 +45,14 @@ func (d *Dispatcher[I]) retry(f *flight[I], again *RetryError, now time.Time) {
 	d.recycle(f)
 }
 
-// sendAlone publishes an event alone. The event has kept its slot in flight: Get could block, because waiting isolated events may have
-// all slots. Its bytes may exceed the bound, by at most one event.
+// sendAlone publishes an event alone. The event has kept its slot in flight: Get could block,
+// because waiting isolated events may have all slots. Its bytes may exceed the bound, by at most
+// one event.
 func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 	f := d.flights.Get().(*flight[I]) //nolint:forcetypeassert // nothing else is put there
-	f.item, f.delta, f.progress = w.item, d.delta(w.item), w.progress
+	f.item = w.item
+	f.delta = d.delta(w.item)
+	f.progress = w.progress
 	d.source.Resize(f.item, Weigh(f.delta, d.o.Copies))
 	if d.enter(f) {
 		d.steps.Put(f)
@@ -57,8 +61,9 @@ func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 
 // Stuck is an event that the bus does not accept.
 type Stuck struct {
-	ID                        string
-	Resource, Namespace, Name string // of the object; of a stream event, Name is its scope; of an agent's progress, its writer
+	ID string
+	// of the object; of a stream event, Name is its scope; of an agent's progress, its writer
+	Resource, Namespace, Name string
 	Since                     time.Time
 	Failures                  int
 	Alone                     bool // sent alone; see RetryError.Alone
@@ -77,8 +82,9 @@ var (
 	errDropped  = fmt.Errorf("%w: dropped by an operator", ErrRefused)
 )
 
-// DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its place to the bus. It drops the progress of
-// the agent instead. Its error wraps ErrNotStuck if no such event waits, for example because an attempt is in progress.
+// DeadLetter sends an event that waits for another attempt to the dead letters, and a gap in its
+// place to the bus. It drops the progress of the agent instead. Its error wraps ErrNotStuck if no
+// such event waits, for example because an attempt is in progress.
 func (d *Dispatcher[I]) DeadLetter(id string) error {
 	alone, err := d.retries.giveUp(id, time.Now(), d.o.DeadLetters != nil)
 	if err != nil {
@@ -117,7 +123,14 @@ func newRetries[I comparable]() *retries[I] { return &retries[I]{waiting: map[I]
 
 func (r *retries[I]) add(item I, f *flight[I], last *RetryError, due time.Time) {
 	w := &waiting[I]{progress: f.progress, item: item, due: due, last: last}
-	w.about = Stuck{ID: f.id, Resource: labelOf(f.delta), Since: f.taken, Failures: f.failures, Alone: f.alone, Err: last.Error()}
+	w.about = Stuck{
+		ID:       f.id,
+		Resource: labelOf(f.delta),
+		Since:    f.taken,
+		Failures: f.failures,
+		Alone:    f.alone,
+		Err:      last.Error(),
+	}
 	switch d := f.delta; {
 	case d.Stream != nil:
 		w.stream, w.about.Name = true, d.Stream.Scope
@@ -159,7 +172,8 @@ func (r *retries[I]) take(item I) *progress {
 	return &w.progress
 }
 
-// due returns the items to resume, and one to send alone if no other such is in flight. The latter no longer waits.
+// due returns the items to resume, and one to send alone if no other such is in flight. The latter
+// no longer waits.
 func (r *retries[I]) due(now time.Time) (items []I, alone *waiting[I]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +229,8 @@ func (r *retries[I]) list() []Stuck {
 	return out
 }
 
-// giveUp makes an immediate attempt to the dead letters, if there are any, the event's next one. That of the progress of the agent drops it.
+// giveUp makes an immediate attempt to the dead letters, if there are any, the event's next one.
+// That of the progress of the agent drops it.
 func (r *retries[I]) giveUp(id string, now time.Time, letters bool) (wasAlone bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,7 +249,9 @@ func (r *retries[I]) giveUp(id string, now time.Time, letters bool) (wasAlone bo
 		case i < 0:
 			return false, fmt.Errorf("%w: an attempt is in progress: %s", ErrNotStuck, id)
 		case w.stream:
-			return false, fmt.Errorf("event %s is about the stream, and consumers cannot do without it: make the bus accept it", id)
+			return false,
+				fmt.Errorf("event %s is about the stream, and consumers cannot do without it: make the bus accept it",
+					id)
 		case w.stage >= letter:
 			return false, fmt.Errorf("event %s is being sent to the dead letters", id)
 		}

@@ -18,16 +18,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
-// pairAttempts bounds the reads of a certificate and key that do not match in one handshake; pairDelay is the pause between reads.
+// pairAttempts bounds the reads of a certificate and key that do not match in one handshake;
+// pairDelay is the pause between reads.
 const (
 	pairAttempts = 5
 	pairDelay    = 20 * time.Millisecond
 )
 
-// TLS names the files of TLS, all PEM. An empty TLS trusts the system's certificates and presents none. A nil *TLS means no TLS.
+// TLS names the files of TLS, all PEM. An empty TLS trusts the system's certificates and presents
+// none. A nil *TLS means no TLS.
 //
-// The files may be replaced at any time. Each new connection reads them again, and never falls back to earlier contents: a certificate
-// that was removed from the disk is no longer presented.
+// The files may be replaced at any time. Each new connection reads them again, and never falls back
+// to earlier contents: a certificate that was removed from the disk is no longer presented.
 type TLS struct {
 	CAFile   string `yaml:"caFile,omitempty"`   // certificates to trust, instead of the system's
 	CertFile string `yaml:"certFile,omitempty"` // with KeyFile: the client's certificate and its intermediates
@@ -42,7 +44,8 @@ func (t *TLS) Validate(path *field.Path) field.ErrorList {
 	list := check.PlainFile(path.Child("caFile"), t.CAFile, "/etc/kubecdc/ca.crt")
 	list = append(list, check.PlainFile(path.Child("certFile"), t.CertFile, "/etc/kubecdc/tls.crt")...)
 	list = append(list, check.If(t.KeyFile != "" && !check.AbsolutePath.MatchString(t.KeyFile),
-		field.Forbidden(path.Child("keyFile"), "must be the absolute path of a file that holds it, such as /etc/kubecdc/tls.key; the secret itself does not belong here"))...)
+		field.Forbidden(path.Child("keyFile"),
+			"must be the absolute path of a file that holds it, such as /etc/kubecdc/tls.key; the secret itself does not belong here"))...)
 	return append(list, check.Together(path, "certFile", t.CertFile, "keyFile", t.KeyFile)...)
 }
 
@@ -70,11 +73,13 @@ func (t *TLS) WithCA(file string) *TLS {
 	return &other
 }
 
-// Config returns the configuration of one new connection, nil for a nil t. Its error names the file that cannot be used.
+// Config returns the configuration of one new connection, nil for a nil t. Its error names the file
+// that cannot be used.
 //
-// The trusted certificates are read now, the client's in the handshake. So the caller must call Config for each dial, or use
-// [TLS.Dialer]. To replace the trust in a stored Config would need InsecureSkipVerify and our own verification. That cannot match the
-// standard library's: VerifyConnection does not get an IP address to check (ConnectionState.ServerName is empty then).
+// The trusted certificates are read now, the client's in the handshake. So the caller must call
+// Config for each dial, or use [TLS.Dialer]. To replace the trust in a stored Config would need
+// InsecureSkipVerify and our own verification. That cannot match the standard library's:
+// VerifyConnection does not get an IP address to check (ConnectionState.ServerName is empty then).
 func (t *TLS) Config() (*tls.Config, error) {
 	if t == nil {
 		return nil, nil
@@ -93,9 +98,12 @@ func (t *TLS) Config() (*tls.Config, error) {
 	if _, err := t.pair(context.Background()); err != nil {
 		return nil, err
 	}
-	// Not Certificates: these are presented only if the server names their authority. A server that names another one would then report
-	// "no certificate" instead of the certificate that it rejects.
-	c.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.pair(r.Context()) }
+	// Not Certificates: these are presented only if the server names their authority. A server that
+	// names another one would then report "no certificate" instead of the certificate that it
+	// rejects.
+	c.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return t.pair(r.Context())
+	}
 	return c, nil
 }
 
@@ -110,14 +118,16 @@ func (t *TLS) Roots() (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("tls: caFile %s: contains no certificate: it must have PEM blocks \"CERTIFICATE\"", t.CAFile)
+		return nil,
+			fmt.Errorf("tls: caFile %s: contains no certificate: it must have PEM blocks \"CERTIFICATE\"", t.CAFile)
 	}
 	return roots, nil
 }
 
-// pair reads certificate and key. A replacement of the two files is not atomic; even if it moves a symbolic link to their directory (a
-// mounted Secret), this may read one file before and one after it. So pair reads a mismatch again a few times; then the handshake fails,
-// and the next handshake retries.
+// pair reads certificate and key. A replacement of the two files is not atomic; even if it moves a
+// symbolic link to their directory (a mounted Secret), this may read one file before and one after
+// it. So pair reads a mismatch again a few times; then the handshake fails, and the next handshake
+// retries.
 func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 	for attempt := 1; ; attempt++ {
 		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
@@ -141,9 +151,11 @@ func (t *TLS) pair(ctx context.Context) (*tls.Certificate, error) {
 // PairError means that certificate and key were read, but cannot be used.
 type PairError struct{ error }
 
-// Dialer returns a dialler of *tls.Conn that have completed the handshake, or dial itself if t is nil. It verifies the host of the
-// dialled address.
-func (t *TLS) Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// Dialer returns a dialler of *tls.Conn that have completed the handshake, or dial itself if t is
+// nil. It verifies the host of the dialled address.
+func (t *TLS) Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(
+	ctx context.Context, network, addr string,
+) (net.Conn, error) {
 	if t == nil {
 		return dial
 	}
@@ -152,7 +164,8 @@ func (t *TLS) Dialer(dial func(ctx context.Context, network, addr string) (net.C
 		if err != nil {
 			return nil, err
 		}
-		if c.ServerName, _, err = net.SplitHostPort(addr); err != nil {
+		c.ServerName, _, err = net.SplitHostPort(addr)
+		if err != nil {
 			return nil, err
 		}
 		conn, err := dial(ctx, network, addr)
@@ -168,8 +181,10 @@ func (t *TLS) Dialer(dial func(ctx context.Context, network, addr string) (net.C
 	}
 }
 
-// ErrPlaintext means that a password, a token or a client secret would have left this machine unencrypted.
-var ErrPlaintext = errors.New("the password or token would be sent unencrypted: use TLS, or set insecure: true beside it")
+// ErrPlaintext means that a password, a token or a client secret would have left this machine
+// unencrypted.
+var ErrPlaintext = errors.New(
+	"the password or token would be sent unencrypted: use TLS, or set insecure: true beside it")
 
 // maxFile limits a file of secrets or certificates, in bytes. The bundle of all public authorities
 // has a tenth of that.
@@ -190,7 +205,8 @@ func ReadFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// ReadSecret reads a file with one secret, without final line ends. Errors contain only the file's name.
+// ReadSecret reads a file with one secret, without final line ends. Errors contain only the file's
+// name.
 func ReadSecret(what, file string) (string, error) {
 	b, err := ReadFile(file)
 	if err != nil {
@@ -206,8 +222,9 @@ func ReadSecret(what, file string) (string, error) {
 // dialFunc has the type of net.Dialer.DialContext.
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// LoopbackOnly wraps dial for connections that carry unencrypted secrets: it closes those to other machines before any write. A check of
-// the name is not enough: localhost may resolve to any address, and servers name others of their cluster.
+// LoopbackOnly wraps dial for connections that carry unencrypted secrets: it closes those to other
+// machines before any write. A check of the name is not enough: localhost may resolve to any
+// address, and servers name others of their cluster.
 func LoopbackOnly(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -221,7 +238,8 @@ func LoopbackOnly(dial dialFunc) dialFunc {
 	}
 }
 
-// isLocal reports whether an address is on the loopback interface. Tests replace it, because they never connect to another machine.
+// isLocal reports whether an address is on the loopback interface. Tests replace it, because they
+// never connect to another machine.
 var isLocal = net.IP.IsLoopback //nolint:gochecknoglobals // tests replace it
 
 // OnLoopback closes a connection that leaves this machine, and returns ErrPlaintext for it.

@@ -15,8 +15,8 @@ const (
 // logWindow is the time after a log line in which others of its kind are suppressed.
 const logWindow = time.Minute
 
-// Window permits one log line of each kind per logWindow and counts the others. It keeps one entry per kind until Forget: the kinds are
-// few, or one for each resource.
+// Window permits one log line of each kind per logWindow and counts the others. It keeps one entry
+// per kind until Forget: the kinds are few, or one for each resource.
 type Window struct {
 	mu    sync.Mutex
 	kinds map[string]*windowEntry
@@ -27,7 +27,8 @@ type windowEntry struct {
 	suppressed int
 }
 
-// First reports whether a line of that kind is due, and how many were suppressed since the last one.
+// First reports whether a line of that kind is due, and how many were suppressed since the last
+// one.
 func (w *Window) First(kind string) (suppressed int, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -56,8 +56,8 @@ func (q *Queue[T]) newWaiter() *waiter[T] {
 	return &waiter[T]{done: make(chan error, 1)}
 }
 
-// free returns w for reuse. Only the call that waited with it may do so, because only that call knows that done is empty
-// again.
+// free returns w for reuse. Only the call that waited with it may do so, because only that call
+// knows that done is empty again.
 func (q *Queue[T]) free(w *waiter[T]) {
 	w.lane, w.item = nil, nil
 	q.waiters.Put(w)
@@ -72,9 +72,10 @@ func (q *Queue[T]) free(w *waiter[T]) {
 //	lock; w is no longer queued: Done came first
 //	receives nil: the item was admitted and holds a slot, and the caller gets nil
 //
-// If it returned the context's error here, the caller would put its value again later: a duplicate. In the other order, w
-// leaves the list under the lock, so it cannot be admitted any more, and done stays empty. The same holds for a Get: a
-// worker whose context ended too late gets its item, with a nil error, and must finish it.
+// If it returned the context's error here, the caller would put its value again later: a duplicate.
+// In the other order, w leaves the list under the lock, so it cannot be admitted any more, and done
+// stays empty. The same holds for a Get: a worker whose context ended too late gets its item, with
+// a nil error, and must finish it.
 func (q *Queue[T]) await(ctx context.Context, w *waiter[T]) error {
 	select {
 	case err := <-w.done:
@@ -112,8 +113,8 @@ func (q *Queue[T]) unblock(w *waiter[T]) {
 	q.blocked += time.Since(w.since)
 }
 
-// settle wakes, after any change, exactly the calls that can proceed. After it, no Put waits that could be admitted, and no
-// Get waits while an item may be handed out.
+// settle wakes, after any change, exactly the calls that can proceed. After it, no Put waits that
+// could be admitted, and no Get waits while an item may be handed out.
 func (q *Queue[T]) settle() {
 	for w := q.nextPut(); w != nil; w = q.nextPut() {
 		q.add(w.item, q.keys[w.item.key])
@@ -151,8 +152,8 @@ func (q *Queue[T]) settle() {
 
 // nextPut returns the waiting Put that can be admitted now, or nil.
 //
-// settle restarts it after each Put, since each admission may change what blocks another; the list is only as long as the
-// number of blocked informers.
+// settle restarts it after each Put, since each admission may change what blocks another; the list
+// is only as long as the number of blocked informers.
 func (q *Queue[T]) nextPut() *waiter[T] {
 	w := q.firstPut()
 	if w == nil || !q.fits(w.item.bytes) {
@@ -164,13 +165,13 @@ func (q *Queue[T]) nextPut() *waiter[T] {
 // firstPut returns the waiting Put that gets the next free room, or nil:
 //
 //  1. A Put whose key is full is skipped; it waits for its key, not for room.
-//  2. A Put is skipped if its lane holds too much in relation to the free room. All later Puts of that lane are skipped too,
-//     so that they keep their order.
-//  3. The first of the remaining Puts gets the room, or blocks all later ones: smaller Puts could otherwise take the room
-//     that a larger one waits for, again and again.
+//  2. A Put is skipped if its lane holds too much in relation to the free room. All later Puts of
+//     that lane are skipped too, so that they keep their order.
+//  3. The first of the remaining Puts gets the room, or blocks all later ones: smaller Puts could
+//     otherwise take the room that a larger one waits for, again and again.
 //
-// A lane that holds nothing never holds too much, so no item is too large for it. An empty queue fits any item, so no item
-// is too large for the queue.
+// A lane that holds nothing never holds too much, so no item is too large for it. An empty queue
+// fits any item, so no item is too large for the queue.
 func (q *Queue[T]) firstPut() *waiter[T] {
 	q.pass++
 	for w := q.puts.first; w != nil; w = w.next {
@@ -188,8 +189,8 @@ func (q *Queue[T]) firstPut() *waiter[T] {
 // wanted reports whether a Put waits for room, so that no other call may take it.
 func (q *Queue[T]) wanted() bool { return q.firstPut() != nil }
 
-// waits reports whether a Put of the lane waits because the lane holds too much. The result is valid only after wanted has
-// returned false: only then did firstPut visit all waiters.
+// waits reports whether a Put of the lane waits because the lane holds too much. The result is
+// valid only after wanted has returned false: only then did firstPut visit all waiters.
 func (l *Lane[T]) waits() bool { return l.pass == l.q.pass }
 
 // fits reports whether the bounds have room for an item of this size. An empty queue fits any item.
@@ -202,8 +203,8 @@ func (q *Queue[T]) full(youngest *Item[T]) bool {
 	return youngest != nil && youngest.n >= q.keyShare
 }
 
-// setKeyFull updates the Puts that wait with this key. It is called only when the state changes, so that a pass over the
-// waiting Puts needs no lookup of keys.
+// setKeyFull updates the Puts that wait with this key. It is called only when the state changes, so
+// that a pass over the waiting Puts needs no lookup of keys.
 func (q *Queue[T]) setKeyFull(key string, full bool) {
 	for w := q.puts.first; w != nil; w = w.next {
 		if w.item.key == key {
@@ -221,8 +222,9 @@ type held struct {
 func (h *held) add(size int64)    { h.events, h.bytes = h.events+1, h.bytes+size }
 func (h *held) remove(size int64) { h.events, h.bytes = h.events-1, h.bytes-size }
 
-// within reports whether a lane that holds h may hold one more item of this size: then it must hold at most n times the remaining
-// free part of bound. all is the total held by all lanes. It returns true for a lane that holds nothing.
+// within reports whether a lane that holds h may hold one more item of this size: then it must hold
+// at most n times the remaining free part of bound. all is the total held by all lanes. It returns
+// true for a lane that holds nothing.
 func (h held) within(n int64, all, bound held, size int64) bool {
 	if h.events == 0 {
 		return true
@@ -231,14 +233,15 @@ func (h held) within(n int64, all, bound held, size int64) bool {
 	return size <= bytes && int64(h.events)+1 <= n*events && h.bytes+size <= n*(bytes-size)
 }
 
-// exceeds reports whether one more item of this size is too much for the lane: it would hold more than perFree times the
-// remaining free room.
+// exceeds reports whether one more item of this size is too much for the lane: it would hold more
+// than perFree times the remaining free room.
 func (l *Lane[T]) exceeds(size int64) bool {
 	return !l.held.within(perFree, l.q.held, l.q.bound, size)
 }
 
-// roomy reports whether the lane may take the item that TryPut refused last, or an item of size 0, as catch-up. The lane may
-// then hold at most n times the remaining free room, both of the queue and of the half for catch-up.
+// roomy reports whether the lane may take the item that TryPut refused last, or an item of size 0,
+// as catch-up. The lane may then hold at most n times the remaining free room, both of the queue
+// and of the half for catch-up.
 func (l *Lane[T]) roomy(n int64) bool {
 	q := l.q
 	half := held{q.bound.events / 2, q.bound.bytes / 2}

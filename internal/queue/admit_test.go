@@ -146,7 +146,8 @@ func TestOversizePassesAlone(t *testing.T) {
 	})
 }
 
-// An item is too large for a lane that is never empty: the lane's later items wait, so the lane drains.
+// An item is too large for a lane that is never empty: the lane's later items wait, so the lane
+// drains.
 func TestLargeItemOfABusyLane(t *testing.T) {
 	inBubble(t, queue.Options{Events: 16, Bytes: 100}, func(f *fixture) {
 		f.put("configmaps", "c0", 1)
@@ -233,7 +234,8 @@ func TestCatchUpNeverGoesBeforeLive(t *testing.T) {
 	})
 }
 
-// A live delta for which its lane holds too much is admitted before any further catch-up of that lane.
+// A live delta for which its lane holds too much is admitted before any further catch-up of that
+// lane.
 func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
 	inBubble(t, queue.Options{Events: 1000, Bytes: 900}, func(f *fixture) {
 		const reads = 100
@@ -259,7 +261,8 @@ func TestCatchUpNeverGoesBeforeLiveOfItsLane(t *testing.T) {
 		passed := 0
 		for ; !slices.Contains(f.log, "put live"); passed++ {
 			if caughtUp.Load() != before {
-				t.Fatalf("%d of %d reads have come in while a live delta of their lane waited", caughtUp.Load()-before, reads-before)
+				t.Fatalf("%d of %d reads have come in while a live delta of their lane waited", caughtUp.Load()-before,
+					reads-before)
 			}
 			f.pass()
 		}

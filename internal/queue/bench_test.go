@@ -24,8 +24,9 @@ func benchKeys(lanes, n int) [][]string {
 	return keys
 }
 
-// BenchmarkPath sends items from 32 informers through the queue to a number of workers, each of which waits for an
-// acknowledgement, as publish does. The baseline sends them through a channel, which knows neither keys nor lanes.
+// BenchmarkPath sends items from 32 informers through the queue to a number of workers, each of
+// which waits for an acknowledgement, as publish does. The baseline sends them through a channel,
+// which knows neither keys nor lanes.
 func BenchmarkPath(b *testing.B) {
 	const lanes = 32
 	keys := benchKeys(lanes, 200)
@@ -203,12 +204,14 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkHandOff has a mostly empty queue and workers that wait, as when the bus is faster than the cluster.
+// BenchmarkHandOff has a mostly empty queue and workers that wait, as when the bus is faster than
+// the cluster.
 func BenchmarkHandOff(b *testing.B) {
 	for _, workers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			ctx := b.Context()
-			// As many slots as workers: were there more, the one informer would fill them before the first worker runs.
+			// As many slots as workers: were there more, the one informer would fill them before
+			// the first worker runs.
 			q := queue.New[*payload](queue.Options{Events: min(workers, 8), Bytes: 64 << 20}, nil)
 			var wg sync.WaitGroup
 			for range workers {

@@ -11,8 +11,8 @@ func (q *Queue[T]) State() (events, inFlight int, bytes int64) {
 // SetKeyShare replaces the 256 items of a key by a number that a model can reach.
 func (q *Queue[T]) SetKeyShare(n int) { q.keyShare = uint16(n) }
 
-// Waiting returns the number of waiting calls of Put and Get, of waiting channels of Room, and of keys. Calls that have ended must
-// leave none of them behind.
+// Waiting returns the number of waiting calls of Put and Get, of waiting channels of Room, and of
+// keys. Calls that have ended must leave none of them behind.
 func (q *Queue[T]) Waiting() (puts, gets, rooms, keys int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

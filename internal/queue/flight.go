@@ -5,9 +5,10 @@ type flight struct {
 	bound int64 // 0: no bound
 	bytes int64 // in flight
 
-	// The first item in line without room waits for the items that were in flight before it. Meanwhile later lanes share the
-	// room that this item will leave free. They do not delay it, and they are served even if it waits for a stuck lane.
-	// first is the number of that item (Item.seq), overtaking the bytes in flight that overtook it.
+	// The first item in line without room waits for the items that were in flight before it.
+	// Meanwhile later lanes share the room that this item will leave free. They do not delay it,
+	// and they are served even if it waits for a stuck lane. first is the number of that item
+	// (Item.seq), overtaking the bytes in flight that overtook it.
 	first      uint64
 	overtaking int64
 }
@@ -18,19 +19,21 @@ type weight struct {
 	overtook uint64 // flight.first when the item overtook that one; 0: it overtook none
 }
 
-// fits reports whether there is room for an item of that size. If nothing is in flight, there is room for any item.
+// fits reports whether there is room for an item of that size. If nothing is in flight, there is
+// room for any item.
 func (f *flight) fits(bytes int64) bool {
 	return f.bound == 0 || f.bytes == 0 || bytes <= f.bound-f.bytes
 }
 
-// crowds reports whether a lane with flying bytes in flight would have more than perFree times the room that remains free
-// after an item of that size.
+// crowds reports whether a lane with flying bytes in flight would have more than perFree times the
+// room that remains free after an item of that size.
 func (f *flight) crowds(flying, bytes int64) bool {
 	free := f.bound - f.bytes - bytes
 	return f.bound > 0 && (free < 0 || flying+bytes > perFree*free)
 }
 
-// overtakes reports whether an item of that size may be handed out while the first in line, of size first, waits for room.
+// overtakes reports whether an item of that size may be handed out while the first in line, of size
+// first, waits for room.
 func (f *flight) overtakes(bytes, first int64) bool {
 	return bytes <= f.bound-f.bytes && f.overtaking+bytes <= f.bound-first
 }
@@ -45,7 +48,8 @@ func (f *flight) wait(item uint64) {
 func (f *flight) start(it *weight, lane *int64, overtakes bool) {
 	f.bytes += it.bytes
 	*lane += it.bytes
-	if it.overtook = 0; overtakes {
+	it.overtook = 0
+	if overtakes {
 		it.overtook = f.first
 		f.overtaking += it.bytes
 	}
@@ -66,17 +70,17 @@ func (f *flight) finish(it *weight, lane *int64) {
 	it.overtook = 0
 }
 
-// nextLane returns the lane to serve, its predecessor in line, and whether its item overtakes the first in line; nil if no
-// item may be handed out.
+// nextLane returns the lane to serve, its predecessor in line, and whether its item overtakes the
+// first in line; nil if no item may be handed out.
 //
-//  1. A lane that has too many items or bytes in flight is skipped. A lane with nothing in flight is skipped only if all are
-//     in use.
-//  2. The first of the remaining lanes gets the room for its item. If there is not enough, the lane keeps its place and
-//     waits.
+//  1. A lane that has too many items or bytes in flight is skipped. A lane with nothing in flight
+//     is skipped only if all are in use.
+//  2. The first of the remaining lanes gets the room for its item. If there is not enough, the lane
+//     keeps its place and waits.
 //  3. Later lanes may then use the room that this item will leave free.
 //
-// A lane that waits in step 2 has no bytes in flight: otherwise item and lane would fit into the bound together, or step 1
-// would have skipped the lane.
+// A lane that waits in step 2 has no bytes in flight: otherwise item and lane would fit into the
+// bound together, or step 1 would have skipped the lane.
 func (q *Queue[T]) nextLane() (l, before *Lane[T], overtakes bool) {
 	var first *Item[T]
 	for l = q.ready; l != nil; before, l = l, l.next {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// flightQueue is a queue with as many workers as can be of use; the items that they get stay in flight until the test ends them. An
-// item's value is its weight.
+// flightQueue is a queue with as many workers as can be of use; the items that they get stay in
+// flight until the test ends them. An item's value is its weight.
 type flightQueue struct {
 	*queue.Queue[int]
 	t *testing.T
@@ -27,7 +27,10 @@ type flightQueue struct {
 func inFlightOf(t *testing.T, bytes int64, f func(*flightQueue)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		q := &flightQueue{Queue: queue.New[int](queue.Options{Events: 10_000, Bytes: 10_000, InFlightBytes: bytes}, nil), t: t}
+		q := &flightQueue{
+			Queue: queue.New[int](queue.Options{Events: 10_000, Bytes: 10_000, InFlightBytes: bytes}, nil),
+			t:     t,
+		}
 		q.WeighBy(func(weight int) int64 { return int64(weight) })
 		ctx, cancel := context.WithCancel(t.Context())
 		var workers sync.WaitGroup
@@ -132,7 +135,8 @@ func TestItemLargerThanTheFlightGoesAlone(t *testing.T) {
 	})
 }
 
-// An item that turns out larger than estimated does not wait, and others wait until the bound holds again.
+// An item that turns out larger than estimated does not wait, and others wait until the bound holds
+// again.
 func TestResize(t *testing.T) {
 	inFlightOf(t, 90, func(q *flightQueue) {
 		q.put("pods", "pod-0", 10)
@@ -150,7 +154,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// A heavy item waits for those that were in flight before it, but not for later ones, however many light ones there are.
+// A heavy item waits for those that were in flight before it, but not for later ones, however many
+// light ones there are.
 func TestHeavyItemIsNotOvertakenForEver(t *testing.T) {
 	for seed := range uint64(10) {
 		inFlightOf(t, 100, func(q *flightQueue) {

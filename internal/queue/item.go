@@ -1,7 +1,7 @@
 package queue
 
-// Item is one value in the queue. From Get to Done it belongs to the caller of Get, and no other item of its key is handed
-// out.
+// Item is one value in the queue. From Get to Done it belongs to the caller of Get, and no other
+// item of its key is handed out.
 type Item[T any] struct {
 	// Value is the value that was put, unchanged.
 	Value T
@@ -9,8 +9,8 @@ type Item[T any] struct {
 	key  string
 	lane *Lane[T]
 
-	// next is the key's next younger item. The youngest points back to the oldest, so that one map entry per key (to the
-	// youngest) suffices to append at one end and to remove at the other.
+	// next is the key's next younger item. The youngest points back to the oldest, so that one map
+	// entry per key (to the youngest) suffices to append at one end and to remove at the other.
 	next *Item[T]
 	// older links the items of a lane that may be handed out, oldest first (Lane.fresh).
 	older *Item[T]
@@ -38,7 +38,8 @@ const (
 	inFlight
 )
 
-// byAge is a binary heap with the oldest item on top. container/heap would box each item into an interface.
+// byAge is a binary heap with the oldest item on top. container/heap would box each item into an
+// interface.
 type byAge[T any] []*Item[T]
 
 func (h *byAge[T]) push(it *Item[T]) {

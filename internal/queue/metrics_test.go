@@ -66,7 +66,8 @@ kubecdc_queue_oldest_seconds 0
 	}
 }
 
-// The oldest is the one that was taken first of those whose slot is not free, in whichever order they are done.
+// The oldest is the one that was taken first of those whose slot is not free, in whichever order
+// they are done.
 func TestAgeOfTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -96,7 +97,8 @@ func TestAgeOfTheOldest(t *testing.T) {
 # TYPE kubecdc_queue_oldest_seconds gauge
 kubecdc_queue_oldest_seconds %v
 `, step.want.Seconds())
-			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubecdc_queue_oldest_seconds"); err != nil {
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubecdc_queue_oldest_seconds"); err !=
+				nil {
 				t.Errorf("after the end of %d: %v", step.done, err)
 			}
 		}

@@ -15,7 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// model implements the documented behavior of the queue, using only lists that are searched from the start each time.
+// model implements the documented behavior of the queue, using only lists that are searched from
+// the start each time.
 type model struct {
 	maxEvents, keyShare int
 	maxBytes            int
@@ -101,8 +102,8 @@ func (m *model) fits(bytes int) bool {
 	return len(m.held) == 0 || len(m.held) < m.maxEvents && m.bytes()+bytes <= m.maxBytes
 }
 
-// leaves reports whether the lane, with one more item, would hold at most n times the room then left free: of the whole queue, or of
-// the half for catch-up.
+// leaves reports whether the lane, with one more item, would hold at most n times the room then
+// left free: of the whole queue, or of the half for catch-up.
 func (m *model) leaves(l *modelLane, bytes, n int, caught bool) bool {
 	maxEvents, maxBytes := m.maxEvents, m.maxBytes
 	if caught {
@@ -294,12 +295,13 @@ type call struct {
 	cancel context.CancelCauseFunc
 }
 
-// TestModel plays random calls on a queue and on the model, one at a time. After each call, it waits until the queue is idle, and
-// compares the results of all calls.
+// TestModel plays random calls on a queue and on the model, one at a time. After each call, it
+// waits until the queue is idle, and compares the results of all calls.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		// rapid works by panics, which must be carried out of the bubble by hand: inside, they would end the process. A bubble around
-		// Check instead would stop the clock that ends rapid's search for a smaller case.
+		// rapid works by panics, which must be carried out of the bubble by hand: inside, they
+		// would end the process. A bubble around Check instead would stop the clock that ends
+		// rapid's search for a smaller case.
 		var failure any
 		synctest.Test(t, func(*testing.T) {
 			defer func() { failure = recover() }()
@@ -379,9 +381,12 @@ func playModel(t *rapid.T) {
 	}
 	drawItem := func() *modelItem {
 		it := &modelItem{lane: drawLane(), id: ids + 1}
-		it.key = rapid.SampledFrom([]string{"shared", it.lane.name + "/a", it.lane.name + "/b", it.lane.name + "/c"}).Draw(t, "key")
-		it.bytes = rapid.OneOf(rapid.IntRange(0, max(m.maxBytes/8, 1)), rapid.IntRange(0, m.maxBytes+m.maxBytes/4)).Draw(t, "bytes")
-		it.weight = rapid.OneOf(rapid.IntRange(1, max(m.maxFlying/4, 1)), rapid.IntRange(1, m.maxFlying+m.maxFlying/4+1)).Draw(t, "weight")
+		it.key = rapid.SampledFrom([]string{"shared", it.lane.name + "/a", it.lane.name + "/b", it.lane.name + "/c"}).
+			Draw(t, "key")
+		it.bytes = rapid.OneOf(rapid.IntRange(0, max(m.maxBytes/8, 1)), rapid.IntRange(0, m.maxBytes+m.maxBytes/4)).
+			Draw(t, "bytes")
+		it.weight = rapid.OneOf(rapid.IntRange(1, max(m.maxFlying/4, 1)),
+			rapid.IntRange(1, m.maxFlying+m.maxFlying/4+1)).Draw(t, "weight")
 		weights[it.id] = it.weight
 		return it
 	}
@@ -468,7 +473,8 @@ func playModel(t *rapid.T) {
 		}
 		puts, gets, rooms, _ := q.Waiting()
 		if puts != len(m.puts) || gets != m.gets || rooms != len(m.asked) {
-			fatalf("waiting: %d Put, %d Get, %d channels of Room; want %d, %d, %d", puts, gets, rooms, len(m.puts), m.gets, len(m.asked))
+			fatalf("waiting: %d Put, %d Get, %d channels of Room; want %d, %d, %d", puts, gets, rooms, len(m.puts),
+				m.gets, len(m.asked))
 		}
 	}
 
@@ -491,7 +497,8 @@ func playModel(t *rapid.T) {
 			want := false
 			if !m.closed {
 				it.caught, it.lane.refused = true, it
-				if want = m.roomy(it.lane, 2); want {
+				want = m.roomy(it.lane, 2)
+				if want {
 					m.take(it)
 				}
 			}

@@ -18,22 +18,23 @@ const maxPerKey = 256
 
 // perFree is how many slots, bytes and items in flight a lane may hold for each that remains free.
 //
-// Otherwise a lane whose items are never acknowledged (its topic is missing, for example) would eventually hold everything,
-// and stop all others. With a fixed share, most of the queue would be unused while one lane alone has work. With this bound,
-// which is that of dynamic thresholds in switches with a shared buffer, one lane alone has at most two thirds. If the items
-// of k lanes are never acknowledged, the other lanes get one part in 2k+1. That holds if the k lanes fill up together. If
-// they fill up one after the other, the others get one part in 3^k.
+// Otherwise a lane whose items are never acknowledged (its topic is missing, for example) would
+// eventually hold everything, and stop all others. With a fixed share, most of the queue would be
+// unused while one lane alone has work. With this bound, which is that of dynamic thresholds in
+// switches with a shared buffer, one lane alone has at most two thirds. If the items of k lanes are
+// never acknowledged, the other lanes get one part in 2k+1. That holds if the k lanes fill up
+// together. If they fill up one after the other, the others get one part in 3^k.
 const perFree = 2
 
 // Options has the bounds. A value of Events or Bytes below 1 counts as 1.
 type Options struct {
 	Events int   // items, waiting and in flight
 	Bytes  int64 // as counted by Put
-	// InFlight bounds the items in flight. A lane has at most two of them for each that remains free, but may always have
-	// one. 0: no bound.
+	// InFlight bounds the items in flight. A lane has at most two of them for each that remains
+	// free, but may always have one. 0: no bound.
 	InFlight int
-	// InFlightBytes bounds the bytes in flight, as WeighBy and Resize count them; a larger item is in flight alone. 0: no
-	// bound.
+	// InFlightBytes bounds the bytes in flight, as WeighBy and Resize count them; a larger item is
+	// in flight alone. 0: no bound.
 	InFlightBytes int64
 }
 
@@ -87,7 +88,8 @@ func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
 	return q
 }
 
-// Lane returns the lane with the name, and creates it if necessary. Lanes are served round-robin, one item each.
+// Lane returns the lane with the name, and creates it if necessary. Lanes are served round-robin,
+// one item each.
 func (q *Queue[T]) Lane(name string) *Lane[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,20 +101,22 @@ func (q *Queue[T]) Lane(name string) *Lane[T] {
 	return l
 }
 
-// Release removes the name: the next call of Lane creates a new lane. The old lane stays usable, and the order per key holds
-// across both. Without Release, the queue keeps a lane for each name that was ever used.
+// Release removes the name: the next call of Lane creates a new lane. The old lane stays usable,
+// and the order per key holds across both. Without Release, the queue keeps a lane for each name
+// that was ever used.
 func (q *Queue[T]) Release(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.lanes, name)
 }
 
-// Get returns the oldest item of the lane whose turn it is, among those whose key has none in flight. It blocks until there
-// is an item that fits into the free part of Options.InFlight and Options.InFlightBytes, and into its lane's share of both.
-// Every item that Get returns must be passed to Done or to Suspend.
+// Get returns the oldest item of the lane whose turn it is, among those whose key has none in
+// flight. It blocks until there is an item that fits into the free part of Options.InFlight and
+// Options.InFlightBytes, and into its lane's share of both. Every item that Get returns must be
+// passed to Done or to Suspend.
 //
-// It returns context.Cause(ctx) if ctx ended first, and ErrClosed if the queue is closed and empty. An item in flight may
-// return to the queue.
+// It returns context.Cause(ctx) if ctx ended first, and ErrClosed if the queue is closed and empty.
+// An item in flight may return to the queue.
 func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -139,8 +143,9 @@ func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 	return it, nil
 }
 
-// Done releases items of Get after the bus has acknowledged them: their slots and bytes become free, and the next items of
-// their keys may be handed out. It must be called exactly once per item; otherwise it panics.
+// Done releases items of Get after the bus has acknowledged them: their slots and bytes become
+// free, and the next items of their keys may be handed out. It must be called exactly once per
+// item; otherwise it panics.
 func (q *Queue[T]) Done(items ...*Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -191,9 +196,9 @@ func (q *Queue[T]) release(it *Item[T]) {
 	it.lane.released.push(it)
 }
 
-// Suspend frees the bytes in flight of an item that waits for another attempt. The item stays in flight: no other item of
-// its key is handed out, and it counts against Options.InFlight and its lane's share of that. It may be called between Get
-// and Resume.
+// Suspend frees the bytes in flight of an item that waits for another attempt. The item stays in
+// flight: no other item of its key is handed out, and it counts against Options.InFlight and its
+// lane's share of that. It may be called between Get and Resume.
 func (q *Queue[T]) Suspend(it *Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -217,9 +222,9 @@ func (q *Queue[T]) Resume(it *Item[T]) {
 	q.settle()
 }
 
-// Resize corrects the bytes in flight of an item when its size in memory is known. It never waits: if the item is larger
-// than WeighBy estimated, the bound may be exceeded by the difference. It may be called between Get and Done. A suspended
-// item has bytes in flight again, without another Get.
+// Resize corrects the bytes in flight of an item when its size in memory is known. It never waits:
+// if the item is larger than WeighBy estimated, the bound may be exceeded by the difference. It may
+// be called between Get and Done. A suspended item has bytes in flight again, without another Get.
 func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,13 +233,14 @@ func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	}
 	before := it.weight.bytes
 	q.flight.resize(&it.weight, &it.lane.flightBytes, max(bytes, 0))
-	if bytes < before || before == 0 { // now that it has bytes in flight, the lane may lose the place in line that others wait for
+	if bytes < before || before == 0 {
+		// now that it has bytes in flight, the lane may lose the place in line that others wait for
 		q.settle()
 	}
 }
 
-// Close drains the queue: Put and TryPut fail from now on, waiting Puts return ErrClosed, and Get returns items until the
-// queue is empty. Close may be called again.
+// Close drains the queue: Put and TryPut fail from now on, waiting Puts return ErrClosed, and Get
+// returns items until the queue is empty. Close may be called again.
 func (q *Queue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -245,8 +251,8 @@ func (q *Queue[T]) Close() {
 	q.settle()
 }
 
-// Drained blocks until no item waits or is in flight, which is final after Close, or until ctx ends; then it returns
-// context.Cause(ctx).
+// Drained blocks until no item waits or is in flight, which is final after Close, or until ctx
+// ends; then it returns context.Cause(ctx).
 func (q *Queue[T]) Drained(ctx context.Context) error {
 	q.mu.Lock()
 	if q.held.events == 0 {
@@ -266,12 +272,12 @@ func (q *Queue[T]) Drained(ctx context.Context) error {
 	}
 }
 
-// AgeBy sets the function that returns the start of a value's wait, for the metric of the oldest. It must be called before
-// the queue is used.
+// AgeBy sets the function that returns the start of a value's wait, for the metric of the oldest.
+// It must be called before the queue is used.
 func (q *Queue[T]) AgeBy(since func(T) time.Time) { q.since = since }
 
-// WeighBy sets the function that estimates the memory of a value in flight, in bytes; without it, values count 0. It must be
-// called before the queue is used.
+// WeighBy sets the function that estimates the memory of a value in flight, in bytes; without it,
+// values count 0. It must be called before the queue is used.
 func (q *Queue[T]) WeighBy(weigh func(T) int64) { q.weigh = weigh }
 
 // Stats is the state of a queue at one moment.
@@ -289,7 +295,13 @@ type Stats struct {
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Stats{Events: q.held.events, Inflight: q.inFlight(), InflightBytes: q.flight.bytes, Bytes: q.held.bytes, Blocked: q.blocked}
+	s := Stats{
+		Events:        q.held.events,
+		Inflight:      q.inFlight(),
+		InflightBytes: q.flight.bytes,
+		Bytes:         q.held.bytes,
+		Blocked:       q.blocked,
+	}
 	// Waiting Puts count too: a Put that is blocked for an hour must be visible during that hour.
 	for w := q.puts.first; w != nil; w = w.next {
 		s.Blocked += time.Since(w.since)
@@ -326,7 +338,9 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	}
 	if l.refused.set && l.refused.key == it.key {
 		// The key continues, with the refused value or without it.
-		l.refused.set, l.refused.key, l.refused.bytes = false, "", 0
+		l.refused.set = false
+		l.refused.key = ""
+		l.refused.bytes = 0
 	}
 
 	q.keys[it.key] = it
@@ -352,8 +366,8 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	l.freshEnd = it
 }
 
-// take hands out an item and moves its lane to the end of the line. It returns nil if no item may be handed out; skipped
-// lanes keep their place.
+// take hands out an item and moves its lane to the end of the line. It returns nil if no item may
+// be handed out; skipped lanes keep their place.
 func (q *Queue[T]) take() *Item[T] {
 	l, before, overtakes := q.nextLane()
 	if l == nil {

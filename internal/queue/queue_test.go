@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is a queue in a bubble. It logs the results of its calls, so that a test reads as a transcript: step by step, sorted
-// if one step ends several calls.
+// fixture is a queue in a bubble. It logs the results of its calls, so that a test reads as a
+// transcript: step by step, sorted if one step ends several calls.
 type fixture struct {
 	*queue.Queue[string]
 	t   *testing.T
@@ -234,8 +234,8 @@ func TestLanesAreServedInTurn(t *testing.T) {
 	})
 }
 
-// If a key's next item were appended to its lane, a key with many items would send one per round over all keys. Its oldest item
-// would hold back the checkpoint.
+// If a key's next item were appended to its lane, a key with many items would send one per round
+// over all keys. Its oldest item would hold back the checkpoint.
 func TestOldestOfALaneGoesFirst(t *testing.T) {
 	inBubble(t, queue.Options{Events: 100, Bytes: 100}, func(f *fixture) {
 		for _, v := range []string{"hot#1", "hot#2", "warm#1", "hot#3", "cold", "warm#2", "hot#4"} {
@@ -249,7 +249,8 @@ func TestOldestOfALaneGoesFirst(t *testing.T) {
 	})
 }
 
-// The oldest goes first, however many keys have a next item, and in whatever order they became free.
+// The oldest goes first, however many keys have a next item, and in whatever order they became
+// free.
 func TestOldestOfManyKeysGoesFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(t, "keys")
@@ -300,13 +301,15 @@ func TestWaitersEndWithTheirContext(t *testing.T) {
 		end(cause)
 		f.rest()
 		f.expect("put first: "+cause.Error(), "put second", "roomy leases: "+cause.Error())
-		if puts, gets, rooms, keys := f.Waiting(); puts+gets != 0 || rooms != 1 || keys != 2 { // the lane keeps its channel
+		if puts, gets, rooms, keys := f.Waiting(); puts+gets != 0 || rooms != 1 || keys != 2 {
+			// the lane keeps its channel
 			t.Errorf("left behind: %d Put, %d Get, %d channels of Room, %d keys", puts, gets, rooms, keys-2)
 		}
 	})
 }
 
-// A context that has ended takes precedence over room and items. Otherwise, a loop of Get would outlive it as long as there is work.
+// A context that has ended takes precedence over room and items. Otherwise, a loop of Get would
+// outlive it as long as there is work.
 func TestEndedContextIsNotServed(t *testing.T) {
 	inBubble(t, queue.Options{Events: 4, Bytes: 100}, func(f *fixture) {
 		f.put("pods", "p0", 1)
@@ -372,7 +375,8 @@ func TestReleasedLane(t *testing.T) {
 		}
 		f.log = nil
 
-		// The resource is back while the last deltas of the old one are still queued: their order is kept.
+		// The resource is back while the last deltas of the old one are still queued: their order
+		// is kept.
 		if f.Lane("widgets") == old {
 			t.Fatal("the released lane came back")
 		}
@@ -452,8 +456,8 @@ func TestWaitingDoesNotAllocate(t *testing.T) {
 			q.Done(it)
 		}
 	})
-	// AllocsPerRun leaves one processor: of two Puts, the first is handed to the waiting worker, and the second waits for the
-	// worker.
+	// AllocsPerRun leaves one processor: of two Puts, the first is handed to the waiting worker,
+	// and the second waits for the worker.
 	allocs := testing.AllocsPerRun(1000, func() {
 		if err := q.Lane("pods").Put(t.Context(), "a", 1, 1); err != nil {
 			t.Error(err)
@@ -461,7 +465,8 @@ func TestWaitingDoesNotAllocate(t *testing.T) {
 	})
 	q.Close()
 	worker.Wait()
-	// One is the item. If waiters were not reused, it would be four; the race detector makes a sync.Pool drop a quarter.
+	// One is the item. If waiters were not reused, it would be four; the race detector makes a
+	// sync.Pool drop a quarter.
 	if allocs > 3 {
 		t.Errorf("%v allocations per item", allocs)
 	}

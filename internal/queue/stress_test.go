@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// TestStress runs many producers and many workers on a small queue. All of them give up at random and retry. Every item is
-// checked against the rules.
+// TestStress runs many producers and many workers on a small queue. All of them give up at random
+// and retry. Every item is checked against the rules.
 func TestStress(t *testing.T) {
 	const (
 		producers = 24
@@ -66,7 +66,9 @@ func TestStress(t *testing.T) {
 					if !l.TryPut(key, size, next[k]) {
 						continue
 					}
-				} else if err := givingUp(rnd, func(ctx context.Context) error { return l.Put(ctx, key, size, next[k]) }); err != nil {
+				} else if err := givingUp(rnd, func(ctx context.Context) error {
+					return l.Put(ctx, key, size, next[k])
+				}); err != nil {
 					continue // not taken: retry the same item, or there would be a hole
 				}
 				taken.Add(1)
@@ -98,7 +100,8 @@ func TestStress(t *testing.T) {
 					t.Errorf("key %s: item %d, want %d", it.Key(), it.Value, r.next)
 				}
 				r.next = it.Value + 1
-				if events, flying, bytes := q.State(); events > maxEvents || bytes > maxBytes && events > 1 || flying > workers {
+				if events, flying, bytes := q.State(); events > maxEvents || bytes > maxBytes && events > 1 ||
+					flying > workers {
 					t.Errorf("out of bounds: %d events, %d bytes, %d in flight", events, bytes, flying)
 				} else if bytes > maxBytes {
 					lone.Add(1)
@@ -136,7 +139,8 @@ func TestStress(t *testing.T) {
 		t.Error("no oversize item was seen: the test tests nothing of them")
 	}
 	if puts, gets, rooms, held := q.Waiting(); q.Len() != 0 || q.Bytes() != 0 || puts+gets+rooms+held != 0 {
-		t.Errorf("left behind: %d events, %d bytes, %d Put, %d Get, %d channels of Room, %d keys", q.Len(), q.Bytes(), puts, gets, rooms, held)
+		t.Errorf("left behind: %d events, %d bytes, %d Put, %d Get, %d channels of Room, %d keys", q.Len(), q.Bytes(),
+			puts, gets, rooms, held)
 	}
 }
 
@@ -159,8 +163,9 @@ func givingUp(rnd *rand.Rand, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// TestCancelledAtTheMomentOfGrant races the end of a context with the grant that its call waits for. In both outcomes, the error
-// is correct, and the slot or the item is neither lost nor used twice.
+// TestCancelledAtTheMomentOfGrant races the end of a context with the grant that its call waits
+// for. In both outcomes, the error is correct, and the slot or the item is neither lost nor used
+// twice.
 func TestCancelledAtTheMomentOfGrant(t *testing.T) {
 	const rounds = 40_000 // fewer miss the moment
 	t.Run("put", func(t *testing.T) {
@@ -223,7 +228,8 @@ func TestCancelledAtTheMomentOfGrant(t *testing.T) {
 				if _, flying, _ := q.State(); flying != 0 {
 					t.Fatal("Get failed, but its item is in flight")
 				}
-				if it, err = q.Get(t.Context()); err != nil {
+				it, err = q.Get(t.Context())
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -236,7 +242,8 @@ func TestCancelledAtTheMomentOfGrant(t *testing.T) {
 	})
 }
 
-// race runs the two functions at nearly the same time: one of them runs while the other's goroutine is being scheduled.
+// race runs the two functions at nearly the same time: one of them runs while the other's goroutine
+// is being scheduled.
 func race(round int, a, b func()) {
 	if round%2 == 0 {
 		a, b = b, a
@@ -250,8 +257,9 @@ func race(round int, a, b func()) {
 	wg.Wait()
 }
 
-// TestNobodyStarves keeps the queue full. One lane has many producers, large items and a hot key; three lanes have one modest
-// producer each; the items of another lane need nearly the whole queue. Every lane gets its turn.
+// TestNobodyStarves keeps the queue full. One lane has many producers, large items and a hot key;
+// three lanes have one modest producer each; the items of another lane need nearly the whole queue.
+// Every lane gets its turn.
 func TestNobodyStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New[string](queue.Options{Events: 40, Bytes: 1000}, nil)

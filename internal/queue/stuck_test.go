@@ -15,9 +15,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// TestStuckLanesStopNoOther has some lanes whose items do not come back until the end, as if a topic is missing. One after the
-// other, they push all their items into the queue, live or as catch-up, and take all workers they can. Other lanes' live deltas
-// and catch-up still pass, also many more than the queue holds. At the end all items come out, in order.
+// TestStuckLanesStopNoOther has some lanes whose items do not come back until the end, as if a
+// topic is missing. One after the other, they push all their items into the queue, live or as
+// catch-up, and take all workers they can. Other lanes' live deltas and catch-up still pass, also
+// many more than the queue holds. At the end all items come out, in order.
 func TestStuckLanesStopNoOther(t *testing.T) {
 	for _, tc := range []struct{ stuck, workers, events, inFlight int }{
 		{stuck: 1, workers: 2, events: 32},
@@ -30,9 +31,12 @@ func TestStuckLanesStopNoOther(t *testing.T) {
 		{stuck: 4, workers: 256, events: 1024, inFlight: 2000},
 	} {
 		for _, how := range []string{"live", "catch-up", "both"} {
-			t.Run(fmt.Sprintf("%d of %d workers and %d bytes, %s", tc.stuck, tc.workers, tc.inFlight, how), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { stuckLanes(t, tc.stuck, tc.workers, tc.events, int64(tc.inFlight), how) })
-			})
+			t.Run(fmt.Sprintf("%d of %d workers and %d bytes, %s", tc.stuck, tc.workers, tc.inFlight, how),
+				func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						stuckLanes(t, tc.stuck, tc.workers, tc.events, int64(tc.inFlight), how)
+					})
+				})
 		}
 	}
 }
@@ -137,7 +141,8 @@ func stuckLanes(t *testing.T, stuck, workers, events int, inFlight int64, how st
 	}
 }
 
-// A lane alone has two thirds of the items in flight, and each lane may have one, as long as the bound allows one more.
+// A lane alone has two thirds of the items in flight, and each lane may have one, as long as the
+// bound allows one more.
 func TestItemsInFlightOfALane(t *testing.T) {
 	for bound, want := range map[int]int{0: 100, 1: 1, 2: 1, 3: 2, 4: 2, 6: 4, 8: 5, 90: 60} {
 		t.Run(fmt.Sprint(bound), func(t *testing.T) {
@@ -176,11 +181,12 @@ func TestItemsInFlightOfALane(t *testing.T) {
 	}
 }
 
-// Suspended items have no bytes in flight. They keep their keys, and count against the items in flight. Once resumed, they are
-// handed out before later ones.
+// Suspended items have no bytes in flight. They keep their keys, and count against the items in
+// flight. Once resumed, they are handed out before later ones.
 func TestSuspendedItemsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.New[int](queue.Options{Events: 100, Bytes: 1 << 20, InFlight: 6, InFlightBytes: 6}, nil) // one lane alone has four of them
+		// one lane alone has four of them
+		q := queue.New[int](queue.Options{Events: 100, Bytes: 1 << 20, InFlight: 6, InFlightBytes: 6}, nil)
 		q.WeighBy(func(int) int64 { return 1 })
 		for i := range 20 {
 			key := i

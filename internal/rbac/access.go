@@ -29,7 +29,8 @@ func (a *access) covers(b *access) bool {
 		(a.name == "" || a.name == b.name)
 }
 
-// compare orders by namespace, group and name before resource: New merges adjacent accesses that differ only in the resource.
+// compare orders by namespace, group and name before resource: New merges adjacent accesses that
+// differ only in the resource.
 func compare(a, b *access) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.group, b.group), cmp.Compare(a.name, b.name),
 		cmp.Compare(a.resource, b.resource))
@@ -42,7 +43,8 @@ type needs struct {
 	notes  []string // that belong to no single rule of RBAC
 }
 
-// class is the set of resources that a pattern selects: one, all of a group, those of one name in every group, or all.
+// class is the set of resources that a pattern selects: one, all of a group, those of one name in
+// every group, or all.
 type class struct {
 	group    string // "*" for every group
 	resource string // "*" for every resource
@@ -76,7 +78,8 @@ func clusterScoped(c class) bool {
 	return err == nil && r.ClusterScoped && r.Name == c.resource && r.Group == c.group
 }
 
-// classes returns the classes of pattern p of rule j, without those that the rule excludes and without the second name of events.
+// classes returns the classes of pattern p of rule j, without those that the rule excludes and
+// without the second name of events.
 func (n *needs) classes(j int, p config.ResourcePattern) []class {
 	groups := p.Groups()
 	if groups == nil {
@@ -99,7 +102,8 @@ func (n *needs) classes(j int, p config.ResourcePattern) []class {
 	return out
 }
 
-// ofPatterns adds the accesses that the rules need for their wanted patterns. It derives them from the patterns alone.
+// ofPatterns adds the accesses that the rules need for their wanted patterns. It derives them from
+// the patterns alone.
 func (n *needs) ofPatterns(wanted func(config.ResourcePattern) bool) {
 	var all []class
 	notes := map[class][]string{}
@@ -114,7 +118,8 @@ func (n *needs) ofPatterns(wanted func(config.ResourcePattern) bool) {
 			}
 		}
 	}
-	// One informer reads the resources that two patterns share, for both of their rules. That may need more than each pattern does.
+	// One informer reads the resources that two patterns share, for both of their rules. That may
+	// need more than each pattern does.
 	for _, a := range slices.Clone(all) {
 		for _, b := range slices.Clone(all) {
 			if c, ok := a.meet(b); ok {
@@ -147,29 +152,35 @@ func (n *needs) takers(c class) []int {
 	return out
 }
 
-// beyondPattern returns notes on the access that pattern p of rule j grants beyond the agent's reads.
+// beyondPattern returns notes on the access that pattern p of rule j grants beyond the agent's
+// reads.
 func (n *needs) beyondPattern(j int, p config.ResourcePattern) []string {
 	rule := &n.config.Watch[j]
 	var notes []string
 	switch {
 	case p.Resource == "*" && p.Groups() == nil:
-		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource, also those that are defined later; kubecdc rbac --discover lists "+
-			"the resources that a cluster serves now instead.", j))
+		notes = append(notes,
+			fmt.Sprintf(
+				"watch[%d] takes every resource, also those that are defined later; kubecdc rbac --discover lists "+
+					"the resources that a cluster serves now instead.", j))
 	case p.Resource == "*":
-		notes = append(notes, fmt.Sprintf("watch[%d] takes every resource of the group, also those that are defined later.", j))
+		notes = append(notes,
+			fmt.Sprintf("watch[%d] takes every resource of the group, also those that are defined later.", j))
 	case p.Groups() == nil:
-		notes = append(notes, fmt.Sprintf("watch[%d] gives no group for %s, which Kubernetes itself does not serve: it is taken from "+
-			"every group. %[2]s.<group> would narrow this.", j, p.Resource))
+		notes = append(notes,
+			fmt.Sprintf("watch[%d] gives no group for %s, which Kubernetes itself does not serve: it is taken from "+
+				"every group. %[2]s.<group> would narrow this.", j, p.Resource))
 	}
 	if except := exceptions(rule, p); len(except) > 0 {
-		notes = append(notes, fmt.Sprintf("RBAC has no exclusions: this role allows the resources that watch[%d] excepts (%s), and "+
-			"kubecdc leaves them out.", j, join(except)))
+		notes = append(notes,
+			fmt.Sprintf("RBAC has no exclusions: this role allows the resources that watch[%d] excepts (%s), and "+
+				"kubecdc leaves them out.", j, join(except)))
 	}
 	return notes
 }
 
-// eventGroup returns the group in which the agent reads events: that of the first rule that takes them. Both groups serve
-// the same objects.
+// eventGroup returns the group in which the agent reads events: that of the first rule that takes
+// them. Both groups serve the same objects.
 func (n *needs) eventGroup() (group string, takes bool) {
 	for j := range n.config.Watch {
 		if g, ok := eventGroup(&n.config.Watch[j]); ok {
@@ -179,7 +190,8 @@ func (n *needs) eventGroup() (group string, takes bool) {
 	return "", false
 }
 
-// eventGroup returns the group in which the agent reads the rule's events: the first of the two that the rule takes.
+// eventGroup returns the group in which the agent reads the rule's events: the first of the two
+// that the rule takes.
 func eventGroup(r *config.Rule) (group string, takes bool) {
 	for _, g := range []string{"", "events.k8s.io"} {
 		if r.Takes(g, "v1", "events") {
@@ -191,10 +203,12 @@ func eventGroup(r *config.Rule) (group string, takes bool) {
 
 func isEventGroup(g string) bool { return g == "" || g == "events.k8s.io" }
 
-// add adds a for those rules that can take it. If all of them name their namespaces literally, a is added once for each
-// namespace, else once for all. namespaced is false if the objects have no namespace.
+// add adds a for those rules that can take it. If all of them name their namespaces literally, a is
+// added once for each namespace, else once for all. namespaced is false if the objects have no
+// namespace.
 func (n *needs) add(rules []int, a access, namespaced bool) {
-	if rules = n.reachable(rules, namespaced); len(rules) == 0 {
+	rules = n.reachable(rules, namespaced)
+	if len(rules) == 0 {
 		return
 	}
 	if (a.group == "" || a.group == "*") && (a.resource == "secrets" || a.resource == "*") {
@@ -221,11 +235,13 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 			within, literal = map[string][]int{part.Namespace: rules}, true
 		}
 		// All resources get the same text, so that union drops it if resources share a rule.
-		a.notes = append(a.notes, "RBAC knows no field selectors: the agent of each node reads what belongs to that node, and may read "+
-			"the rest.")
+		a.notes = append(a.notes,
+			"RBAC knows no field selectors: the agent of each node reads what belongs to that node, and may read "+
+				"the rest.")
 	case part.FieldSelector != "":
-		a.notes = append(a.notes, fmt.Sprintf("RBAC knows no field selectors: the central agent reads what no node has (%s), and may read "+
-			"the rest.", part.FieldSelector))
+		a.notes = append(a.notes,
+			fmt.Sprintf("RBAC knows no field selectors: the central agent reads what no node has (%s), and may read "+
+				"the rest.", part.FieldSelector))
 	}
 	if !literal {
 		within = map[string][]int{"": rules}
@@ -236,7 +252,9 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 		if ns != "" {
 			of = n.reachable(of, false) // within ns, namespaces do not limit the rules
 		}
-		in.namespace, in.name, in.notes = ns, n.onlyName(of), slices.Clone(a.notes)
+		in.namespace = ns
+		in.name = n.onlyName(of)
+		in.notes = slices.Clone(a.notes)
 		for _, j := range of {
 			rule := &n.config.Watch[j]
 			in.notes = append(in.notes, beyondSelectors(j, rule, in.name)...)
@@ -244,19 +262,23 @@ func (n *needs) add(rules []int, a access, namespaced bool) {
 			switch {
 			case ns != "" || !namespaced || rule.Namespaces.All():
 			case plainly:
-				in.notes = append(in.notes, fmt.Sprintf("watch[%d] names its namespaces (%s), but another rule takes the same resources in others: they "+
-					"are read for both at a time.", j, join(rule.Namespaces)))
+				in.notes = append(in.notes,
+					fmt.Sprintf(
+						"watch[%d] names its namespaces (%s), but another rule takes the same resources in others: they "+
+							"are read for both at a time.", j, join(rule.Namespaces)))
 			default:
-				in.notes = append(in.notes, fmt.Sprintf("RBAC has no globs: the namespaces of watch[%d] (%s) are chosen by kubecdc, and "+
-					"all are allowed. Plain names would give a Role for each.", j, join(rule.Namespaces)))
+				in.notes = append(in.notes,
+					fmt.Sprintf("RBAC has no globs: the namespaces of watch[%d] (%s) are chosen by kubecdc, and "+
+						"all are allowed. Plain names would give a Role for each.", j, join(rule.Namespaces)))
 			}
 		}
 		n.access = append(n.access, &in)
 	}
 }
 
-// reachable returns those of the rules that can take an object, if all of them name its resource. A rule after one without
-// limits takes nothing; of several with the same limits, only the first takes anything.
+// reachable returns those of the rules that can take an object, if all of them name its resource. A
+// rule after one without limits takes nothing; of several with the same limits, only the first
+// takes anything.
 func (n *needs) reachable(rules []int, namespaced bool) []int {
 	var out []int
 	seen := map[[3]string]bool{}
@@ -278,8 +300,9 @@ func (n *needs) reachable(rules []int, namespaced bool) []int {
 	return out
 }
 
-// onlyName returns the one name that the agent requests if one informer reads for all of the rules; "" if it requests more.
-// The API server applies the field selector that all rules share; the agent applies the rest.
+// onlyName returns the one name that the agent requests if one informer reads for all of the rules;
+// "" if it requests more. The API server applies the field selector that all rules share; the agent
+// applies the rest.
 func (n *needs) onlyName(rules []int) string {
 	first := &n.config.Watch[rules[0]]
 	for _, j := range rules[1:] {
@@ -328,7 +351,8 @@ func excepts(r *config.Rule, c class) bool {
 // exceptions returns the exceptions of the rule that exclude a part of p.
 func exceptions(r *config.Rule, p config.ResourcePattern) []config.ResourcePattern {
 	within := func(groups, of []string) bool {
-		return groups == nil || of == nil || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(of, g) })
+		return groups == nil || of == nil ||
+			slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(of, g) })
 	}
 	var out []config.ResourcePattern
 	for _, e := range r.Except {
@@ -342,8 +366,8 @@ func exceptions(r *config.Rule, p config.ResourcePattern) []config.ResourcePatte
 	return out
 }
 
-// onlyName returns the one name that the rule's field selector permits, "" if it permits more. The API server authorizes
-// such a LIST or WATCH by resourceNames.
+// onlyName returns the one name that the rule's field selector permits, "" if it permits more. The
+// API server authorizes such a LIST or WATCH by resourceNames.
 func onlyName(r *config.Rule) string {
 	s, err := fields.ParseSelector(r.FieldSelector)
 	if err != nil {
@@ -356,12 +380,14 @@ func onlyName(r *config.Rule) string {
 	return name
 }
 
-// beyondSelectors returns notes on what the selectors of rule j exclude but RBAC allows. name is the result of onlyName.
+// beyondSelectors returns notes on what the selectors of rule j exclude but RBAC allows. name is
+// the result of onlyName.
 func beyondSelectors(j int, r *config.Rule, name string) []string {
 	var notes []string
 	note := func(selector, value string) {
-		notes = append(notes, fmt.Sprintf("RBAC knows no selectors: %s of watch[%d] (%s) narrows what is read, not what may be read.",
-			selector, j, value))
+		notes = append(notes,
+			fmt.Sprintf("RBAC knows no selectors: %s of watch[%d] (%s) narrows what is read, not what may be read.",
+				selector, j, value))
 	}
 	if r.LabelSelector != "" {
 		note("labelSelector", r.LabelSelector)

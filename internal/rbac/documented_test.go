@@ -61,7 +61,8 @@ func documented(text string) permissions {
 	verb := regexp.MustCompile(`\b(get|list|watch|create|update|patch|delete|deletecollection)\b`)
 	for _, clause := range regexp.MustCompile(`;|\. |\n[-|] |\n\n`).Split(text, -1) {
 		for _, word := range []string{
-			"captured resources", "Nodes", "CustomResourceDefinitions", "APIServices", "kube-system", "ConfigMap", "Lease",
+			"captured resources", "Nodes", "CustomResourceDefinitions", "APIServices", "kube-system", "ConfigMap",
+			"Lease",
 		} {
 			if strings.Contains(clause, word) {
 				all[word] = append(all[word], verb.FindAllString(clause, -1)...)

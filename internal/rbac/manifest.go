@@ -22,15 +22,17 @@ type Options struct {
 	Name           string // of the roles and bindings
 	Namespace      string // of the ServiceAccount
 	ServiceAccount string
-	// Node is the name in NODE_NAME when the configuration was read: in mode node, the agent on each
-	// node has its own instead. "" outside of that mode, or if none was set.
+	// Node is the name in NODE_NAME when the configuration was read: in mode node, the agent on
+	// each node has its own instead. "" outside of that mode, or if none was set.
 	Node string
-	// Foreign reports whether a pattern can name a resource that Kubernetes itself does not serve. If a rule has such a
-	// pattern, the agent watches the definitions of resources. If Foreign is nil, no pattern can.
+	// Foreign reports whether a pattern can name a resource that Kubernetes itself does not serve.
+	// If a rule has such a pattern, the agent watches the definitions of resources. If Foreign is
+	// nil, no pattern can.
 	Foreign func(config.ResourcePattern) bool
 }
 
-// NewOptions rejects values that the API server would reject. serviceAccount has the form NAMESPACE/NAME.
+// NewOptions rejects values that the API server would reject. serviceAccount has the form
+// NAMESPACE/NAME.
 func NewOptions(name, serviceAccount string) (Options, error) {
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return Options{}, fmt.Errorf("--name: must be what a ClusterRole can be called, got %q", name)
@@ -48,7 +50,8 @@ type Discovery struct {
 	Unserved  []string // patterns without a wildcard that match no served resource
 	Unknown   []string // group versions whose resources the API server did not list
 
-	Uncapturable map[string]string // such patterns that match only resources that cannot be watched, each with the reason
+	// such patterns that match only resources that cannot be watched, each with the reason
+	Uncapturable map[string]string
 }
 
 // Resource is a served resource, with the indexes of the rules that can take its objects, in order.
@@ -113,14 +116,16 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	n.ofPatterns(func(p config.ResourcePattern) bool { return d == nil || slices.Contains(d.Unserved, p.String()) })
 	if d != nil {
 		if len(d.Unknown) > 0 {
-			n.notes = append(n.notes, fmt.Sprintf("The resources of %s could not be discovered: rules for it may be missing.",
-				strings.Join(d.Unknown, ", ")))
+			n.notes = append(n.notes,
+				fmt.Sprintf("The resources of %s could not be discovered: rules for it may be missing.",
+					strings.Join(d.Unknown, ", ")))
 		}
 		for _, u := range d.Unserved {
 			n.notes = append(n.notes, fmt.Sprintf("%s is not served now; it is allowed for the time when it is.", u))
 		}
 		for _, u := range slices.Sorted(maps.Keys(d.Uncapturable)) {
-			n.notes = append(n.notes, fmt.Sprintf("%s cannot be captured: %s. Remove it from resources.", u, d.Uncapturable[u]))
+			n.notes = append(n.notes,
+				fmt.Sprintf("%s cannot be captured: %s. Remove it from resources.", u, d.Uncapturable[u]))
 		}
 		for _, r := range d.Resources {
 			n.add(r.Rules, access{group: r.Group, resource: r.Resource}, r.Namespaced)
@@ -128,23 +133,29 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	}
 
 	// Any pattern that takes Pods counts, even "*" in some namespaces.
-	if c.Mode == config.ModeCentral && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return r.Takes("", "v1", "pods") }) {
+	if c.Mode == config.ModeCentral &&
+		slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return r.Takes("", "v1", "pods") }) {
 		n.access = append(n.access, &access{
 			resource: "nodes", notes: []string{"Deletions of nodes, whose Pods no agent on a node observes any more."},
 		})
 	}
 
-	if o.Foreign != nil && slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return slices.ContainsFunc(r.Resources, o.Foreign) }) {
+	if o.Foreign != nil &&
+		slices.ContainsFunc(c.Watch, func(r config.Rule) bool { return slices.ContainsFunc(r.Resources, o.Foreign) }) {
 		n.access = append(n.access,
 			&access{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", notes: []string{
 				"Definitions of resources, to capture custom resources from their creation to their removal.",
 			}},
-			&access{group: "apiregistration.k8s.io", resource: "apiservices", notes: []string{"And what other API servers serve."}})
+			&access{group: "apiregistration.k8s.io", resource: "apiservices", notes: []string{
+				"And what other API servers serve.",
+			}})
 	}
 
 	rules := map[string][]Rule{"": {{
 		Notes:     []string{"Its uid names the cluster."},
-		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{"kube-system"}, Verbs: []string{"get"},
+		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{
+			"kube-system",
+		}, Verbs: []string{"get"},
 	}}}
 	namespaces := []string{""}
 	var last *access
@@ -156,7 +167,9 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		}
 		last = a
 		r := Rule{
-			Notes: slices.Clone(a.notes), APIGroups: []string{a.group}, Resources: []string{a.resource}, Verbs: []string{"list", "watch"},
+			Notes: slices.Clone(a.notes), APIGroups: []string{a.group}, Resources: []string{
+				a.resource,
+			}, Verbs: []string{"list", "watch"},
 		}
 		if a.name != "" {
 			r.ResourceNames = []string{a.name}
@@ -190,7 +203,9 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 
 	m := &Manifests{Notes: n.notes}
 	if ofNodes != nil && kept.Namespace != o.Namespace {
-		m.Objects = append(m.Objects, Object{APIVersion: "v1", Kind: "Namespace", Metadata: Metadata{Name: kept.Namespace}})
+		m.Objects = append(m.Objects, Object{APIVersion: "v1", Kind: "Namespace", Metadata: Metadata{
+			Name: kept.Namespace,
+		}})
 	}
 	for _, ns := range namespaces {
 		m.Objects = append(m.Objects, role(o, ns, rules[ns]), binding(o, ns))
@@ -201,7 +216,8 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 	return m
 }
 
-// checkpoint returns the ConfigMap with the checkpoint of an agent in a pod of the ServiceAccount, nil if the agent uses none.
+// checkpoint returns the ConfigMap with the checkpoint of an agent in a pod of the ServiceAccount,
+// nil if the agent uses none.
 func checkpoint(c *config.Config, o Options) *config.CheckpointConfigMap {
 	switch {
 	case c.Checkpoint.ConfigMap != nil:
@@ -212,18 +228,23 @@ func checkpoint(c *config.Config, o Options) *config.CheckpointConfigMap {
 	return &config.CheckpointConfigMap{Namespace: o.Namespace, Name: config.DefaultCheckpoint}
 }
 
-// checkpointRules returns the rules for reading and writing the ConfigMap. The permission to create covers every name: RBAC
-// does not know the name of a new object when it decides.
+// checkpointRules returns the rules for reading and writing the ConfigMap. The permission to create
+// covers every name: RBAC does not know the name of a new object when it decides.
 func checkpointRules(c *config.Config, kept *config.CheckpointConfigMap) []Rule {
 	notes := []string{"The checkpoint."}
 	if c.Checkpoint.ConfigMap == nil {
-		notes = []string{"The checkpoint of an agent in a pod. (The configuration names none, and outside of a pod it is a file: " +
-			"then neither this rule nor the next is needed.)"}
+		notes = []string{
+			"The checkpoint of an agent in a pod. (The configuration names none, and outside of a pod it is a file: " +
+				"then neither this rule nor the next is needed.)",
+		}
 	}
 	configMaps := Rule{APIGroups: []string{""}, Resources: []string{"configmaps"}}
 	readWrite, create := configMaps, configMaps
-	readWrite.Notes, readWrite.ResourceNames, readWrite.Verbs = notes, []string{kept.Name}, []string{"get", "update"}
-	create.Notes, create.Verbs = []string{"RBAC cannot limit create to a name. This is for the first checkpoint."}, []string{"create"}
+	readWrite.Notes = notes
+	readWrite.ResourceNames = []string{kept.Name}
+	readWrite.Verbs = []string{"get", "update"}
+	create.Notes = []string{"RBAC cannot limit create to a name. This is for the first checkpoint."}
+	create.Verbs = []string{"create"}
 	return []Rule{readWrite, create}
 }
 
@@ -231,8 +252,13 @@ func checkpointRules(c *config.Config, kept *config.CheckpointConfigMap) []Rule 
 func leaseRules(name string) []Rule {
 	leases := Rule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}
 	renew, create := leases, leases
-	renew.Notes, renew.ResourceNames, renew.Verbs = []string{"The Lease, whose holder writes to the bus."}, []string{name}, []string{"get", "update"}
-	create.Notes, create.Verbs = []string{"RBAC cannot limit create to a name. This is for the first start, and if the Lease was deleted."}, []string{"create"}
+	renew.Notes = []string{"The Lease, whose holder writes to the bus."}
+	renew.ResourceNames = []string{name}
+	renew.Verbs = []string{"get", "update"}
+	create.Notes = []string{
+		"RBAC cannot limit create to a name. This is for the first start, and if the Lease was deleted.",
+	}
+	create.Verbs = []string{"create"}
 	return []Rule{renew, create}
 }
 
@@ -242,7 +268,10 @@ func role(o Options, namespace string, rules []Rule) Object {
 	if namespace != "" {
 		kind = "Role"
 	}
-	return Object{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: o.Name, Namespace: namespace}, Rules: rules}
+	return Object{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{
+		Name:      o.Name,
+		Namespace: namespace,
+	}, Rules: rules}
 }
 
 func binding(o Options, namespace string) Object {

@@ -37,9 +37,11 @@ func checkpointsOfNodes(c *config.Config, o Options, kept *config.CheckpointConf
 
 func (k *nodeCheckpoints) rules() []Rule {
 	return []Rule{{
-		Notes: []string{"The checkpoints. RBAC does not know nodes, so this permits every ConfigMap of the namespace: " +
-			"keep no others in it. The policy below lets an agent write only the checkpoint of its node. It may read those of " +
-			"the others."},
+		Notes: []string{
+			"The checkpoints. RBAC does not know nodes, so this permits every ConfigMap of the namespace: " +
+				"keep no others in it. The policy below lets an agent write only the checkpoint of its node. It may read those of " +
+				"the others.",
+		},
 		APIGroups: []string{""},
 		Resources: []string{"configmaps"},
 		Verbs:     []string{"get", "update", "create"},
@@ -47,8 +49,8 @@ func (k *nodeCheckpoints) rules() []Rule {
 }
 
 // policy returns the policy and its binding. The API server takes the node from the token, which is
-// bound to the agent's Pod. A token of no node is refused. The policy is named for the ConfigMaps: if
-// two releases would write the same ones, Helm refuses to install the second.
+// bound to the agent's Pod. A token of no node is refused. The policy is named for the ConfigMaps:
+// if two releases would write the same ones, Helm refuses to install the second.
 func (k *nodeCheckpoints) policy(o Options) []Object {
 	spec := policySpec{
 		FailurePolicy: "Fail",
@@ -62,13 +64,16 @@ func (k *nodeCheckpoints) policy(o Options) []Object {
 			}},
 		},
 		MatchConditions: []matchCondition{{
-			Name:       "agent-on-a-node",
-			Expression: fmt.Sprintf("request.userInfo.username == 'system:serviceaccount:%s:%s'", o.Namespace, o.ServiceAccount),
+			Name: "agent-on-a-node",
+			Expression: fmt.Sprintf("request.userInfo.username == 'system:serviceaccount:%s:%s'", o.Namespace,
+				o.ServiceAccount),
 		}},
 		Validations: []validation{{
 			// A request for a generated name, or for a whole collection, has no name.
-			Expression: fmt.Sprintf("has(request.name) && has(request.userInfo.extra) && '%[1]s' in request.userInfo.extra && "+
-				"request.userInfo.extra['%[1]s'].exists(node, request.name == '%[2]s' + node)", nodeExtra, k.prefix),
+			Expression: fmt.Sprintf(
+				"has(request.name) && has(request.userInfo.extra) && '%[1]s' in request.userInfo.extra && "+
+					"request.userInfo.extra['%[1]s'].exists(node, request.name == '%[2]s' + node)", nodeExtra,
+				k.prefix),
 			Message: "an agent may write only the checkpoint of its own node",
 			Reason:  "Forbidden",
 		}},

@@ -44,7 +44,8 @@ func options(t rapid.TB) rbac.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Package discovery decides which groups are Kubernetes' own. In these tests, the name of a group is enough.
+	// Package discovery decides which groups are Kubernetes' own. In these tests, the name of a
+	// group is enough.
 	o.Foreign = func(p config.ResourcePattern) bool {
 		return p.Groups() == nil || slices.ContainsFunc(p.Groups(), func(g string) bool {
 			return strings.Contains(g, ".") && !strings.HasSuffix(g, ".k8s.io")
@@ -67,17 +68,27 @@ func TestManifests(t *testing.T) {
 		{name: "merged", watch: `- {resources: [services, pods], namespaces: [b, a]}
 - {resources: [deployments], namespaces: [a]}
 - {resources: ["*.apps"], except: [deployments]}`},
-		// One informer reads a resource for all of its rules. It reads the rules' namespaces if all of them name some, else all
-		// namespaces. It asks for a name only if all rules ask for that name.
-		{name: "several-in-namespaces", watch: `- {resources: [configmaps, secrets], namespaces: [shop], labelSelector: a=b}
+		// One informer reads a resource for all of its rules. It reads the rules' namespaces if all
+		// of them name some, else all namespaces. It asks for a name only if all rules ask for that
+		// name.
+		{
+			name: "several-in-namespaces",
+			watch: `- {resources: [configmaps, secrets], namespaces: [shop], labelSelector: a=b}
 - {resources: [configmaps], namespaces: [shop, bank], fieldSelector: metadata.name=web}
-- {resources: [secrets], namespaces: [bank], fieldSelector: metadata.name=web}`},
-		{name: "several-and-the-rest", watch: `- {resources: [configmaps, secrets], namespaces: [shop], labelSelector: a=b}
+- {resources: [secrets], namespaces: [bank], fieldSelector: metadata.name=web}`,
+		},
+		{
+			name: "several-and-the-rest",
+			watch: `- {resources: [configmaps, secrets], namespaces: [shop], labelSelector: a=b}
 - {resources: [configmaps], fieldSelector: metadata.name=web}
-- {resources: [secrets], namespaces: ["team-*"]}`},
-		{name: "several-of-one-name", watch: `- {resources: [configmaps, secrets, services], labelSelector: a=b, fieldSelector: metadata.name=web}
+- {resources: [secrets], namespaces: ["team-*"]}`,
+		},
+		{
+			name: "several-of-one-name",
+			watch: `- {resources: [configmaps, secrets, services], labelSelector: a=b, fieldSelector: metadata.name=web}
 - {resources: [configmaps], labelSelector: c=d, fieldSelector: metadata.name=web}
-- {resources: [secrets], labelSelector: c=d, fieldSelector: metadata.name==web}`},
+- {resources: [secrets], labelSelector: c=d, fieldSelector: metadata.name==web}`,
+		},
 		{name: "several-patterns", watch: `- {resources: ["*.apps", "*.v1."], namespaces: [shop], labelSelector: a=b}
 - {resources: [deployments, configmaps], labelSelector: c=d}
 - {resources: ["*.example.com"], namespaces: [shop]}
@@ -88,14 +99,20 @@ func TestManifests(t *testing.T) {
 - {resources: [storageclasses], fieldSelector: metadata.name=fast}`},
 		{name: "group", watch: `- {resources: ["*.networking.k8s.io", "*.v1."], except: [ingresses, pods, jobs]}`},
 		{name: "any-group", watch: `- {resources: [widgets], except: [widgets.example.org]}`},
-		{name: "namespaces-literal", watch: `- {resources: [secrets, deployments], namespaces: [shop, bank, "1984", "true"]}`},
+		{
+			name:  "namespaces-literal",
+			watch: `- {resources: [secrets, deployments], namespaces: [shop, bank, "1984", "true"]}`,
+		},
 		{name: "namespaces-all-resources", watch: `- {resources: ["*"], namespaces: [shop]}`},
 		{name: "namespaces-glob", watch: `- {resources: [pods], namespaces: ["team-*", "!team-x"]}
 - {resources: [services], namespaces: ["*"]}`},
-		{name: "selectors", watch: `- {resources: [pods], labelSelector: "team in (a,b)", fieldSelector: spec.nodeName=n1}
+		{
+			name: "selectors",
+			watch: `- {resources: [pods], labelSelector: "team in (a,b)", fieldSelector: spec.nodeName=n1}
 - {resources: [secrets, namespaces], fieldSelector: metadata.name=web}
 - {resources: [configmaps], fieldSelector: "metadata.name=web,metadata.namespace!=kube-system"}
-- {resources: [services], fieldSelector: "metadata.name!=web"}`},
+- {resources: [services], fieldSelector: "metadata.name!=web"}`,
+		},
 		// The API server does not treat a name with a slash as a name.
 		{name: "selector-of-no-name", watch: `- {resources: [pods], fieldSelector: metadata.name=a/b}`},
 		// Events are the same objects in two groups, and are read in one.
@@ -106,7 +123,8 @@ func TestManifests(t *testing.T) {
 		{name: "events-of-others", watch: `- {resources: [events.events.k8s.io, events, events.example.com]}`},
 		{name: "events-not-core", watch: `- {resources: [events], except: ["*.v1.", "events."]}`},
 		{
-			name: "discovered", watch: `- {resources: [pods, widgets, gadgets.example.com, componentstatuses], namespaces: [shop]}
+			name: "discovered",
+			watch: `- {resources: [pods, widgets, gadgets.example.com, componentstatuses], namespaces: [shop]}
 - {resources: ["*"], except: [pods, widgets, gadgets, events]}`,
 			served: &rbac.Discovery{
 				Resources: []rbac.Resource{
@@ -119,7 +137,9 @@ func TestManifests(t *testing.T) {
 				Unserved: []string{"gadgets.example.com"},
 				Unknown:  []string{"metrics.k8s.io/v1beta1"},
 
-				Uncapturable: map[string]string{"componentstatuses": "it is served without watch (its verbs: get, list)"},
+				Uncapturable: map[string]string{
+					"componentstatuses": "it is served without watch (its verbs: get, list)",
+				},
 			},
 		},
 	} {
@@ -153,12 +173,19 @@ func golden(t *testing.T, name string, m *rbac.Manifests) {
 	sameAsJSON(t, m)
 }
 
-// A ConfigMap with the checkpoint needs access of its own, in a Role. That Role may exist for other rules.
+// A ConfigMap with the checkpoint needs access of its own, in a Role. That Role may exist for other
+// rules.
 func TestCheckpoint(t *testing.T) {
 	for _, c := range []struct{ name, watch, checkpoint string }{
 		{"checkpoint-default", `- {resources: [pods]}`, ""},
-		{"checkpoint-of-its-own", `- {resources: [pods], namespaces: [a, z]}`, "checkpoint: {configMap: {namespace: cdc, name: shop}}"},
-		{"checkpoint-among-others", `- {resources: [configmaps], namespaces: [a, z]}`, "checkpoint: {configMap: {namespace: a}}"},
+		{
+			"checkpoint-of-its-own", `- {resources: [pods], namespaces: [a, z]}`,
+			"checkpoint: {configMap: {namespace: cdc, name: shop}}",
+		},
+		{
+			"checkpoint-among-others", `- {resources: [configmaps], namespaces: [a, z]}`,
+			"checkpoint: {configMap: {namespace: a}}",
+		},
 		{"checkpoint-of-stdout", `- {resources: [pods]}`, "bus: {stdout: {}}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -194,7 +221,10 @@ func TestCheckpointsOfNodes(t *testing.T) {
 func TestLeaderElection(t *testing.T) {
 	for _, c := range []struct{ name, watch, more string }{
 		{"lease", `- {resources: [pods]}`, "leaderElection: {enabled: true}"},
-		{"lease-elsewhere", `- {resources: [leases.coordination.k8s.io], namespaces: [a]}`, "leaderElection: {enabled: true, namespace: a, lease: mine}\nbus: {stdout: {}}"},
+		{
+			"lease-elsewhere", `- {resources: [leases.coordination.k8s.io], namespaces: [a]}`,
+			"leaderElection: {enabled: true, namespace: a, lease: mine}\nbus: {stdout: {}}",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := rbac.New(parseWith(t, c.watch, c.more), options(t), nil)
@@ -204,14 +234,18 @@ func TestLeaderElection(t *testing.T) {
 	}
 }
 
-// Agents on nodes, and the central agent, read with field selectors, which RBAC does not support. The central agent reads Nodes if any
-// pattern takes Pods, and only then.
+// Agents on nodes, and the central agent, read with field selectors, which RBAC does not support.
+// The central agent reads Nodes if any pattern takes Pods, and only then.
 func TestModes(t *testing.T) {
-	const node, central = "mode: node\ncheckpoint: {file: {path: /c.json}}", "mode: central\ncheckpoint: {file: {path: /c.json}}"
+	const node, central = "mode: node\ncheckpoint: {file: {path: /c.json}}",
+		"mode: central\ncheckpoint: {file: {path: /c.json}}"
 	for _, c := range []struct{ name, watch, more string }{
 		{"node", `- {resources: [pods, nodes]}`, node},
-		{"node-others", `- {resources: [csinodes, leases.coordination.k8s.io, resourceslices.resource.k8s.io, widgets.example.com]}
-- {resources: [pods], namespaces: [shop]}`, node},
+		{
+			"node-others",
+			`- {resources: [csinodes, leases.coordination.k8s.io, resourceslices.resource.k8s.io, widgets.example.com]}
+- {resources: [pods], namespaces: [shop]}`, node,
+		},
 		{"central", `- {resources: [pods, nodes, deployments]}`, central},
 		{"central-all-in-namespace", `- {resources: ["*"], namespaces: [shop]}`, central},
 		{"central-all", `- {resources: ["*"]}`, central},
@@ -220,7 +254,9 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := rbac.New(parseWith(t, c.watch, c.more), options(t), nil)
-			m.Header = []string{"Of " + strings.ReplaceAll(c.watch, "\n", " ") + ", " + strings.ReplaceAll(c.more, "\n", ", ")}
+			m.Header = []string{
+				"Of " + strings.ReplaceAll(c.watch, "\n", " ") + ", " + strings.ReplaceAll(c.more, "\n", ", "),
+			}
 			golden(t, "mode-"+c.name, m)
 		})
 	}
@@ -265,9 +301,12 @@ func sameAsJSON(t rapid.TB, m *rbac.Manifests) {
 	}
 }
 
-// For any rules, RBAC allows everything that a rule takes, and nothing twice. The order of the rules' parts does not matter.
+// For any rules, RBAC allows everything that a rule takes, and nothing twice. The order of the
+// rules' parts does not matter.
 func TestNothingIsMissingNorTwice(t *testing.T) {
-	patterns := []string{"pods", "secrets", "events", "deployments", "widgets.example.com", "widgets", "*.apps", "*.v1.", "*"}
+	patterns := []string{
+		"pods", "secrets", "events", "deployments", "widgets.example.com", "widgets", "*.apps", "*.v1.", "*",
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		c := config.Default()
 		c.Watch = nil
@@ -278,7 +317,8 @@ func TestNothingIsMissingNorTwice(t *testing.T) {
 			}
 			if c.Watch == nil || rapid.Bool().Draw(t, "new rule") {
 				var r config.Rule
-				for _, ns := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"shop", "bank", "*"}), 0, 2, rapid.ID).Draw(t, "namespaces") {
+				for _, ns := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"shop", "bank", "*"}), 0, 2,
+					rapid.ID).Draw(t, "namespaces") {
 					r.Namespaces = append(r.Namespaces, config.NamespacePattern(ns))
 				}
 				r.FieldSelector = rapid.SampledFrom([]string{"", "metadata.name=web"}).Draw(t, "fieldSelector")
@@ -297,18 +337,21 @@ func TestNothingIsMissingNorTwice(t *testing.T) {
 		m := rbac.New(c, options(t), nil)
 
 		served := []struct{ group, resource string }{
-			{"", "pods"}, {"", "secrets"}, {"", "events"}, {"apps", "deployments"}, {"example.com", "widgets"}, {"example.org", "widgets"},
+			{"", "pods"}, {"", "secrets"}, {"", "events"}, {"apps", "deployments"}, {"example.com", "widgets"}, {
+				"example.org", "widgets",
+			},
 		}
 		for _, s := range served {
-			// One informer reads it for all of its rules: in their namespaces, or in all namespaces if one rule names none. It asks
-			// for a name only if all rules have it.
+			// One informer reads it for all of its rules: in their namespaces, or in all namespaces
+			// if one rule names none. It asks for a name only if all rules have it.
 			within := map[string][]*config.Rule{}
 			for i := range c.Watch {
 				if r := &c.Watch[i]; r.Takes(s.group, "v1", s.resource) {
 					within[""] = append(within[""], r)
 				}
 			}
-			if !slices.ContainsFunc(within[""], func(r *config.Rule) bool { _, literal := r.Namespaces.Literal(); return !literal }) {
+			if !slices.ContainsFunc(within[""],
+				func(r *config.Rule) bool { _, literal := r.Namespaces.Literal(); return !literal }) {
 				for _, r := range within[""] {
 					for _, ns := range r.Namespaces {
 						within[string(ns)] = append(within[string(ns)], r)
@@ -323,7 +366,8 @@ func TestNothingIsMissingNorTwice(t *testing.T) {
 				}
 				for _, verb := range []string{"list", "watch"} {
 					if len(rules) > 0 && allowing(m, verb, ns, s.group, s.resource, name) == 0 {
-						t.Fatalf("%s of %v in namespace %q (name %q) is not allowed by %+v", verb, s, ns, name, m.Objects)
+						t.Fatalf("%s of %v in namespace %q (name %q) is not allowed by %+v", verb, s, ns, name,
+							m.Objects)
 					}
 				}
 			}
@@ -339,7 +383,8 @@ func TestNothingIsMissingNorTwice(t *testing.T) {
 						name = r.ResourceNames[0]
 					}
 					if n := allowing(m, "list", o.Metadata.Namespace, r.APIGroups[0], resource, name); n != 1 {
-						t.Fatalf("%s.%s in %q is allowed %d times in %+v", resource, r.APIGroups[0], o.Metadata.Namespace, n, m.Objects)
+						t.Fatalf("%s.%s in %q is allowed %d times in %+v", resource, r.APIGroups[0],
+							o.Metadata.Namespace, n, m.Objects)
 					}
 				}
 			}

@@ -40,7 +40,8 @@ func (m *Manifests) WriteYAML(w io.Writer) error {
 	return e.Close()
 }
 
-// yaml returns the document of an object. It decodes JSON as YAML, because that keeps the order of keys.
+// yaml returns the document of an object. It decodes JSON as YAML, because that keeps the order of
+// keys.
 func (o *Object) yaml() (*yaml.Node, error) {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -74,8 +75,8 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-// comment breaks notes into lines that fit after an indentation of indent columns. Any white space becomes one space,
-// because a note may quote the configuration.
+// comment breaks notes into lines that fit after an indentation of indent columns. Any white space
+// becomes one space, because a note may quote the configuration.
 func comment(indent int, notes []string) string {
 	const width = 100
 	var lines []string

@@ -78,7 +78,8 @@ func TestCrashBeforeTheCursorIsSavedLosesNothing(t *testing.T) {
 func TestLiveStartIsKeptThoughNothingWasDelivered(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "old", 1))
-	first := relay.New(relay.Options{Name: "r", Source: b.source("r", driver.Live), Target: to}, slog.New(slog.DiscardHandler), nil)
+	first := relay.New(relay.Options{Name: "r", Source: b.source("r", driver.Live), Target: to},
+		slog.New(slog.DiscardHandler), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- first.Run(ctx) }()
@@ -172,7 +173,8 @@ func TestRecordsThatAreGoneAreSaid(t *testing.T) {
 	}
 }
 
-// The cursor moves with what the server leaves out: a restart does not take it for records that are gone, nor for some that are left to do.
+// The cursor moves with what the server leaves out: a restart does not take it for records that are
+// gone, nor for some that are left to do.
 func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	t.Parallel()
 	const shop, other = "kubecdc.prod.object.core.configmaps.shop.a", "kubecdc.prod.object.core.configmaps.other.b"
@@ -181,7 +183,12 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics := relay.NewMetrics(registry)
 	run := func() *running {
-		s := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()})
+		s := b.sourceOf(&driver.Relaying{
+			Name:    "r",
+			Start:   driver.Beginning,
+			Objects: inNamespace("shop"),
+			Log:     log.logger(),
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &running{cancel, make(chan error, 1)}
 		go func() {
@@ -251,10 +258,14 @@ func TestCursorInAnotherStreamIsAnError(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}}); err != nil {
+	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{
+		"other.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
-	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) { c.Stream.Name = "OTHER" })
+	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
+		c.Stream.Name = "OTHER"
+	})
 	err := start(t, relay.Options{Name: "r", Source: source, Target: to}).wait(t)
 	if err == nil || !strings.Contains(err.Error(), "belongs to stream KUBECDC") {
 		t.Errorf("error: %v", err)

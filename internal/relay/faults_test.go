@@ -22,7 +22,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// receiver takes events over HTTP and fails like real receivers: with 503, or without an answer after it has taken the event.
+// receiver takes events over HTTP and fails like real receivers: with 503, or without an answer
+// after it has taken the event.
 type receiver struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -65,13 +66,20 @@ func (r *receiver) count() int {
 	return len(r.seen)
 }
 
-// The stream's server restarts, the relay crashes and the receiver fails. All events arrive, and only duplicates are out of
-// order.
+// The stream's server restarts, the relay crashes and the receiver fails. All events arrive, and
+// only duplicates are out of order.
 func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open := func(port int) *server.Server {
-		s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+		s, err := server.NewServer(&server.Options{
+			Host:      "127.0.0.1",
+			Port:      port,
+			JetStream: true,
+			StoreDir:  dir,
+			NoSigs:    true,
+			NoLog:     true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

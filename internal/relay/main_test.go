@@ -28,13 +28,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	// Most tests wait. More of them run at a time than there are processors, unless the command
+	// line says otherwise.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
 	if code == 0 {
-		// A server that is shut down while it creates a stream leaks these two of its own goroutines.
+		// A server that is shut down while it creates a stream leaks these two of its own
+		// goroutines.
 		if err := goleak.Find(
 			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
 			goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
@@ -54,7 +56,8 @@ type bus struct {
 	js     jetstream.JetStream
 }
 
-// newBus creates a bus. Without users, everyone may do everything; otherwise the first user is the test's.
+// newBus creates a bus. Without users, everyone may do everything; otherwise the first user is the
+// test's.
 func newBus(tb testing.TB, users ...*server.User) *bus {
 	tb.Helper()
 	return newBusWith(tb, &server.Options{Users: users})
@@ -83,7 +86,12 @@ func newBusWith(tb testing.TB, o *server.Options) *bus {
 
 func startServer(tb testing.TB, o *server.Options) *server.Server {
 	tb.Helper()
-	o.Host, o.Port, o.JetStream, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, tb.TempDir(), true, true
+	o.Host = "127.0.0.1"
+	o.Port = -1
+	o.JetStream = true
+	o.StoreDir = tb.TempDir()
+	o.NoSigs = true
+	o.NoLog = true
 	s, err := server.NewServer(o)
 	if err != nil {
 		tb.Fatal(err)
@@ -116,12 +124,15 @@ func (b *bus) leaf(domain string, users ...*server.User) string {
 	return s.ClientURL()
 }
 
-// create creates the stream. The server may refuse this while it still removes the files of one that was just deleted.
+// create creates the stream. The server may refuse this while it still removes the files of one
+// that was just deleted.
 func (b *bus) create() {
 	b.tb.Helper()
 	const storeFailed = 10049 // JSStreamCreateErrF of the server
 	waitFor(b.tb, func() bool {
-		_, err := b.js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}})
+		_, err := b.js.CreateStream(b.tb.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+			"kubecdc.>",
+		}})
 		var refused *jetstream.APIError
 		if err != nil && (!errors.As(err, &refused) || refused.ErrorCode != storeFailed) {
 			b.tb.Fatal(err)
@@ -175,8 +186,8 @@ func (b *bus) sourceOf(r *driver.Relaying, change ...func(*natsbus.Config)) driv
 func event(namespace, name string, rv int) string { return eventOf("updated", namespace, name, rv) }
 
 func eventOf(verb, namespace, name string, rv int) string {
-	before, after := fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"},"data":{"n":"%d"}}`, name, rv-1, rv-1),
-		fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"},"data":{"n":"%d"}}`, name, rv, rv)
+	before := fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"},"data":{"n":"%d"}}`, name, rv-1, rv-1)
+	after := fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":"%d"},"data":{"n":"%d"}}`, name, rv, rv)
 	switch verb {
 	case "created":
 		before = "null"
@@ -184,27 +195,30 @@ func eventOf(verb, namespace, name string, rv int) string {
 		after = "null"
 	}
 	op := verb[:1]
-	return fmt.Sprintf(`{"specversion":"1.0","id":"configmaps/uid-%[2]s-%[3]s/%[4]d","source":"/kubernetes/prod","type":"dev.kubecdc.object.%[1]s",`+
-		`"subject":"/api/v1/namespaces/%[2]s/configmaps/%[3]s","time":"2026-11-20T15:00:00.000000000Z","cluster":"prod","apiversion":"v1",`+
-		`"kind":"ConfigMap","resource":"configmaps","namespace":%[2]q,"name":%[3]q,"uid":"uid-%[2]s-%[3]s","op":%[5]q,`+
-		`"resourceversion":"%[4]d","sequence":"%020[4]d","partitionkey":"prod/core/configmaps/%[2]s/%[3]s",`+
-		`"data":{"op":%[5]q,"resourceVersion":"%[4]d","before":%[6]s,"after":%[7]s,`+
-		`"changedBy":[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]}}`,
+	return fmt.Sprintf(
+		`{"specversion":"1.0","id":"configmaps/uid-%[2]s-%[3]s/%[4]d","source":"/kubernetes/prod","type":"dev.kubecdc.object.%[1]s",`+
+			`"subject":"/api/v1/namespaces/%[2]s/configmaps/%[3]s","time":"2026-11-20T15:00:00.000000000Z","cluster":"prod","apiversion":"v1",`+
+			`"kind":"ConfigMap","resource":"configmaps","namespace":%[2]q,"name":%[3]q,"uid":"uid-%[2]s-%[3]s","op":%[5]q,`+
+			`"resourceversion":"%[4]d","sequence":"%020[4]d","partitionkey":"prod/core/configmaps/%[2]s/%[3]s",`+
+			`"data":{"op":%[5]q,"resourceVersion":"%[4]d","before":%[6]s,"after":%[7]s,`+
+			`"changedBy":[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]}}`,
 		verb, namespace, name, rv, op, before, after)
 }
 
 // streamEvent is the record of an event about the stream.
 func streamEvent(kind string, rv int) string {
-	return fmt.Sprintf(`{"specversion":"1.0","id":"configmaps/%[1]s/%[2]d","source":"/kubernetes/prod","type":"dev.kubecdc.%[1]s",`+
-		`"time":"2026-11-20T15:00:00Z","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps",`+
-		`"data":{"snapshot":"s1","resourceVersion":"%[2]d"}}`, kind, rv)
+	return fmt.Sprintf(
+		`{"specversion":"1.0","id":"configmaps/%[1]s/%[2]d","source":"/kubernetes/prod","type":"dev.kubecdc.%[1]s",`+
+			`"time":"2026-11-20T15:00:00Z","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps",`+
+			`"data":{"snapshot":"s1","resourceVersion":"%[2]d"}}`, kind, rv)
 }
 
 // progressEvent is the progress of an agent, whose configmaps are on the bus up to rv.
 func progressEvent(rv int) string {
-	return fmt.Sprintf(`{"specversion":"1.0","id":"progress/w/0-1/%[1]d","source":"/kubernetes/prod","type":"dev.kubecdc.progress",`+
-		`"time":"2026-11-20T15:00:00Z","data":{"writer":"w","run":"0-1","number":%[1]d,"since":"2026-11-20T14:50:00Z",`+
-		`"scopes":[{"resource":"configmaps","resourceVersion":"%[1]d"}]}}`, rv)
+	return fmt.Sprintf(
+		`{"specversion":"1.0","id":"progress/w/0-1/%[1]d","source":"/kubernetes/prod","type":"dev.kubecdc.progress",`+
+			`"time":"2026-11-20T15:00:00Z","data":{"writer":"w","run":"0-1","number":%[1]d,"since":"2026-11-20T14:50:00Z",`+
+			`"scopes":[{"resource":"configmaps","resourceVersion":"%[1]d"}]}}`, rv)
 }
 
 // target collects delivered events.
@@ -303,7 +317,8 @@ func (t *target) wait(tb testing.TB, n int) {
 	}
 }
 
-// checkOrder checks that the versions of each object increase, except for duplicates of events delivered before.
+// checkOrder checks that the versions of each object increase, except for duplicates of events
+// delivered before.
 func (t *target) checkOrder(tb testing.TB) {
 	tb.Helper()
 	t.mu.Lock()
@@ -430,7 +445,10 @@ func copyOf(tb testing.TB, partition, partitions int, offset uint64, raw string)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &driver.Record{Log: consume.Log{Name: "t", Partition: partition}, Position: offset, Event: e, Copies: partitions}
+	return &driver.Record{Log: consume.Log{
+		Name:      "t",
+		Partition: partition,
+	}, Position: offset, Event: e, Copies: partitions}
 }
 
 // logBuffer collects log output.

@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// maxAhead bounds the records read after the first undelivered one: each costs memory, and is sent again after a crash.
+// maxAhead bounds the records read after the first undelivered one: each costs memory, and is sent
+// again after a crash.
 const maxAhead = 65536
 
 // marks are the low-water marks of a relay, and the records in flight beyond them.
@@ -50,7 +51,8 @@ func newMarks() *marks {
 	return &marks{windows: map[logID]*window{}, busy: map[string]int{}, changed: publish.NewSignal()}
 }
 
-// stuck reports whether the limit of records beyond a mark is reached, and no record in flight can change that.
+// stuck reports whether the limit of records beyond a mark is reached, and no record in flight can
+// change that.
 func (m *marks) stuck() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +69,8 @@ func (m *marks) add(ctx context.Context, r *driver.Record) (*slot, error) {
 	id := logID{r.Name, r.Partition}
 	w := m.windows[id]
 	if w == nil || w.log != r.Log || r.Position <= w.last {
-		// The first record, another log, or a restart of reading. Then the records in flight come again, and must not move the mark.
+		// The first record, another log, or a restart of reading. Then the records in flight come
+		// again, and must not move the mark.
 		if w != nil {
 			m.ahead -= len(w.slots) - w.head
 		}
@@ -91,7 +94,8 @@ func (m *marks) begin(resource string) {
 func (m *marks) end(resource string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.busy[resource]--; m.busy[resource] == 0 {
+	m.busy[resource]--
+	if m.busy[resource] == 0 {
 		delete(m.busy, resource)
 	}
 	m.changed.Raise()
@@ -108,7 +112,9 @@ func (m *marks) done(s *slot) {
 	w := s.window
 	current := m.windows[logID{w.log.Name, w.log.Partition}] == w
 	for w.head < len(w.slots) && w.slots[w.head].done {
-		w.mark, w.any, w.dirty = w.slots[w.head].position, true, true
+		w.mark = w.slots[w.head].position
+		w.any = true
+		w.dirty = true
 		w.slots[w.head] = nil
 		w.head++
 		if current {
@@ -173,10 +179,12 @@ func (m *marks) saved(saved []driver.Mark) {
 	}
 }
 
-// maxHeld bounds the events of one scope, or the progress of one agent, that are held back; beyond it the oldest are dropped.
+// maxHeld bounds the events of one scope, or the progress of one agent, that are held back; beyond
+// it the oldest are dropped.
 const maxHeld = 256
 
-// copies holds back snapshot.completed and progress until every partition has delivered its copy. It belongs to the reader.
+// copies holds back snapshot.completed and progress until every partition has delivered its copy.
+// It belongs to the reader.
 type copies struct {
 	held map[scopeID][]*held // oldest first
 }
@@ -191,8 +199,9 @@ type held struct {
 	partitions map[logID]*slot
 }
 
-// come adds one copy. The last one completes the event, and slots are those of all copies. late are slots of events that can never be
-// complete, because a complete one has overtaken them in a partition: the relay started in between, for example.
+// come adds one copy. The last one completes the event, and slots are those of all copies. late are
+// slots of events that can never be complete, because a complete one has overtaken them in a
+// partition: the relay started in between, for example.
 func (c *copies) come(r *driver.Record, s *slot) (slots, late []*slot, complete bool) {
 	e := r.Event
 	if r.Copies <= 1 || e.Type != consume.TypeSnapshotCompleted && e.Type != consume.TypeProgress {

@@ -68,8 +68,12 @@ func describe(e *consume.Event) (*section, error) {
 
 func verbOf(e *consume.Event) string {
 	verbs := map[consume.Op]string{
-		consume.Created: "was created", consume.Updated: "was updated", consume.Deleted: "was deleted", consume.Read: "exists (from a snapshot)",
-		consume.Entered: "began to match the selector", consume.Left: "ceased to match the selector",
+		consume.Created: "was created",
+		consume.Updated: "was updated",
+		consume.Deleted: "was deleted",
+		consume.Read:    "exists (from a snapshot)",
+		consume.Entered: "began to match the selector",
+		consume.Left:    "ceased to match the selector",
 	}
 	return cmp.Or(verbs[e.Op], "changed")
 }
@@ -89,7 +93,11 @@ func managers(changes []consume.Change) []string {
 
 func difference(e *consume.Event) ([]string, error) {
 	var b bytes.Buffer
-	p := console.New(&terminal.Output{Writer: &b, Width: lineWidth}, console.Options{View: console.Diff, Reads: true, Location: time.UTC})
+	p := console.New(&terminal.Output{Writer: &b, Width: lineWidth}, console.Options{
+		View:     console.Diff,
+		Reads:    true,
+		Location: time.UTC,
+	})
 	if err := p.Print(e); err != nil {
 		return nil, err
 	}
@@ -98,7 +106,8 @@ func difference(e *consume.Event) ([]string, error) {
 	}
 	var out []string
 	for line := range strings.Lines(b.String()) {
-		if line = strings.TrimRight(line, "\n"); strings.HasPrefix(line, "  ") { // the lines before are date and event
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "  ") { // the lines before are date and event
 			out = append(out, line[2:])
 		}
 	}
@@ -116,7 +125,8 @@ func howToSee(e *consume.Event) string {
 	return code(cmd + " --diff")
 }
 
-// codeBlock formats lines as a code block of at most limit characters. If it omits some, a line below has their number and hint.
+// codeBlock formats lines as a code block of at most limit characters. If it omits some, a line
+// below has their number and hint.
 func codeBlock(lines []string, limit int, hint string) string {
 	if len(lines) == 0 {
 		return ""

@@ -27,19 +27,24 @@ const (
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return f.NewCounterVec(prometheus.CounterOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help}, append([]string{"relay"}, labels...))
+		return f.NewCounterVec(prometheus.CounterOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help},
+			append([]string{"relay"}, labels...))
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help}, []string{"relay"})
+		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help},
+			[]string{"relay"})
 	}
 	return &Metrics{
 		delivered: counter("delivered_total", "Records that the relay's target has acknowledged."),
-		passed: counter("passed_over_total", "Records that were not delivered, by reason: not selected (filter), not an event of kubecdc (unreadable), "+
-			"rejected by the target and skipped as configured (refused), progress that would have waited for earlier records (late).", "reason"),
+		passed: counter("passed_over_total",
+			"Records that were not delivered, by reason: not selected (filter), not an event of kubecdc (unreadable), "+
+				"rejected by the target and skipped as configured (refused), progress that would have waited for earlier records (late).",
+			"reason"),
 		missed: counter("missed_total", "Records that the bus had removed before the relay read them."),
-		behind: gauge("behind_records", "Records on the bus beyond what the relay has delivered, looked up every 10 s."),
-		saved:  gauge("cursor_saved_timestamp_seconds", "Time of the last save of the relay's cursor."),
-		up:     gauge("up", "1 while the relay runs; 0: it has stopped, and the log has the reason."),
+		behind: gauge("behind_records",
+			"Records on the bus beyond what the relay has delivered, looked up every 10 s."),
+		saved: gauge("cursor_saved_timestamp_seconds", "Time of the last save of the relay's cursor."),
+		up:    gauge("up", "1 while the relay runs; 0: it has stopped, and the log has the reason."),
 	}
 }
 

@@ -16,9 +16,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// The documented NATS permissions of a relay suffice, also to create its cursor, to reopen it and to show it.
+// The documented NATS permissions of a relay suffice, also to create its cursor, to reopen it and
+// to show it.
 func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
-	t.Run("as they are", func(t *testing.T) { expectRelayed(t, publishtest.GuidePermissions(t, "a relay"), "", nats.InboxPrefix) })
+	t.Run("as they are", func(t *testing.T) {
+		expectRelayed(t, publishtest.GuidePermissions(t, "a relay"), "", nats.InboxPrefix)
+	})
 	t.Run("private inbox", func(t *testing.T) {
 		p := publishtest.GuidePermissions(t, "a relay")
 		p.Subscribe.Allow = []string{"_INBOX_relay.>"}
@@ -37,11 +40,15 @@ func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
 // expectRelayed starts a relay three times; with a domain, at a leaf node of that domain's server.
 func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 	t.Helper()
-	all, limited := &server.User{Username: "all", Password: "secret"}, &server.User{Username: "relay", Password: "secret", Permissions: p}
+	all := &server.User{Username: "all", Password: "secret"}
+	limited := &server.User{Username: "relay", Password: "secret", Permissions: p}
 	b := newBus(t, all, limited)
 	url := b.url
 	if domain != "" {
-		b = newBusWith(t, &server.Options{JetStreamDomain: domain, LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: -1}})
+		b = newBusWith(t, &server.Options{JetStreamDomain: domain, LeafNode: server.LeafNodeOpts{
+			Host: "127.0.0.1",
+			Port: -1,
+		}})
 		url = b.leaf("leaf", all, limited)
 	}
 	log := &logBuffer{}
@@ -53,7 +60,9 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 	source := func() driver.RelaySource {
 		r := &driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()}
 		return b.sourceOf(r, func(c *natsbus.Config) {
-			c.URL, c.Domain, c.InboxPrefix = strings.Replace(url, "://", "://relay:secret@", 1), domain, strings.TrimSuffix(inbox, ".")
+			c.URL = strings.Replace(url, "://", "://relay:secret@", 1)
+			c.Domain = domain
+			c.InboxPrefix = strings.TrimSuffix(inbox, ".")
 		})
 	}
 	for rv := 1; rv < 4; rv++ {
@@ -80,7 +89,8 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 	}
 }
 
-// Two relays of one name have the same consumers. The later one waits for them until the other one has ended.
+// Two relays of one name have the same consumers. The later one waits for them until the other one
+// has ended.
 func TestConfinedRelayIsTakenOver(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
@@ -89,9 +99,14 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 	}
 	log := &logBuffer{}
 	start := func(to *target) *running {
-		source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()}, func(c *natsbus.Config) {
-			c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*", "kubecdc.*.progress.*"}}
-		})
+		source := b.sourceOf(
+			&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()},
+			func(c *natsbus.Config) {
+				c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{
+					"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*",
+					"kubecdc.*.progress.*",
+				}}
+			})
 		return startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
 	}
 	send := func(rv int) { b.sendTo("kubecdc.prod.object.core.configmaps.shop.web", event("shop", "web", rv)) }

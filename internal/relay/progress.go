@@ -136,7 +136,9 @@ func Reduce(e *consume.Event, claim func(*consume.ScopeProgress) Claim) (*consum
 		return nil, err
 	}
 	record, err = replaceMember(record, "data", func(data []byte) ([]byte, error) {
-		return replaceMember(data, "scopes", func(scopes []byte) ([]byte, error) { return reduceScopes(scopes, claims) })
+		return replaceMember(data, "scopes", func(scopes []byte) ([]byte, error) {
+			return reduceScopes(scopes, claims)
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -164,7 +166,8 @@ func reduceScopes(scopes []byte, claims []Claim) ([]byte, error) {
 		}
 		if h := claims[i].Hidden; h != nil {
 			var err error
-			if entry, err = hide(entry, h); err != nil {
+			entry, err = hide(entry, h)
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -23,9 +23,10 @@ var progressBegan = time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 // progressOf is the record of the progress of an agent, at a minute after progressBegan.
 func progressOf(number, minute int, scopes ...string) string {
 	at := progressBegan.Add(time.Duration(minute) * time.Minute)
-	return fmt.Sprintf(`{"specversion":"1.0","id":"progress/3f0a/0-1/%[1]d","source":"/kubernetes/prod","type":"dev.kubecdc.progress",`+
-		`"subject":"/progress/3f0a","time":%[2]q,"cluster":"prod","partitionkey":"prod/progress/3f0a",`+
-		`"data":{"writer":"3f0a","run":"0-1","number":%[1]d,"since":%[3]q,"to":%[2]q,"snapshotBegan":"2026-11-20T14:00:00Z","later":[ 1 ],"scopes":[%[4]s]}}`,
+	return fmt.Sprintf(
+		`{"specversion":"1.0","id":"progress/3f0a/0-1/%[1]d","source":"/kubernetes/prod","type":"dev.kubecdc.progress",`+
+			`"subject":"/progress/3f0a","time":%[2]q,"cluster":"prod","partitionkey":"prod/progress/3f0a",`+
+			`"data":{"writer":"3f0a","run":"0-1","number":%[1]d,"since":%[3]q,"to":%[2]q,"snapshotBegan":"2026-11-20T14:00:00Z","later":[ 1 ],"scopes":[%[4]s]}}`,
 		number, at.Format(time.RFC3339), at.Add(-10*time.Minute).Format(time.RFC3339), strings.Join(scopes, ","))
 }
 
@@ -63,7 +64,9 @@ func TestProgressOfWhatIsCopiedWhole(t *testing.T) {
 		want  []string
 	}{
 		{"everything", nil, []string{all}},
-		{"a resource", func(resource, _ string) bool { return resource == "pods" }, []string{progressOf(1, 0, podsInShop, podsInBank, allPods)}},
+		{"a resource", func(resource, _ string) bool {
+			return resource == "pods"
+		}, []string{progressOf(1, 0, podsInShop, podsInBank, allPods)}},
 		{"a scope", func(_, scope string) bool { return scope == "pods/shop" }, []string{progressOf(1, 0, podsInShop)}},
 		{
 			"all scopes but one: the entry of the others would be about it too",
@@ -73,7 +76,8 @@ func TestProgressOfWhatIsCopiedWhole(t *testing.T) {
 		{"nothing", func(string, string) bool { return false }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m, to := &memory{records: []*driver.Record{copyOf(t, 0, 1, 1, all), copyOf(t, 0, 1, 2, event("shop", "a", 1))}}, newTarget()
+			m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 1, all), copyOf(t, 0, 1, 2, event("shop", "a", 1))}}
+			to := newTarget()
 			r := start(t, relay.Options{Name: "r", Source: m, Target: to, Whole: c.whole})
 			to.wait(t, len(c.want)+1)
 			if err := r.stop(); err != nil {
@@ -107,7 +111,8 @@ func TestProgressWaitsForAllBeforeIt(t *testing.T) {
 				}
 			}
 			m := &memory{records: []*driver.Record{
-				copyOf(t, 0, 1, 1, event("shop", "slow", 1)), copyOf(t, 0, 1, 2, progressOf(1, 0, allPods)), copyOf(t, 0, 1, 3, event("shop", "quick", 2)),
+				copyOf(t, 0, 1, 1, event("shop", "slow", 1)), copyOf(t, 0, 1, 2, progressOf(1, 0, allPods)),
+				copyOf(t, 0, 1, 3, event("shop", "quick", 2)),
 			}}
 			r := start(t, relay.Options{Name: "r", Source: m, Target: to, ProgressWait: patience})
 			want := []string{"configmaps/uid-shop-slow/1", "progress/3f0a/0-1/1", "configmaps/uid-shop-quick/2"}
@@ -146,7 +151,8 @@ func claims(tb testing.TB, records []string) []string {
 		for _, s := range e.Progress.Scopes {
 			if s.ResourceVersion != "" {
 				all = append(all, s.Resource+s.Scope)
-			} else if i := len(s.Hidden); i == 0 || !s.Hidden[i-1].IsOpen() || !s.To.IsZero() || !s.SnapshotBegan.IsZero() || s.History > 0 {
+			} else if i := len(s.Hidden); i == 0 || !s.Hidden[i-1].IsOpen() || !s.To.IsZero() ||
+				!s.SnapshotBegan.IsZero() || s.History > 0 {
 				tb.Errorf("an entry without a claim has no open span, or a part of the claim: %+v", s)
 			}
 		}
@@ -174,18 +180,27 @@ func TestProgressAfterASkippedRecord(t *testing.T) {
 	run := func(n int, records ...string) {
 		t.Helper()
 		b.send(records...)
-		r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to, Refused: relay.Skip})
+		r := start(t, relay.Options{
+			Name:    "r",
+			Source:  b.source("r", driver.Beginning),
+			Target:  to,
+			Refused: relay.Skip,
+		})
 		to.wait(t, n)
 		if err := r.stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	run(2, progressOf(1, -1, allPods, configMaps), event("shop", "poisoned", 1), progressOf(2, 1, podsInShop, allPods, configMaps)) // at minute 0
+	// at minute 0
+	run(2, progressOf(1, -1, allPods, configMaps), event("shop", "poisoned", 1),
+		progressOf(2, 1, podsInShop, allPods, configMaps))
 	run(4, progressOf(3, 2, allPods, newer(configMaps, 0)), progressOf(4, 3, allPods, newer(configMaps, 2)))
-	if diff := cmp.Diff([]string{"pods configmaps", "podspods/shop pods", "pods", "pods configmaps"}, claims(t, to.bodies(t))); diff != "" {
+	if diff := cmp.Diff([]string{"pods configmaps", "podspods/shop pods", "pods", "pods configmaps"},
+		claims(t, to.bodies(t))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if want := `{"resource":"configmaps","hidden":[{"from":"2026-11-20T15:00:00Z"}]}`; !strings.Contains(to.bodies(t)[1], want) {
+	if want := `{"resource":"configmaps","hidden":[{"from":"2026-11-20T15:00:00Z"}]}`; !strings.Contains(
+		to.bodies(t)[1], want) {
 		t.Errorf("want %s in\n%s", want, to.bodies(t)[1])
 	}
 }
@@ -219,7 +234,8 @@ func TestProgressAfterLostRecords(t *testing.T) {
 			run(1)
 			lose(b)
 			tomorrow := int(time.Since(progressBegan).Minutes()) + 24*60
-			b.send(progressOf(2, 1, podsInShop, configMaps), progressOf(3, tomorrow, newer(podsInShop, tomorrow), configMaps))
+			b.send(progressOf(2, 1, podsInShop, configMaps),
+				progressOf(3, tomorrow, newer(podsInShop, tomorrow), configMaps))
 			run(3)
 			got := to.bodies(t)
 			if diff := cmp.Diff([]string{"pods", "", "podspods/shop"}, claims(t, got)); diff != "" {
@@ -241,9 +257,11 @@ func (forgetful) SetNote([]byte)                  {}
 
 func TestProgressIfTheCursorKeepsNoNote(t *testing.T) {
 	tomorrow := int(time.Since(progressBegan).Minutes()) + 24*60
-	m, to := &memory{records: []*driver.Record{
-		copyOf(t, 0, 1, 1, progressOf(1, 0, allPods)), copyOf(t, 0, 1, 2, progressOf(2, tomorrow, newer(allPods, tomorrow))),
-	}}, newTarget()
+	m := &memory{records: []*driver.Record{
+		copyOf(t, 0, 1, 1, progressOf(1, 0, allPods)),
+		copyOf(t, 0, 1, 2, progressOf(2, tomorrow, newer(allPods, tomorrow))),
+	}}
+	to := newTarget()
 	r := start(t, relay.Options{Name: "r", Source: forgetful{m}, Target: to})
 	to.wait(t, 2)
 	if err := r.stop(); err != nil {
@@ -259,16 +277,18 @@ func TestProgressIfTheCursorKeepsNoNote(t *testing.T) {
 func TestProgressOfAgentsInPartitions(t *testing.T) {
 	other := strings.ReplaceAll(progressOf(1, 0, allPods), "3f0a", "ffff")
 	first, second := progressOf(1, 0, allPods), progressOf(2, 1, allPods)
-	m, to := &memory{records: []*driver.Record{
+	m := &memory{records: []*driver.Record{
 		copyOf(t, 0, 2, 1, first), copyOf(t, 0, 2, 2, other), copyOf(t, 1, 2, 1, other), copyOf(t, 1, 2, 2, first),
 		copyOf(t, 0, 2, 3, second), copyOf(t, 1, 2, 3, second),
-	}}, newTarget()
+	}}
+	to := newTarget()
 	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
 	to.wait(t, 3)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"progress/ffff/0-1/1", "progress/3f0a/0-1/1", "progress/3f0a/0-1/2"}, to.ids()); diff != "" {
+	if diff := cmp.Diff([]string{"progress/ffff/0-1/1", "progress/3f0a/0-1/1", "progress/3f0a/0-1/2"},
+		to.ids()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

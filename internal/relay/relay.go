@@ -46,7 +46,8 @@ func openBackoff() publish.Backoff {
 }
 
 var (
-	// ErrElsewhere is wrapped by the error of a relay after a later relay of the same name has taken over its cursor.
+	// ErrElsewhere is wrapped by the error of a relay after a later relay of the same name has
+	// taken over its cursor.
 	ErrElsewhere = errors.New("another relay of this name is running")
 
 	errNotOpen = errors.New("its bus is not connected, or its cursor not acquired yet")
@@ -62,12 +63,12 @@ type Options struct {
 	Match   func(*consume.Event) bool // nil: all events
 	Refused Refused                   // "": Stop
 	Grace   time.Duration             // 0: DefaultGrace
-	// Whole reports whether Match takes all events of a scope of a resource ("deployments.apps"), and the target
-	// keeps them in one place. scope is its name; "" stands for all scopes of the resource. The progress of
-	// agents is sent with what it says about such scopes. nil: all are.
+	// Whole reports whether Match takes all events of a scope of a resource ("deployments.apps"),
+	// and the target keeps them in one place. scope is its name; "" stands for all scopes of the
+	// resource. The progress of agents is sent with what it says about such scopes. nil: all are.
 	Whole func(resource, scope string) bool
-	// ProgressWait is how long a progress waits for the delivery of earlier records. It is not sent if
-	// that takes longer. 0: DefaultProgressWait. Negative: it waits without a limit.
+	// ProgressWait is how long a progress waits for the delivery of earlier records. It is not sent
+	// if that takes longer. 0: DefaultProgressWait. Negative: it waits without a limit.
 	ProgressWait time.Duration
 }
 
@@ -98,7 +99,15 @@ func New(o Options, log *slog.Logger, m *Metrics) *Relay {
 	m = cmp.Or(m, NewMetrics(nil))
 	q := queue.New[*object.Delta](queue.Options{Events: queueEvents, Bytes: queueBytes, InFlight: inFlight}, nil)
 	m.begin(o.Name)
-	r := &Relay{o: o, log: log.With("relay", o.Name), metrics: m, queue: q, lane: q.Lane(o.Name), marks: newMarks(), objectsOnly: !stream}
+	r := &Relay{
+		o:           o,
+		log:         log.With("relay", o.Name),
+		metrics:     m,
+		queue:       q,
+		lane:        q.Lane(o.Name),
+		marks:       newMarks(),
+		objectsOnly: !stream,
+	}
 	r.problem.Store(&errNotOpen)
 	if t, ok := o.Target.(LossReader); ok {
 		t.ReadLosses(r.missing.until)
@@ -120,8 +129,9 @@ func (r *Relay) Ready() error {
 	return r.o.Target.Ready()
 }
 
-// Run relays until ctx or the source ends; then it waits up to Options.Grace for deliveries, saves the cursor, and returns nil. Its error
-// is final: another relay has the cursor (ErrElsewhere), a record is refused, or source or target failed. Call it once.
+// Run relays until ctx or the source ends; then it waits up to Options.Grace for deliveries, saves
+// the cursor, and returns nil. Its error is final: another relay has the cursor (ErrElsewhere), a
+// record is refused, or source or target failed. Call it once.
 func (r *Relay) Run(ctx context.Context) error {
 	running := r.metrics.up.WithLabelValues(r.o.Name)
 	running.Set(1)
@@ -228,7 +238,8 @@ func (r *Relay) pump(ctx context.Context) error {
 	defer ended()
 	g.Go(func() error { return r.read(reading) })
 	g.Go(func() error {
-		d := publish.NewDispatcher(r.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, encoder{}, r.o.Target,
+		d := publish.NewDispatcher(r.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+			encoder{}, r.o.Target,
 			publish.Options{Refused: r.refused}, r.log, nil)
 		if err := d.Run(delivering); !errors.Is(err, errGrace) {
 			return err
@@ -277,14 +288,17 @@ func (r *Relay) read(ctx context.Context) error {
 func (r *Relay) miss(err *consume.MissedError) {
 	r.missing.loseAny(time.Now())
 	if err.Recreated {
-		r.log.Error("log was recreated or restored: the relay reads it from its beginning, and the undelivered records of the previous log are lost",
-			"log", err.Log.Name, "partition", err.Log.Partition, "former", err.Log.ID, "read_to", err.From-1, "end", err.To)
+		r.log.Error(
+			"log was recreated or restored: the relay reads it from its beginning, and the undelivered records of the previous log are lost",
+			"log", err.Log.Name, "partition", err.Log.Partition, "former", err.Log.ID, "read_to", err.From-1, "end",
+			err.To)
 		return
 	}
 	if err.To >= err.From {
 		r.metrics.missed.WithLabelValues(r.o.Name).Add(float64(err.To - err.From + 1))
 	}
-	r.log.Error("records were removed before the relay read them, and do not reach the target: make the bus keep records for longer than the relay may be down or behind",
+	r.log.Error(
+		"records were removed before the relay read them, and do not reach the target: make the bus keep records for longer than the relay may be down or behind",
 		"log", err.Log.Name, "partition", err.Log.Partition, "from", err.From, "to", err.To)
 }
 
@@ -347,7 +361,8 @@ func (r *Relay) passOver(rec *driver.Record, reason string) {
 	}
 }
 
-// stream delivers a stream event in order: after all earlier records of its resource, and before all later ones.
+// stream delivers a stream event in order: after all earlier records of its resource, and before
+// all later ones.
 func (r *Relay) stream(ctx context.Context, rec *driver.Record, s *slot) error {
 	slots, late, complete := r.copies.come(rec, s)
 	for _, l := range late {
@@ -371,7 +386,8 @@ func (r *Relay) refused(d *object.Delta, err error) error {
 	to := d.Acker.(*delivery) //nolint:forcetypeassert // the relay makes all of them
 	rec := to.record
 	if r.o.Refused != Skip {
-		return fmt.Errorf("%s: the target rejects event %s permanently: correct the target, or skip such records with refused: skip: %w",
+		return fmt.Errorf(
+			"%s: the target rejects event %s permanently: correct the target, or skip such records with refused: skip: %w",
 			rec.Where(), rec.Event.ID, err)
 	}
 	to.skipped = true
@@ -408,8 +424,9 @@ func (r *Relay) keep(ctx context.Context) error {
 	}
 }
 
-// save saves the marks that have moved; check: even if none has, to verify that this relay still holds the cursor. It saves no others
-// again: the stored ones may belong to another relay, or to a topic that was created again. It returns ErrElsewhere, and logs other errors.
+// save saves the marks that have moved; check: even if none has, to verify that this relay still
+// holds the cursor. It saves no others again: the stored ones may belong to another relay, or to a
+// topic that was created again. It returns ErrElsewhere, and logs other errors.
 func (r *Relay) save(ctx context.Context, check bool) error {
 	marks := r.marks.all(true)
 	if len(marks) == 0 && !check {
@@ -427,7 +444,8 @@ func (r *Relay) save(ctx context.Context, check bool) error {
 		return err
 	default:
 		if suppressed, ok := r.window.First("save"); ok {
-			r.log.Warn("cannot save the cursor, retrying; a restart would deliver later records again", "err", err, "suppressed", suppressed)
+			r.log.Warn("cannot save the cursor, retrying; a restart would deliver later records again", "err", err,
+				"suppressed", suppressed)
 		}
 	}
 	return nil
@@ -439,7 +457,8 @@ func (r *Relay) lookBehind(ctx context.Context) {
 	case err == nil:
 		r.problem.Store(nil)
 		r.metrics.behind.WithLabelValues(r.o.Name).Set(float64(behind))
-	case !errors.Is(err, context.Canceled): // needed because a reader whose bus is away looks like one that has read all
+	case !errors.Is(err, context.Canceled):
+		// needed because a reader whose bus is away looks like one that has read all
 		err = fmt.Errorf("its bus does not respond: %w", err)
 		r.problem.Store(&err)
 		if suppressed, ok := r.window.First("behind"); ok {

@@ -59,7 +59,9 @@ func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
 
 func TestSlowTargetHoldsNobodyBack(t *testing.T) {
 	t.Parallel()
-	b, slow, quick := newBus(t), newTarget(), newTarget()
+	b := newBus(t)
+	slow := newTarget()
+	quick := newTarget()
 	release := make(chan struct{})
 	slow.before = func(ctx context.Context, _ *driver.Record) error {
 		select {
@@ -92,7 +94,8 @@ func TestSlowTargetHoldsNobodyBack(t *testing.T) {
 func TestMatchDecidesWhatIsRelayed(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1), event("kitchen", "a", 2), "no JSON", `{"specversion":"1.0"}`,
-		strings.Replace(event("shop", "dead", 3), `"cluster"`, `"deadletterreason":"too large","cluster"`, 1), event("shop", "b", 4))
+		strings.Replace(event("shop", "dead", 3), `"cluster"`, `"deadletterreason":"too large","cluster"`, 1),
+		event("shop", "b", 4))
 	var log logBuffer
 	r := startLogging(t, relay.Options{
 		Name: "r", Source: b.source("r", driver.Beginning), Target: to,
@@ -131,10 +134,13 @@ func TestRefusedRecordStopsOrIsSkipped(t *testing.T) {
 			to.before = refuse
 			var log logBuffer
 			name := string(refused)
-			r := startLogging(t, relay.Options{Name: name, Source: b.source(name, driver.Beginning), Target: to, Refused: refused}, log.logger())
+			r := startLogging(t,
+				relay.Options{Name: name, Source: b.source(name, driver.Beginning), Target: to, Refused: refused},
+				log.logger())
 			if refused == relay.Stop {
 				err := r.wait(t)
-				if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "relay stop: stream KUBECDC, record 2") {
+				if !errors.Is(err, publish.ErrRefused) ||
+					!strings.Contains(err.Error(), "relay stop: stream KUBECDC, record 2") {
 					t.Errorf("error: %v", err)
 				}
 				at, err := b.source(name, driver.Live).Status(t.Context())
@@ -198,7 +204,8 @@ func TestStreamEventsKeepTheirPlace(t *testing.T) {
 	}
 	ids := to.ids()
 	if ids[0] != "configmaps/snapshot.started/1" || ids[201] != "configmaps/snapshot.completed/1" {
-		t.Errorf("started is number %d, completed %d", slices.Index(ids, "configmaps/snapshot.started/1"), slices.Index(ids, "configmaps/snapshot.completed/1"))
+		t.Errorf("started is number %d, completed %d", slices.Index(ids, "configmaps/snapshot.started/1"),
+			slices.Index(ids, "configmaps/snapshot.completed/1"))
 	}
 }
 
@@ -235,7 +242,8 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 	}
 }
 
-// If namespaces have topics of their own, progress is forwarded once all topics have it. One that only some topics have does not hold the cursor.
+// If namespaces have topics of their own, progress is forwarded once all topics have it. One that
+// only some topics have does not hold the cursor.
 func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	in := func(topic string, r *driver.Record) *driver.Record {
 		r.Name, r.Sparse = topic, r.Event.Progress != nil
@@ -258,7 +266,8 @@ func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"progress/w/0-1/5", "configmaps/uid-shop-b/8", "progress/w/0-1/9"}, to.ids()); diff != "" {
+	if diff := cmp.Diff([]string{"progress/w/0-1/5", "configmaps/uid-shop-b/8", "progress/w/0-1/9"}, to.ids()); diff !=
+		"" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 	if got := m.saved[consume.Log{Name: "a"}]; got != 4 {
@@ -285,7 +294,8 @@ func TestOpeningsHoldNothing(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"configmaps/snapshot.completed/11", "configmaps/uid-shop-b/12"}, to.ids()); diff != "" {
+	if diff := cmp.Diff([]string{"configmaps/snapshot.completed/11", "configmaps/uid-shop-b/12"}, to.ids()); diff !=
+		"" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 	if got := m.saved[consume.Log{Name: "b"}]; got != 1 {
@@ -316,7 +326,10 @@ func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 	if got := to.ids(); len(got) != 3 || got[2] != "configmaps/snapshot.completed/11" {
 		t.Errorf("delivered %v, want two objects and then completed, once", got)
 	}
-	for place, want := range map[consume.Log]uint64{{Name: "a"}: 0, {Name: "a", Partition: 1}: 0, {Name: "b"}: 1, {Name: "b", Partition: 1}: 1} {
+	for place, want := range map[consume.Log]uint64{{Name: "a"}: 0, {Name: "a", Partition: 1}: 0, {Name: "b"}: 1, {
+		Name:      "b",
+		Partition: 1,
+	}: 1} {
 		if got, ok := m.saved[place]; !ok || got != want {
 			t.Errorf("mark of %s/%d: %d, %t, want %d", place.Name, place.Partition, got, ok, want)
 		}
@@ -333,9 +346,21 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	m := nats.NewMsg("kubecdc.test")
 	m.Header["content-type"] = []string{"application/json"}
 	for name, value := range map[string]string{
-		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": string(e.Type), "cluster": e.Cluster, "apiversion": e.APIVersion, "kind": e.Kind,
-		"resource": e.Resource, "namespace": e.Namespace, "name": e.Name, "uid": e.UID, "op": "u", "resourceversion": "7",
-		"traceparent": traceParent, "epoch": "3",
+		"specversion":     "1.0",
+		"id":              e.ID,
+		"source":          e.Source,
+		"type":            string(e.Type),
+		"cluster":         e.Cluster,
+		"apiversion":      e.APIVersion,
+		"kind":            e.Kind,
+		"resource":        e.Resource,
+		"namespace":       e.Namespace,
+		"name":            e.Name,
+		"uid":             e.UID,
+		"op":              "u",
+		"resourceversion": "7",
+		"traceparent":     traceParent,
+		"epoch":           "3",
 	} {
 		m.Header["ce-"+name] = []string{value}
 	}
@@ -353,7 +378,8 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if got.ID != e.ID || !bytes.Equal(got.Data.After, []byte(`{"a":2}`)) || got.TraceParent != traceParent || got.Epoch != "3" {
+	if got.ID != e.ID || !bytes.Equal(got.Data.After, []byte(`{"a":2}`)) || got.TraceParent != traceParent ||
+		got.Epoch != "3" {
 		t.Errorf("line: %+v", got)
 	}
 }
@@ -363,9 +389,14 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 	if err := other.js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 		t.Fatal(err)
 	}
-	raw := []string{streamEvent("snapshot.started", 1), event("shop", "a", 1), event("shop", "a", 2), streamEvent("snapshot.completed", 1)}
+	raw := []string{
+		streamEvent("snapshot.started", 1), event("shop", "a", 1), event("shop", "a", 2),
+		streamEvent("snapshot.completed", 1),
+	}
 	b.send(raw...)
-	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{Cluster: "prod"}, Stream: natsbus.Stream{Create: true}}, slog.New(slog.DiscardHandler), nil)
+	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{Cluster: "prod"}, Stream: natsbus.Stream{
+		Create: true,
+	}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +413,8 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		"kubecdc.prod.stream.core.configmaps", "kubecdc.prod.object.core.configmaps.shop.a", "kubecdc.prod.object.core.configmaps.shop.a",
+		"kubecdc.prod.stream.core.configmaps", "kubecdc.prod.object.core.configmaps.shop.a",
+		"kubecdc.prod.object.core.configmaps.shop.a",
 		"kubecdc.prod.stream.core.configmaps",
 	} {
 		m, err := s.GetMsg(t.Context(), uint64(i+1))
@@ -390,18 +422,23 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.Subject != want || string(m.Data) != raw[i] {
-			t.Errorf("record %d: subject %s, want %s; body is what was read: %t", i+1, m.Subject, want, string(m.Data) == raw[i])
+			t.Errorf("record %d: subject %s, want %s; body is what was read: %t", i+1, m.Subject, want,
+				string(m.Data) == raw[i])
 		}
 	}
 }
 
 func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
 	b, other := newBus(t), newBus(t)
-	if _, err := other.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "QUEUE", Subjects: []string{"q.>"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
+	if _, err := other.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "QUEUE", Subjects: []string{
+		"q.>",
+	}, Retention: jetstream.WorkQueuePolicy}); err != nil {
 		t.Fatal(err)
 	}
 	b.send(event("shop", "a", 1))
-	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{Cluster: "prod"}, Subject: "q.{namespace}", Stream: natsbus.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
+	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{
+		Cluster: "prod",
+	}, Subject: "q.{namespace}", Stream: natsbus.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +462,8 @@ func waitFor(tb testing.TB, done func() bool) {
 	}
 }
 
-// For a target that takes records and never acknowledges, the bytes in flight are bounded, whatever part of the events is large.
+// For a target that takes records and never acknowledges, the bytes in flight are bounded, whatever
+// part of the events is large.
 func TestBytesInFlightAreBounded(t *testing.T) {
 	const records, bound, large = 60, 16 << 20, 1 << 20
 	for _, part := range []string{"before", "after", "patch"} {

@@ -22,12 +22,13 @@ func (s *saves) Save(_ context.Context, marks []driver.Mark) error {
 	return nil
 }
 
-// Saved marks are not saved again: another relay of this name may have advanced further, or the topic may have been recreated. The relay
-// still checks that it holds the cursor.
+// Saved marks are not saved again: another relay of this name may have advanced further, or the
+// topic may have been recreated. The relay still checks that it holds the cursor.
 func TestMarksThatHaveNotMovedAreNotSavedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &saves{
-			memory: memory{records: []*driver.Record{copyOf(t, 0, 1, 7, event("shop", "web", 1))}}, marks: make(chan int),
+			memory: memory{records: []*driver.Record{copyOf(t, 0, 1, 7, event("shop", "web", 1))}},
+			marks:  make(chan int),
 		}
 		r := start(t, relay.Options{Name: "r", Source: src, Target: newTarget()})
 		got := []int{<-src.marks, <-src.marks, <-src.marks}

@@ -26,7 +26,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
-// SlackConfig is a channel of Slack, by an incoming webhook or by a token and the channel's name. Only relays send to it.
+// SlackConfig is a channel of Slack, by an incoming webhook or by a token and the channel's name.
+// Only relays send to it.
 type SlackConfig struct {
 	URLFile   string `yaml:"urlFile,omitempty"`   // contains the webhook's URL, which is a secret
 	TokenFile string `yaml:"tokenFile,omitempty"` // contains a bot's token with the scope chat:write
@@ -57,13 +58,19 @@ func (c *SlackConfig) SetURL(url string) (err error) {
 
 // Validate implements driver.Config.
 func (c *SlackConfig) Validate(path *field.Path, _ *driver.Facts) field.ErrorList {
-	list := check.OnlyOne(path, "way", true, check.Choice{Name: "urlFile", Is: c.URLFile != ""}, check.Choice{Name: "tokenFile", Is: c.TokenFile != ""})
+	list := check.OnlyOne(path, "way", true, check.Choice{Name: "urlFile", Is: c.URLFile != ""}, check.Choice{
+		Name: "tokenFile",
+		Is:   c.TokenFile != "",
+	})
 	switch {
 	case len(list) > 0:
 	case c.TokenFile != "" && c.Channel == "":
-		list = append(list, field.Required(path.Child("channel"), `is missing: tokenFile requires a channel, such as "#deploys"`))
+		list = append(list,
+			field.Required(path.Child("channel"), `is missing: tokenFile requires a channel, such as "#deploys"`))
 	case c.URLFile != "" && c.Channel != "":
-		list = append(list, field.Forbidden(path.Child("channel"), "has no effect with urlFile, because a webhook belongs to one channel; remove it"))
+		list = append(list,
+			field.Forbidden(path.Child("channel"),
+				"has no effect with urlFile, because a webhook belongs to one channel; remove it"))
 	}
 	list = append(list, check.SecretFile(path.Child("urlFile"), c.URLFile)...)
 	return append(list, check.SecretFile(path.Child("tokenFile"), c.TokenFile)...)
@@ -82,12 +89,14 @@ func (c *SlackConfig) Open(e *driver.Env) (publish.Bus, error) {
 const (
 	slackTimeout = 10 * time.Second // delivery resumes within 20 s after a path has died silently
 	slackPing    = 5 * time.Second  // without a frame, and without a response to the ping that follows
-	// maxRetryAfter bounds the wait that Slack may request: a wrong number must not silence the relay.
+	// maxRetryAfter bounds the wait that Slack may request: a wrong number must not silence the
+	// relay.
 	maxRetryAfter = 5 * time.Minute
 )
 
-// Slack writes events to a channel of Slack, one message at a time. Waiting events form the next message. It reads the files for each
-// message. Slack has no message ids: if an answer is lost, a message may appear twice.
+// Slack writes events to a channel of Slack, one message at a time. Waiting events form the next
+// message. It reads the files for each message. Slack has no message ids: if an answer is lost, a
+// message may appear twice.
 type Slack struct {
 	cfg    SlackConfig
 	log    *slog.Logger
@@ -138,7 +147,8 @@ func (s *Slack) Stream() bool { return false }
 // InFlight implements Limited: events for one message gather while another is sent.
 func (s *Slack) InFlight() int { return 4 * maxGathered }
 
-// Ready implements publish.Bus. It returns Slack's last error, if Slack did not accept the last message.
+// Ready implements publish.Bus. It returns Slack's last error, if Slack did not accept the last
+// message.
 func (s *Slack) Ready() error {
 	if p := s.problem.Load(); p != nil {
 		return fmt.Errorf("slack: %w", *p)
@@ -195,7 +205,8 @@ func (s *Slack) gather() []*letter {
 	slices.SortFunc(s.waiting, func(a, b *letter) int { return cmp.Compare(a.number, b.number) })
 	n, size := 0, 0
 	for n < min(len(s.waiting), maxGathered) {
-		if size += s.waiting[n].section.size(); size > maxMessage && n > 0 {
+		size += s.waiting[n].section.size()
+		if size > maxMessage && n > 0 {
 			break
 		}
 		n++
@@ -205,7 +216,8 @@ func (s *Slack) gather() []*letter {
 	return letters
 }
 
-// write sends a message and ends its events. If Slack refuses the message, it sends each event alone, to find the cause.
+// write sends a message and ends its events. If Slack refuses the message, it sends each event
+// alone, to find the cause.
 func (s *Slack) write(ctx context.Context, letters []*letter) {
 	sections := make([]*section, len(letters))
 	for i, l := range letters {
@@ -245,7 +257,8 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 		if errors.As(err, &limited) {
 			wait := min(max(limited.RetryAfter, s.cfg.Every), maxRetryAfter)
 			if suppressed, ok := s.window.First("rate limit"); ok {
-				s.log.Warn("slack limits the rate, waiting", "retry_after", limited.RetryAfter, "wait", wait, "suppressed", suppressed)
+				s.log.Warn("slack limits the rate, waiting", "retry_after", limited.RetryAfter, "wait", wait,
+					"suppressed", suppressed)
 			}
 			if err := pause.For(ctx, wait); err != nil {
 				return err
@@ -265,7 +278,8 @@ func (s *Slack) send(ctx context.Context, sections []*section) error {
 			} else {
 				advice = "none: the relay retries"
 			}
-			s.log.Log(ctx, level, "slack rejects a message, retrying", "err", err, "advice", advice, "attempt", failures, "suppressed", suppressed)
+			s.log.Log(ctx, level, "slack rejects a message, retrying", "err", err, "advice", advice, "attempt",
+				failures, "suppressed", suppressed)
 		}
 		backoff := openBackoff()
 		if !isResponse(err) {
@@ -296,7 +310,9 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 		if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 			return fmt.Errorf("%s does not contain a URL", s.cfg.URLFile)
 		} else if u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
-			return fmt.Errorf("the URL in %s begins with http://: it is a secret, and would be sent unencrypted: write https://", s.cfg.URLFile)
+			return fmt.Errorf(
+				"the URL in %s begins with http://: it is a secret, and would be sent unencrypted: write https://",
+				s.cfg.URLFile)
 		}
 		no := false
 		err = slack.PostWebhookCustomHTTPContext(ctx, address, s.client, &slack.WebhookMessage{
@@ -315,20 +331,25 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 	return publish.WithoutURL(err)
 }
 
-// adviceOf returns the fix for an error, "" if none is necessary, and whether Slack will never accept the message. Unknown errors are
-// retried, which loses nothing.
+// adviceOf returns the fix for an error, "" if none is necessary, and whether Slack will never
+// accept the message. Unknown errors are retried, which loses nothing.
 func adviceOf(err error) (advice string, refused bool) {
 	var answer slack.SlackErrorResponse
 	if errors.As(err, &answer) {
 		switch answer.Err {
-		case "internal_error", "fatal_error", "service_unavailable", "request_timeout", "ratelimited", "rate_limited", "message_limit_exceeded", "team_added_to_org":
+		case "internal_error", "fatal_error", "service_unavailable", "request_timeout", "ratelimited", "rate_limited",
+			"message_limit_exceeded", "team_added_to_org":
 			return "", false
-		case "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long", "no_text", "markdown_text_conflict",
-			"invalid_arguments", "invalid_json", "invalid_post_type", "too_many_attachments", "invalid_attachments", "slack_connect_blocked_file_type":
+		case "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long", "no_text",
+			"markdown_text_conflict",
+			"invalid_arguments", "invalid_json", "invalid_post_type", "too_many_attachments", "invalid_attachments",
+			"slack_connect_blocked_file_type":
 			return "", true
-		case "invalid_auth", "not_authed", "token_expired", "token_revoked", "account_inactive", "no_permission", "missing_scope", "not_allowed_token_type", "access_denied":
+		case "invalid_auth", "not_authed", "token_expired", "token_revoked", "account_inactive", "no_permission",
+			"missing_scope", "not_allowed_token_type", "access_denied":
 			return "check that tokenFile contains a bot token of the workspace with the scope chat:write", false
-		case "channel_not_found", "not_in_channel", "is_archived", "restricted_action", "restricted_action_read_only_channel", "cannot_reply_to_message":
+		case "channel_not_found", "not_in_channel", "is_archived", "restricted_action",
+			"restricted_action_read_only_channel", "cannot_reply_to_message":
 			return "check that the channel exists and that the bot has been invited to it", false
 		}
 		return "look the error up at https://docs.slack.dev/reference/methods/chat.postMessage", false
@@ -338,9 +359,11 @@ func adviceOf(err error) (advice string, refused bool) {
 		switch code := status.Code; {
 		case code == http.StatusBadRequest, code == http.StatusRequestEntityTooLarge:
 			return "", true
-		case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusGone, code == http.StatusUnauthorized,
+		case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusGone,
+			code == http.StatusUnauthorized,
 			code >= 300 && code < 400:
-			return "check that urlFile contains the URL of a webhook that has not been removed, and that its channel is not archived", false
+			return "check that urlFile contains the URL of a webhook that has not been removed, and that its channel is not archived",
+				false
 		}
 		return "", false
 	}

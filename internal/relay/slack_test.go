@@ -93,7 +93,11 @@ func newStandIn(tb testing.TB) *standIn {
 			return
 		}
 		form, err := url.ParseQuery(string(body))
-		m := message{Channel: form.Get("channel"), Text: form.Get("text"), auth: r.Header.Get("Authorization") + form.Get("token")}
+		m := message{
+			Channel: form.Get("channel"),
+			Text:    form.Get("text"),
+			auth:    r.Header.Get("Authorization") + form.Get("token"),
+		}
 		if err == nil {
 			err = json.Unmarshal([]byte(form.Get("blocks")), &m.Blocks)
 		}
@@ -154,7 +158,12 @@ func (s *standIn) webhook(tb testing.TB) relay.SlackConfig {
 
 func (s *standIn) token(tb testing.TB) relay.SlackConfig {
 	tb.Helper()
-	return relay.SlackConfig{TokenFile: file(tb, secretToken), Channel: "#deploys", APIURL: s.url + "/api/", Every: time.Millisecond}
+	return relay.SlackConfig{
+		TokenFile: file(tb, secretToken),
+		Channel:   "#deploys",
+		APIURL:    s.url + "/api/",
+		Every:     time.Millisecond,
+	}
 }
 
 func newSlack(tb testing.TB, c relay.SlackConfig, log *slog.Logger) *relay.Slack {
@@ -163,14 +172,18 @@ func newSlack(tb testing.TB, c relay.SlackConfig, log *slog.Logger) *relay.Slack
 }
 
 // relayTo relays records to Slack until its messages contain n events.
-func (s *standIn) relayTo(tb testing.TB, c relay.SlackConfig, o relay.Options, events int, records ...string) *logBuffer {
+func (s *standIn) relayTo(
+	tb testing.TB, c relay.SlackConfig, o relay.Options, events int, records ...string,
+) *logBuffer {
 	tb.Helper()
 	log := &logBuffer{}
 	m := &memory{}
 	for i, raw := range records {
 		m.records = append(m.records, copyOf(tb, 0, 1, uint64(i), raw))
 	}
-	o.Name, o.Source, o.Target = "r", m, newSlack(tb, c, log.logger())
+	o.Name = "r"
+	o.Source = m
+	o.Target = newSlack(tb, c, log.logger())
 	r := startLogging(tb, o, log.logger())
 	waitFor(tb, func() bool {
 		n := 0
@@ -191,7 +204,10 @@ func (s *standIn) relayTo(tb testing.TB, c relay.SlackConfig, o relay.Options, e
 }
 
 func TestSlackByWebhookAndByToken(t *testing.T) {
-	for name, config := range map[string]func(*standIn, testing.TB) relay.SlackConfig{"webhook": (*standIn).webhook, "token": (*standIn).token} {
+	for name, config := range map[string]func(*standIn, testing.TB) relay.SlackConfig{
+		"webhook": (*standIn).webhook,
+		"token":   (*standIn).token,
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStandIn(t)
 			s.relayTo(t, config(s, t), relay.Options{}, 1, progressEvent(1), event("shop", "web", 7))
@@ -203,7 +219,9 @@ func TestSlackByWebhookAndByToken(t *testing.T) {
 			if diff := cmp.Diff("ConfigMap shop/web was updated by kubectl-edit", got[0].Text); diff != "" {
 				t.Errorf("text (-want +got):\n%s", diff)
 			}
-			if text := got[0].all(); !strings.HasPrefix(text, "*ConfigMap* `shop/web` was updated by `kubectl-edit` in `prod`\n```\n") || !strings.Contains(text, "7") {
+			if text := got[0].all(); !strings.HasPrefix(text,
+				"*ConfigMap* `shop/web` was updated by `kubectl-edit` in `prod`\n```\n") ||
+				!strings.Contains(text, "7") {
 				t.Errorf("message (-want +got):\n%s", cmp.Diff(want, text))
 			}
 			if name == "token" && (got[0].Channel != "#deploys" || !strings.Contains(got[0].auth, secretToken)) {
@@ -231,8 +249,10 @@ func TestSlackMessagesLookLikeThis(t *testing.T) {
 			m := s.taken()[before]
 			got := m.Text + "\n---\n" + m.all()
 			for _, b := range m.Blocks {
-				if n := utf8.RuneCountInString(b.Text.Text); n > 3000 || b.Type != "section" || b.Text.Type != "mrkdwn" || !b.Text.Verbatim {
-					t.Errorf("block of type %s with %d characters of %s, verbatim %t", b.Type, n, b.Text.Type, b.Text.Verbatim)
+				if n := utf8.RuneCountInString(b.Text.Text); n > 3000 || b.Type != "section" ||
+					b.Text.Type != "mrkdwn" || !b.Text.Verbatim {
+					t.Errorf("block of type %s with %d characters of %s, verbatim %t", b.Type, n, b.Text.Type,
+						b.Text.Verbatim)
 				}
 			}
 			golden := strings.TrimSuffix(name, ".json") + ".golden"
@@ -284,7 +304,8 @@ func TestSlackLongDifferenceIsCutWithANote(t *testing.T) {
 	if n := utf8.RuneCountInString(diff); n > 3000 || n < 2000 {
 		t.Errorf("the difference has %d characters, allowed are 3000", n)
 	}
-	if !strings.Contains(diff, "more lines: see `kubecdc tail configmaps/web -n shop --since 2026-11-20T15:00:00Z --diff`") {
+	if !strings.Contains(diff,
+		"more lines: see `kubecdc tail configmaps/web -n shop --since 2026-11-20T15:00:00Z --diff`") {
 		t.Errorf("no note says what is left out, and how to see it:\n%s", diff)
 	}
 	if strings.ContainsAny(diff, "<>") || strings.Count(diff, "```") != 2 {
@@ -293,7 +314,10 @@ func TestSlackLongDifferenceIsCutWithANote(t *testing.T) {
 }
 
 func TestSlackRateLimitIsHeeded(t *testing.T) {
-	for name, config := range map[string]func(*standIn, testing.TB) relay.SlackConfig{"webhook": (*standIn).webhook, "token": (*standIn).token} {
+	for name, config := range map[string]func(*standIn, testing.TB) relay.SlackConfig{
+		"webhook": (*standIn).webhook,
+		"token":   (*standIn).token,
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStandIn(t)
 			s.answer = func(n int, _ message) (int, http.Header, string) {
@@ -318,7 +342,9 @@ func TestSlackIsNotWaitedForForLong(t *testing.T) {
 	}
 	log := &logBuffer{}
 	m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
-	r := startLogging(t, relay.Options{Name: "r", Source: m, Target: newSlack(t, s.webhook(t), log.logger()), Grace: time.Millisecond}, log.logger())
+	r := startLogging(t,
+		relay.Options{Name: "r", Source: m, Target: newSlack(t, s.webhook(t), log.logger()), Grace: time.Millisecond},
+		log.logger())
 	waitFor(t, func() bool { return strings.Contains(log.String(), "slack limits the rate, waiting") })
 	if err := r.stop(); err != nil {
 		t.Error(err)
@@ -414,7 +440,8 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 		if err := to.Ready(); err == nil || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("ready: %v", err)
 		}
-		if err := os.WriteFile(config.URLFile, []byte(s.url+secretPath), 0o600); err != nil { // it is fixed while the relay runs
+		if err := os.WriteFile(config.URLFile, []byte(s.url+secretPath), 0o600); err != nil {
+			// it is fixed while the relay runs
 			t.Fatal(err)
 		}
 		waitFor(t, func() bool { return len(s.taken()) == 1 })
@@ -427,7 +454,9 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 	})
 	t.Run("without TLS", func(t *testing.T) { // the URL is the secret
 		log := &logBuffer{}
-		to := newSlack(t, relay.SlackConfig{URLFile: file(t, "http://hooks.invalid"+secretPath), Every: time.Millisecond}, log.logger())
+		to := newSlack(t,
+			relay.SlackConfig{URLFile: file(t, "http://hooks.invalid"+secretPath), Every: time.Millisecond},
+			log.logger())
 		m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
 		startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
 		waitFor(t, func() bool { return strings.Contains(log.String(), "would be sent unencrypted: write https://") })

@@ -14,20 +14,24 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Target is the bus that receives the records, each as an event; [RecordOf] returns its record. It gets events in structured mode, even
-// those that were read in binary mode. It may implement Limited.
+// Target is the bus that receives the records, each as an event; [RecordOf] returns its record. It
+// gets events in structured mode, even those that were read in binary mode. It may implement
+// Limited.
 type Target = publish.Bus
 
-// Limited is a Target that does not want stream events, or wants fewer than publish.InFlight records in flight.
+// Limited is a Target that does not want stream events, or wants fewer than publish.InFlight
+// records in flight.
 type Limited interface {
 	Stream() bool
 	InFlight() int
 }
 
-// LossReader is a Target that deletes what a snapshot leaves out, and so must know what it did not get. New calls ReadLosses.
+// LossReader is a Target that deletes what a snapshot leaves out, and so must know what it did not
+// get. New calls ReadLosses.
 //
-// losses returns the time before which records about a resource ("deployments.apps") may be missing at the target: a snapshot that began
-// after it has what they would have shown. It returns false if none is missing.
+// losses returns the time before which records about a resource ("deployments.apps") may be missing
+// at the target: a snapshot that began after it has what they would have shown. It returns false if
+// none is missing.
 type LossReader interface {
 	ReadLosses(losses func(of consume.ClusterKey, resource string) (until time.Time, lost bool))
 }
@@ -41,7 +45,9 @@ type delivery struct {
 }
 
 // RecordOf returns the record of an event from a relay.
-func RecordOf(e *publish.Event) *driver.Record { return e.Delta.Acker.(*delivery).record } //nolint:forcetypeassert // the relay makes all of them
+func RecordOf(e *publish.Event) *driver.Record {
+	return e.Delta.Acker.(*delivery).record
+} //nolint:forcetypeassert // the relay makes all of them
 
 func (d *delivery) Acked(*object.Delta) {
 	if !d.skipped {
@@ -112,8 +118,13 @@ func deltaOf(e *consume.Event) *object.Delta {
 		d.Stream = &object.StreamEvent{
 			Kind:     object.StreamKind(e.Type.Name()),
 			Resource: r, Scope: e.Scope, History: d.History, Snapshot: s.Snapshot, Objects: s.Objects,
-			ResourceVersion: version(s.ResourceVersion), From: version(s.FromResourceVersion), To: version(s.ToResourceVersion),
-			Since: s.Since, Reason: s.Reason, Recovered: s.Recovered, End: s.End,
+			ResourceVersion: version(s.ResourceVersion),
+			From:            version(s.FromResourceVersion),
+			To:              version(s.ToResourceVersion),
+			Since:           s.Since,
+			Reason:          s.Reason,
+			Recovered:       s.Recovered,
+			End:             s.End,
 		}
 		return d
 	}
@@ -126,7 +137,13 @@ func deltaOf(e *consume.Event) *object.Delta {
 
 // reportOf returns the part of a report that its destination is made of.
 func reportOf(p *consume.Progress) *object.Report {
-	r := &object.Report{Number: uint64(max(p.Number, 0)), Since: p.Since, Ends: p.Ends, To: p.To, SnapshotBegan: p.SnapshotBegan}
+	r := &object.Report{
+		Number:        uint64(max(p.Number, 0)),
+		Since:         p.Since,
+		Ends:          p.Ends,
+		To:            p.To,
+		SnapshotBegan: p.SnapshotBegan,
+	}
 	for i := range p.Scopes {
 		s := &p.Scopes[i]
 		plural, group, _ := strings.Cut(s.Resource, ".")
@@ -154,7 +171,8 @@ type Reading struct {
 	passed   []*driver.Record       // for Next to return
 }
 
-// NewReading returns the Reading of a Reader that begins at the positions from; filtered: the bus filters records.
+// NewReading returns the Reading of a Reader that begins at the positions from; filtered: the bus
+// filters records.
 func NewReading(r consume.Reader, filtered bool, from ...consume.Position) *Reading {
 	known := map[consume.Log]uint64{}
 	for _, p := range from {
@@ -165,8 +183,9 @@ func NewReading(r consume.Reader, filtered bool, from ...consume.Position) *Read
 
 var errWaited = errors.New("no record has come")
 
-// Next returns the next record. Its error is a *consume.MissedError, the reader's final error, or the cause of ctx. While no event comes,
-// it periodically returns the reader's position, so that the cursor passes records that are unselected or not events.
+// Next returns the next record. Its error is a *consume.MissedError, the reader's final error, or
+// the cause of ctx. While no event comes, it periodically returns the reader's position, so that
+// the cursor passes records that are unselected or not events.
 func (r *Reading) Next(ctx context.Context) (*driver.Record, error) {
 	for {
 		if len(r.passed) > 0 {

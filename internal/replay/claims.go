@@ -298,7 +298,8 @@ func (r *Replay) end(c *claims, cluster consume.ClusterKey) time.Time {
 
 // writer names the replay as a writer of progress. A second run has the same name.
 func (r *Replay) writer(cluster consume.ClusterKey) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{"replay", cluster.Source, cluster.UID, r.id, r.o.To.String()}, "\x00")))
+	sum := sha256.Sum256(
+		[]byte(strings.Join([]string{"replay", cluster.Source, cluster.UID, r.id, r.o.To.String()}, "\x00")))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
@@ -338,8 +339,13 @@ func (r *Replay) hasProgress(e *consume.Event) bool {
 func scopeReport(s *consume.ScopeProgress) object.ScopeReport {
 	plural, group, _ := strings.Cut(s.Resource, ".")
 	out := object.ScopeReport{
-		Resource: &object.Resource{Group: group, Name: plural}, Scope: s.Scope, ResourceVersion: version(s.ResourceVersion),
-		History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan, Etcd: s.Etcd,
+		Resource:        &object.Resource{Group: group, Name: plural},
+		Scope:           s.Scope,
+		ResourceVersion: version(s.ResourceVersion),
+		History:         s.History,
+		To:              s.To,
+		SnapshotBegan:   s.SnapshotBegan,
+		Etcd:            s.Etcd,
 	}
 	for _, i := range s.Interruptions {
 		out.Interruptions = append(out.Interruptions, object.Interruption{

@@ -29,32 +29,42 @@ func minute(m float64) time.Time { return recordBegan.Add(time.Duration(m * floa
 func observedRecord() string {
 	var b strings.Builder
 	line := func(at float64, id, kind, attributes, data string) {
-		fmt.Fprintf(&b, `{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":"dev.kubecdc.%s","time":%q,"cluster":"c","clusteruid":"1",%s"data":%s}`+"\n",
+		fmt.Fprintf(&b,
+			`{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":"dev.kubecdc.%s","time":%q,"cluster":"c","clusteruid":"1",%s"data":%s}`+
+				"\n",
 			id, kind, minute(at).Format(time.RFC3339Nano), attributes, data)
 	}
 	const writer = `"writer":"ffff","run":"0-1795183200000"`
 	for _, scope := range []string{"pods/a", "pods/b", "configmaps"} {
 		resource, _, _ := strings.Cut(scope, "/")
-		attributes := fmt.Sprintf(`"apiversion":"v1","resource":%q,"scope":%q,"partitionkey":"c/core/%s",`, resource, scope, resource)
+		attributes := fmt.Sprintf(`"apiversion":"v1","resource":%q,"scope":%q,"partitionkey":"c/core/%s",`, resource,
+			scope, resource)
 		line(0, scope+"/started/1", "scope.started", attributes, `{"resourceVersion":"1",`+writer+`}`)
-		line(0, scope+"/s/started", "snapshot.started", attributes, `{"snapshot":"s","resourceVersion":"1","objects":0,`+writer+`}`)
-		line(0.01, scope+"/s/completed", "snapshot.completed", attributes, `{"snapshot":"s","resourceVersion":"1","objects":0}`)
+		line(0, scope+"/s/started", "snapshot.started", attributes,
+			`{"snapshot":"s","resourceVersion":"1","objects":0,`+writer+`}`)
+		line(0.01, scope+"/s/completed", "snapshot.completed", attributes,
+			`{"snapshot":"s","resourceVersion":"1","objects":0}`)
 	}
 	for half := 1; half <= 40; half++ {
 		m, rv := float64(half)/2, half+100
 		line(m, fmt.Sprintf("configmaps/u/%d", rv), "object.updated",
-			fmt.Sprintf(`"apiversion":"v1","resource":"configmaps","namespace":"a","name":"n","uid":"u","op":"u","resourceversion":"%[1]d","sequence":"%020[1]d",`, rv),
+			fmt.Sprintf(
+				`"apiversion":"v1","resource":"configmaps","namespace":"a","name":"n","uid":"u","op":"u","resourceversion":"%[1]d","sequence":"%020[1]d",`,
+				rv),
 			fmt.Sprintf(`{"op":"u","resourceVersion":"%d","after":{"metadata":{"name":"n"}}}`, rv))
 		if half%2 == 1 {
 			continue
 		}
 		away := ""
 		if m > 6 && m < 16 {
-			away = fmt.Sprintf(`,"interruptions":[{"why":"cut","from":%q,"until":%q}]`, minute(6.2).Format(time.RFC3339), minute(6.8).Format(time.RFC3339))
+			away = fmt.Sprintf(`,"interruptions":[{"why":"cut","from":%q,"until":%q}]`,
+				minute(6.2).Format(time.RFC3339), minute(6.8).Format(time.RFC3339))
 		}
 		line(m+0.1, fmt.Sprintf("progress/ffff/0-1/%d", half), "progress", `"partitionkey":"c/progress/ffff",`,
-			fmt.Sprintf(`{%s,"number":%d,"since":%q,"to":%q,"snapshotBegan":%q,"scopes":[{"resource":"pods","count":2,"resourceVersion":"%[6]d"},{"resource":"configmaps","resourceVersion":"%[6]d"%s}]}`,
-				writer, half, minute(m-10).Format(time.RFC3339), minute(m+0.05).Format(time.RFC3339), recordBegan.Format(time.RFC3339), rv, away))
+			fmt.Sprintf(
+				`{%s,"number":%d,"since":%q,"to":%q,"snapshotBegan":%q,"scopes":[{"resource":"pods","count":2,"resourceVersion":"%[6]d"},{"resource":"configmaps","resourceVersion":"%[6]d"%s}]}`,
+				writer, half, minute(m-10).Format(time.RFC3339), minute(m+0.05).Format(time.RFC3339),
+				recordBegan.Format(time.RFC3339), rv, away))
 	}
 	return b.String()
 }
@@ -102,14 +112,29 @@ func TestReplayedRecordIsAsCertain(t *testing.T) {
 		want     string
 	}{
 		{"inside", timeline.At(minute(2.3)), timeline.At(minute(5.3)), timeline.At(minute(4)), exact},
-		{"at the end, which is between two progresses", timeline.At(minute(2.3)), timeline.At(minute(5.3)), timeline.At(minute(5.3)), exact},
+		{
+			"at the end, which is between two progresses", timeline.At(minute(2.3)), timeline.At(minute(5.3)),
+			timeline.At(minute(5.3)), exact,
+		},
 		{"after the end", timeline.At(minute(2.3)), timeline.At(minute(5.3)), timeline.At(minute(5.4)), beyond},
 		{"long before the end", timeline.At(minute(2.3)), timeline.At(minute(19.3)), timeline.At(minute(4)), exact},
-		{"a span without progress", timeline.At(minute(2.3)), timeline.At(minute(2.7)), timeline.At(minute(2.6)), exact},
-		{"in an interruption", timeline.At(minute(5)), timeline.At(minute(8)), timeline.At(minute(6.5)), "configmaps late, pods/a exact, pods/b exact"},
-		{"the end is in an interruption", timeline.At(minute(5)), timeline.At(minute(6.5)), timeline.At(minute(6.5)), "configmaps late, pods/a exact, pods/b exact"},
+		{
+			"a span without progress", timeline.At(minute(2.3)), timeline.At(minute(2.7)), timeline.At(minute(2.6)),
+			exact,
+		},
+		{
+			"in an interruption", timeline.At(minute(5)), timeline.At(minute(8)), timeline.At(minute(6.5)),
+			"configmaps late, pods/a exact, pods/b exact",
+		},
+		{
+			"the end is in an interruption", timeline.At(minute(5)), timeline.At(minute(6.5)), timeline.At(minute(6.5)),
+			"configmaps late, pods/a exact, pods/b exact",
+		},
 		{"the end of the record", timeline.At(minute(5)), timeline.Now(minute(21)), timeline.At(minute(20)), exact},
-		{"after the end of the record", timeline.At(minute(5)), timeline.Now(minute(21)), timeline.At(minute(20.5)), beyond},
+		{
+			"after the end of the record", timeline.At(minute(5)), timeline.Now(minute(21)), timeline.At(minute(20.5)),
+			beyond,
+		},
 		{"to a version", timeline.At(minute(2.3)), timeline.AtVersion(109, 0), timeline.AtVersion(109, 0), exact},
 		{"after the version", timeline.At(minute(2.3)), timeline.AtVersion(109, 0), timeline.AtVersion(110, 0), beyond},
 		{"from a version", timeline.AtVersion(104, 0), timeline.AtVersion(109, 0), timeline.AtVersion(107, 0), exact},
@@ -135,7 +160,8 @@ func TestProgressOfAReplay(t *testing.T) {
 		want   []string
 	}{
 		{"all", record, nil, false, []string{
-			"ffff 106 14:03: pods configmaps", "ffff 108 14:04: pods configmaps", "replay 108 14:04: configmaps configmaps pods pods/a pods pods/b",
+			"ffff 106 14:03: pods configmaps", "ffff 108 14:04: pods configmaps",
+			"replay 108 14:04: configmaps configmaps pods pods/a pods pods/b",
 		}},
 		{
 			"one namespace", record,
@@ -165,7 +191,8 @@ func TestProgressOfAReplay(t *testing.T) {
 					scopes = append(scopes, strings.TrimSpace(s.Resource+" "+s.Scope))
 					rv = s.ResourceVersion
 				}
-				got = append(got, fmt.Sprintf("%s %s %s: %s", writer, rv, e.Time.Format("15:04"), strings.Join(scopes, " ")))
+				got = append(got,
+					fmt.Sprintf("%s %s %s: %s", writer, rv, e.Time.Format("15:04"), strings.Join(scopes, " ")))
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -177,14 +204,18 @@ func TestProgressOfAReplay(t *testing.T) {
 // A second replay sends the same progress, and another one does not.
 func TestProgressOfAReplayHasTheSameID(t *testing.T) {
 	id := func(to float64) string {
-		all := parse(t, replayOf(t, observedRecord(), replay.Options{From: timeline.At(minute(2.3)), To: timeline.At(minute(to))}, false))
+		all := parse(t,
+			replayOf(t, observedRecord(), replay.Options{From: timeline.At(minute(2.3)), To: timeline.At(minute(to))},
+				false))
 		last := all[len(all)-1]
 		if last.Type != consume.TypeProgress {
 			t.Errorf("the last event is %s", last.Type)
 		}
 		return last.ID
 	}
-	first, second, other := id(4.3), id(4.3), id(4.4)
+	first := id(4.3)
+	second := id(4.3)
+	other := id(4.4)
 	if first != second || first == other {
 		t.Errorf("ids: %s, %s, and of another replay %s", first, second, other)
 	}
@@ -198,7 +229,8 @@ func TestReplayRepeatsWhatItKnowsOfEtcds(t *testing.T) {
 	record = strings.Replace(record, `{"resource":"configmaps",`, `{"resource":"configmaps","etcd":"2",`, 1)
 	etcds := func(record string) map[string]string {
 		out := map[string]string{}
-		for _, e := range parse(t, replayOf(t, record, replay.Options{From: timeline.At(minute(5)), To: timeline.At(minute(10))}, false)) {
+		for _, e := range parse(t,
+			replayOf(t, record, replay.Options{From: timeline.At(minute(5)), To: timeline.At(minute(10))}, false)) {
 			if e.Progress == nil || e.Progress.Writer == "ffff" || e.Progress.Writer == "eeee" {
 				continue
 			}
@@ -216,11 +248,13 @@ func TestReplayRepeatsWhatItKnowsOfEtcds(t *testing.T) {
 		isOther := strings.Contains(line, `"etcd":"2"`)
 		two.WriteString(line)
 		if isOther { // another agent names the etcd of ConfigMaps first
-			other := strings.NewReplacer(`progress/ffff/`, `progress/eeee/`, `"writer":"ffff"`, `"writer":"eeee"`, `"etcd":"1"`, `"etcd":"8"`, `"etcd":"2"`, `"etcd":"1"`)
+			other := strings.NewReplacer(`progress/ffff/`, `progress/eeee/`, `"writer":"ffff"`, `"writer":"eeee"`,
+				`"etcd":"1"`, `"etcd":"8"`, `"etcd":"2"`, `"etcd":"1"`)
 			two.WriteString(other.Replace(line))
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"pods/a": "1", "pods/b": "1", "configmaps": "2"}, etcds(two.String())); diff != "" {
+	if diff := cmp.Diff(map[string]string{"pods/a": "1", "pods/b": "1", "configmaps": "2"},
+		etcds(two.String())); diff != "" {
 		t.Errorf("with another agent (-want +got):\n%s", diff)
 	}
 }

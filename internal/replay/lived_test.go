@@ -54,12 +54,14 @@ func (r *livedRecord) write(observed, stored time.Time, id, kind, attributes str
 		r.t.Fatal(err)
 	}
 	r.lines = append(r.lines, storedLine{stored, fmt.Sprintf(
-		`{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":"dev.kubecdc.%s","time":%q,"cluster":"c","clusteruid":"1",%s"data":%s}`+"\n",
+		`{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":"dev.kubecdc.%s","time":%q,"cluster":"c","clusteruid":"1",%s"data":%s}`+
+			"\n",
 		id, kind, observed.Format(time.RFC3339Nano), attributes, raw)})
 }
 
 func (r *livedRecord) stream(s *livedScope, at time.Time, kind string, data map[string]any) {
-	attributes := fmt.Sprintf(`"apiversion":"v1","resource":%q,"scope":%q,"partitionkey":"c/core/%s",`, r.resource(s), s.name, r.resource(s))
+	attributes := fmt.Sprintf(`"apiversion":"v1","resource":%q,"scope":%q,"partitionkey":"c/core/%s",`, r.resource(s),
+		s.name, r.resource(s))
 	if kind != "gap" {
 		data["writer"], data["run"] = "ffff", r.run
 	}
@@ -79,13 +81,16 @@ func (r *livedRecord) object(s *livedScope, observed, stored time.Time, op strin
 	_, namespace, _ := strings.Cut(s.name, "/")
 	namespace = cmp.Or(namespace, "a")
 	kind := map[string]string{"r": "read", "u": "updated"}[op]
-	data := map[string]any{"op": op, "resourceVersion": fmt.Sprint(s.rv), "after": map[string]any{"metadata": map[string]any{"name": "n"}}}
+	data := map[string]any{"op": op, "resourceVersion": fmt.Sprint(s.rv), "after": map[string]any{
+		"metadata": map[string]any{"name": "n"},
+	}}
 	for key, value := range more {
 		data[key] = value
 	}
-	r.write(observed, stored, fmt.Sprintf("%s/u-%s/%d/%s%d", r.resource(s), s.name, s.rv, op, observed.UnixNano()), "object."+kind, fmt.Sprintf(
-		`"apiversion":"v1","resource":%q,"scope":%q,"namespace":%q,"name":"n","uid":"u-%s","op":%q,"resourceversion":"%d","sequence":"%020d",`,
-		r.resource(s), s.name, namespace, s.name, op, s.rv, s.rv), data)
+	r.write(observed, stored, fmt.Sprintf("%s/u-%s/%d/%s%d", r.resource(s), s.name, s.rv, op, observed.UnixNano()),
+		"object."+kind, fmt.Sprintf(
+			`"apiversion":"v1","resource":%q,"scope":%q,"namespace":%q,"name":"n","uid":"u-%s","op":%q,"resourceversion":"%d","sequence":"%020d",`,
+			r.resource(s), s.name, namespace, s.name, op, s.rv, s.rv), data)
 }
 
 // progress writes the progress of the agent, which is complete up to a time.
@@ -124,13 +129,16 @@ func (r *livedRecord) progress(at, to time.Time, ends bool) {
 	}
 	p["scopes"] = entries
 	if len(entries) > 0 {
-		r.write(at, at, fmt.Sprintf("progress/ffff/%s/%d", r.run, r.number), "progress", `"partitionkey":"c/progress/ffff",`, p)
+		r.write(at, at, fmt.Sprintf("progress/ffff/%s/%d", r.run, r.number), "progress",
+			`"partitionkey":"c/progress/ffff",`, p)
 	}
 }
 
 // begin begins a run.
 func (r *livedRecord) begin(at time.Time) {
-	r.run, r.number, r.since = fmt.Sprintf("0-%d", at.UnixMilli()), 0, at
+	r.run = fmt.Sprintf("0-%d", at.UnixMilli())
+	r.number = 0
+	r.since = at
 }
 
 func livedRecordOf(t *rapid.T) string {
@@ -150,7 +158,9 @@ func livedRecordOf(t *rapid.T) string {
 			if s.ended {
 				continue
 			}
-			switch rapid.SampledFrom([]string{"", "change", "change", "late", "away", "away", "hidden", "hidden", "gap", "snapshot", "end"}).Draw(t, s.name) {
+			switch rapid.SampledFrom(
+				[]string{"", "change", "change", "late", "away", "away", "hidden", "hidden", "gap", "snapshot", "end"}).
+				Draw(t, s.name) {
 			case "change":
 				rv++
 				s.rv = rv
@@ -160,7 +170,11 @@ func livedRecordOf(t *rapid.T) string {
 				s.rv = rv
 				r.object(s, at, at.Add(4*time.Second), "u", nil)
 			case "away":
-				s.away = append(s.away, consume.Interruption{Why: consume.InterruptedCut, From: at.Add(2 * time.Second), Until: at.Add(12 * time.Second)})
+				s.away = append(s.away, consume.Interruption{
+					Why:   consume.InterruptedCut,
+					From:  at.Add(2 * time.Second),
+					Until: at.Add(12 * time.Second),
+				})
 			case "hidden":
 				s.hides = append(s.hides, consume.HiddenSpan{
 					FromResourceVersion: fmt.Sprint(rv + 1), From: at.Add(2 * time.Second),
@@ -174,14 +188,21 @@ func livedRecordOf(t *rapid.T) string {
 				rv++
 				s.rv = rv
 				r.stream(s, at, "gap", map[string]any{
-					"reason": "compacted", "recovered": false, "since": at.Add(-time.Second), "fromResourceVersion": fmt.Sprint(from), "toResourceVersion": fmt.Sprint(rv),
+					"reason":              "compacted",
+					"recovered":           false,
+					"since":               at.Add(-time.Second),
+					"fromResourceVersion": fmt.Sprint(from),
+					"toResourceVersion":   fmt.Sprint(rv),
 				})
 				r.snapshot(s, at.Add(5*time.Second))
 			case "snapshot":
 				r.snapshot(s, at)
 			case "end":
 				if half > 20 && rapid.IntRange(0, 4).Draw(t, "ends") == 0 {
-					r.stream(s, at, "scope.ended", map[string]any{"resourceVersion": fmt.Sprint(s.rv), "end": "deselected"})
+					r.stream(s, at, "scope.ended", map[string]any{
+						"resourceVersion": fmt.Sprint(s.rv),
+						"end":             "deselected",
+					})
 					s.ended = true
 				}
 			}
@@ -191,7 +212,8 @@ func livedRecordOf(t *rapid.T) string {
 		}
 		switch rapid.SampledFrom([]string{"", "", "", "", "lags", "missing", "restart"}).Draw(t, "progress") {
 		case "lags":
-			r.progress(at.Add(15*time.Second), at.Add(-time.Duration(rapid.IntRange(1, 60).Draw(t, "lag"))*time.Second), false)
+			r.progress(at.Add(15*time.Second), at.Add(-time.Duration(rapid.IntRange(1, 60).Draw(t, "lag"))*time.Second),
+				false)
 		case "missing":
 		case "restart":
 			r.progress(at.Add(15*time.Second), at.Add(15*time.Second), true)
@@ -199,7 +221,11 @@ func livedRecordOf(t *rapid.T) string {
 			r.begin(begin)
 			for _, s := range r.scopes {
 				if !s.ended {
-					s.away = append(s.away, consume.Interruption{Why: consume.InterruptedStart, From: at.Add(15 * time.Second), Until: begin})
+					s.away = append(s.away, consume.Interruption{
+						Why:   consume.InterruptedStart,
+						From:  at.Add(15 * time.Second),
+						Until: begin,
+					})
 					r.stream(s, begin, "scope.started", map[string]any{"resourceVersion": fmt.Sprint(s.rv)})
 				}
 			}
@@ -251,9 +277,9 @@ func judgedAt(t rapid.TB, events []*consume.Event, at timeline.Moment) map[strin
 	return out
 }
 
-// A file to which a part of a record is exported is never more certain than the record, and it has the
-// same objects where it is exact. If everything was exported, its end is exact if that moment of
-// the record is. It says nothing of later moments.
+// A file to which a part of a record is exported is never more certain than the record, and it has
+// the same objects where it is exact. If everything was exported, its end is exact if that moment
+// of the record is. It says nothing of later moments.
 func TestExportIsAsCertainAsItsRecord(t *testing.T) {
 	exact, lessExact := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -319,8 +345,8 @@ func TestExportIsAsCertainAsItsRecord(t *testing.T) {
 	}
 }
 
-// A scope that is inside a gap at the first moment is not exact in an export up to its next snapshot. The
-// end of a scope that is exported in part does not make it exact.
+// A scope that is inside a gap at the first moment is not exact in an export up to its next
+// snapshot. The end of a scope that is exported in part does not make it exact.
 func TestExportOfAGapAndOfAnEnd(t *testing.T) {
 	r := &livedRecord{t: t}
 	a, b := &livedScope{name: "pods/a", rv: 100}, &livedScope{name: "pods/b", rv: 100}
@@ -332,7 +358,11 @@ func TestExportOfAGapAndOfAnEnd(t *testing.T) {
 	}
 	a.rv = 101
 	r.stream(a, minute(3), "gap", map[string]any{
-		"reason": "compacted", "recovered": false, "since": minute(2.9), "fromResourceVersion": "100", "toResourceVersion": "101",
+		"reason":              "compacted",
+		"recovered":           false,
+		"since":               minute(2.9),
+		"fromResourceVersion": "100",
+		"toResourceVersion":   "101",
 	})
 	r.snapshot(a, minute(4.5))
 	r.stream(b, minute(5), "scope.ended", map[string]any{"resourceVersion": "101", "end": "deselected"})

@@ -31,12 +31,18 @@ func TestSpeedKeepsDistances(t *testing.T) {
 	var record strings.Builder
 	begin := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	line := func(at time.Duration, id, kind, data string) {
-		record.WriteString(`{"specversion":"1.0","id":"` + id + `","source":"/kubernetes/c","type":"` + consume.TypePrefix + kind + `","time":"` +
-			begin.Add(at).Format(time.RFC3339Nano) + `","cluster":"c","apiversion":"v1","resource":"pods","scope":"pods","data":` + data + "}\n")
+		record.WriteString(
+			`{"specversion":"1.0","id":"` + id + `","source":"/kubernetes/c","type":"` + consume.TypePrefix + kind +
+				`","time":"` +
+				begin.Add(at).
+					Format(time.RFC3339Nano) +
+				`","cluster":"c","apiversion":"v1","resource":"pods","scope":"pods","data":` + data + "}\n")
 	}
 	line(0, "pods/s/started", "snapshot.started", `{"snapshot":"s","resourceVersion":"1","objects":0}`)
 	line(0, "pods/s/completed", "snapshot.completed", `{"snapshot":"s","resourceVersion":"1","objects":0}`)
-	for _, at := range []time.Duration{10 * time.Second, 11 * time.Second, 71 * time.Second, 71 * time.Second, 31 * time.Minute} {
+	for _, at := range []time.Duration{
+		10 * time.Second, 11 * time.Second, 71 * time.Second, 71 * time.Second, 31 * time.Minute,
+	} {
 		line(at, "pods/started/"+at.String(), "scope.started", `{"resourceVersion":"2"}`)
 	}
 	for speed, want := range map[float64][]time.Duration{

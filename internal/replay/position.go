@@ -35,16 +35,20 @@ type positionState struct {
 	From    string            `json:"from"`   // the moments, as a time or a resourceVersion
 	To      string            `json:"to"`
 	Events  int               `json:"events"` // of the snapshot
-	// Snapshot and Logs are where sending continues, the first as the number of an event of the snapshot.
+	// Snapshot and Logs are where sending continues, the first as the number of an event of the
+	// snapshot.
 	Snapshot uint64             `json:"snapshot"`
 	Logs     []consume.Position `json:"logs"`
 	Begun    bool               `json:"begun"`
 	Done     bool               `json:"done"`
 }
 
-// OpenPosition opens a position file, and creates it if it does not exist. replay says what is asked for, by flag. The file has hashes of
-// the secrets, also by flag. from and to are the moments of a new replay.
-func OpenPosition(ctx context.Context, path string, replay, secrets map[string]string, from, to string) (*Position, error) {
+// OpenPosition opens a position file, and creates it if it does not exist. replay says what is
+// asked for, by flag. The file has hashes of the secrets, also by flag. from and to are the moments
+// of a new replay.
+func OpenPosition(
+	ctx context.Context, path string, replay, secrets map[string]string, from, to string,
+) (*Position, error) {
 	replay = maps.Clone(replay)
 	for flag, secret := range secrets {
 		hash := sha256.Sum256([]byte(secret))
@@ -79,7 +83,9 @@ func (p *Position) load(ctx context.Context, replay map[string]string, from, to 
 	}
 	for _, flag := range slices.Sorted(maps.Keys(replay)) {
 		if was, is := p.at.Replay[flag], replay[flag]; was != is {
-			return fmt.Errorf("it is the position of another replay, with %s %q instead of %q: repeat that command, or use another file", flag, was, is)
+			return fmt.Errorf(
+				"it is the position of another replay, with %s %q instead of %q: repeat that command, or use another file",
+				flag, was, is)
 		}
 	}
 	for _, at := range p.at.Logs {
@@ -99,7 +105,8 @@ func (p *Position) Begun() (begun, done bool) {
 	return p.at.Begun, p.at.Done
 }
 
-// begin returns the positions at which sending continues. events is the number of events of the snapshot.
+// begin returns the positions at which sending continues. events is the number of events of the
+// snapshot.
 func (p *Position) begin(events int) (map[consume.Log]uint64, error) {
 	if p == nil {
 		return nil, nil

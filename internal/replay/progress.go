@@ -33,10 +33,12 @@ func (r *Replay) showProgress(ctx context.Context) {
 	}
 }
 
-// progressText returns the progress in one line: number of events, events per second, position in the record, and estimated time left.
+// progressText returns the progress in one line: number of events, events per second, position in
+// the record, and estimated time left.
 func (r *Replay) progressText(took time.Duration) string {
 	sent := r.sent.Load()
-	text := fmt.Sprintf("replay: %s events, %s a second", terminal.Count(int(sent)), terminal.Count(int(float64(sent)/took.Seconds())))
+	text := fmt.Sprintf("replay: %s events, %s a second", terminal.Count(int(sent)),
+		terminal.Count(int(float64(sent)/took.Seconds())))
 	at := r.at.Load()
 	if at == nil {
 		return text + ", snapshot"
@@ -45,7 +47,8 @@ func (r *Replay) progressText(took time.Duration) string {
 	from, to := r.o.From.Time(), r.o.To.Time() // zero if unknown
 	if span := to.Sub(from); !from.IsZero() && !to.IsZero() && span > 0 && at.After(from) {
 		passed := min(float64(at.Sub(from))/float64(span), 1)
-		text += fmt.Sprintf(", %d%%, %s left", int(passed*100), time.Duration(float64(took)*(1-passed)/passed).Round(time.Second))
+		text += fmt.Sprintf(", %d%%, %s left", int(passed*100),
+			time.Duration(float64(took)*(1-passed)/passed).Round(time.Second))
 	}
 	return text
 }

@@ -19,12 +19,15 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// progressRecord returns a record of three events of progress in the minute after 14:00, and a replay of this minute at the speed of the record.
+// progressRecord returns a record of three events of progress in the minute after 14:00, and a
+// replay of this minute at the speed of the record.
 func progressRecord(stderr *terminal.Output) (record string, o replay.Options) {
 	begin := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	var lines strings.Builder
 	line := func(at time.Duration, id, kind, data string) {
-		fmt.Fprintf(&lines, `{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":%q,"time":%q,"cluster":"c","apiversion":"v1","resource":"pods","scope":"pods","data":%s}`+"\n",
+		fmt.Fprintf(&lines,
+			`{"specversion":"1.0","id":%q,"source":"/kubernetes/c","type":%q,"time":%q,"cluster":"c","apiversion":"v1","resource":"pods","scope":"pods","data":%s}`+
+				"\n",
 			id, consume.TypePrefix+kind, begin.Add(at).Format(time.RFC3339Nano), data)
 	}
 	line(0, "pods/s/started", "snapshot.started", `{"snapshot":"s","resourceVersion":"1","objects":0}`)
@@ -32,7 +35,12 @@ func progressRecord(stderr *terminal.Output) (record string, o replay.Options) {
 	for _, at := range []time.Duration{10 * time.Second, 15 * time.Second, 33 * time.Second} {
 		line(at, "pods/started/"+at.String(), "scope.started", `{"resourceVersion":"2"}`)
 	}
-	return lines.String(), replay.Options{From: timeline.At(begin), To: timeline.At(begin.Add(time.Minute)), Speed: 1, Stderr: stderr}
+	return lines.String(), replay.Options{
+		From:   timeline.At(begin),
+		To:     timeline.At(begin.Add(time.Minute)),
+		Speed:  1,
+		Stderr: stderr,
+	}
 }
 
 func TestProgressWithoutATerminal(t *testing.T) {
@@ -43,7 +51,8 @@ func TestProgressWithoutATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := o.From.Time().Add(15 * time.Second).Local().Format(time.RFC3339)
-		want := "replay: 4 events, 0 a second, at " + at + ", 25%, 30s left\nreplay: 4 events, 0 a second, at " + at + ", 25%, 1m0s left\n"
+		want := "replay: 4 events, 0 a second, at " + at + ", 25%, 30s left\nreplay: 4 events, 0 a second, at " + at +
+			", 25%, 1m0s left\n"
 		if diff := cmp.Diff(want, shown.String()); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}

@@ -36,7 +36,8 @@ func rename(e *consume.Event, cluster string) (*consume.Event, error) {
 		out = append(append(out, quoted...), ':')
 		value := m.Value()
 		if other, ok := changed[string(name)]; ok {
-			if value, err = json.Marshal(other); err != nil {
+			value, err = json.Marshal(other)
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -21,7 +21,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// startTimeout is for how long a target may take nothing at the start. Later a replay waits for as long as it takes.
+// startTimeout is for how long a target may take nothing at the start. Later a replay waits for as
+// long as it takes.
 const startTimeout = 15 * time.Second
 
 // Options say what is sent again.
@@ -29,15 +30,17 @@ type Options struct {
 	Record    *history.Record
 	Selection *history.Selection
 	Match     func(*consume.Event) bool // which events of the selection are sent; nil: all
-	// Whole reports whether the selection and Match take all events of a scope of a resource ("deployments.apps").
-	// scope is its name; "" stands for all scopes of the resource. nil: they do.
+	// Whole reports whether the selection and Match take all events of a scope of a resource
+	// ("deployments.apps"). scope is its name; "" stands for all scopes of the resource. nil: they
+	// do.
 	Whole    func(resource, scope string) bool
 	From, To timeline.Moment
 	Cluster  string  // the name of the cluster in the events; "": as it is
 	Speed    float64 // of the record's time; 0: as fast as possible
 	// Asked is the selection in the user's words. The ids of the snapshot follow from it and From.
 	Asked []string
-	// Copies returns how many partitions have a copy of an event about the stream, if the record has several logs.
+	// Copies returns how many partitions have a copy of an event about the stream, if the record
+	// has several logs.
 	Copies  func(logs []consume.Position, e *consume.Event) int
 	Refused relay.Refused
 	// Position is the file that the replay continues from and saves to; nil: none.
@@ -97,8 +100,13 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	}
 	judged := timeline.Options{Etcd: histories.Etcd, Asked: o.Selection.Asks}
 	r := &Replay{
-		o: o, id: snapshotID(o.From, o.Asked), state: timeline.NewState(o.From, judged), scopes: map[scopeKey]*scope{}, fold: timeline.NewFold(o.To, judged),
-		bad: map[consume.Position]consume.About{}, histories: histories,
+		o:         o,
+		id:        snapshotID(o.From, o.Asked),
+		state:     timeline.NewState(o.From, judged),
+		scopes:    map[scopeKey]*scope{},
+		fold:      timeline.NewFold(o.To, judged),
+		bad:       map[consume.Position]consume.About{},
+		histories: histories,
 	}
 	r.reading.Began = began
 	in, err := r.open(ctx, q)
@@ -139,20 +147,21 @@ func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	return r, nil
 }
 
-// leaveGapsOpen notes the scopes that are inside a gap at From. Their objects may be wrong there, and
-// the gap is not sent. So their snapshot is not complete: a reader of the replay knows such a scope
-// from its next snapshot on.
+// leaveGapsOpen notes the scopes that are inside a gap at From. Their objects may be wrong there,
+// and the gap is not sent. So their snapshot is not complete: a reader of the replay knows such a
+// scope from its next snapshot on.
 func (r *Replay) leaveGapsOpen() {
 	for _, s := range r.state.Scopes() {
-		isInGap := s.Find(certainty.Gap) != nil || s.Find(certainty.RecoveredGap) != nil || s.Find(certainty.DeadLetter) != nil
+		isInGap := s.Find(certainty.Gap) != nil || s.Find(certainty.RecoveredGap) != nil ||
+			s.Find(certainty.DeadLetter) != nil
 		if known := r.scopes[scopeKey{s.ClusterKey(), s.Name}]; known != nil && isInGap {
 			known.complete = false
 		}
 	}
 }
 
-// note notes an event at or before From, and returns the whole event. later reports whether the record has events of its resource before it
-// that are later than From.
+// note notes an event at or before From, and returns the whole event. later reports whether the
+// record has events of its resource before it that are later than From.
 func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bool) *consume.Event {
 	if e.Time.After(r.reading.Latest) {
 		r.reading.Latest = e.Time
@@ -160,7 +169,10 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 	if e.Data != nil && e.DataRef != "" && slices.Contains(e.Data.Truncated, "after") {
 		whole, err := in.Whole(ctx, e)
 		if err != nil {
-			r.reading.Incomplete = append(r.reading.Incomplete, history.Incomplete{Name: certainty.ObjectName(e.GroupResource(), e.Namespace, e.Name), Err: err})
+			r.reading.Incomplete = append(r.reading.Incomplete, history.Incomplete{
+				Name: certainty.ObjectName(e.GroupResource(), e.Namespace, e.Name),
+				Err:  err,
+			})
 			return e
 		}
 		whole.Position = e.Position
@@ -184,7 +196,9 @@ func (r *Replay) note(ctx context.Context, in *input, e *consume.Event, later bo
 		s.underWay, s.version = e.Stream.Snapshot, e.Stream.ResourceVersion
 	case consume.TypeSnapshotCompleted:
 		if s.underWay == e.Stream.Snapshot {
-			s.underWay, s.floor, s.complete = "", s.version, true
+			s.underWay = ""
+			s.floor = s.version
+			s.complete = true
 			if later { // consumers would take these events for late ones if they are not above it
 				s.floor = ""
 			}
@@ -200,10 +214,14 @@ func (r *Replay) Start() ([]certainty.Scope, *history.Reading) {
 	return r.state.Scopes(), &r.reading
 }
 
-// End says how certain the state is that a consumer has at the end, and what the record did not give, after Run.
+// End says how certain the state is that a consumer has at the end, and what the record did not
+// give, after Run.
 func (r *Replay) End() ([]certainty.Scope, *history.Reading) {
 	return r.fold.Scopes(), &history.Reading{
-		Began: r.reading.Began, Only: r.o.Record.Lacks(r.o.Selection), Unreadable: r.unreadable(), Latest: r.reading.Latest,
+		Began:      r.reading.Began,
+		Only:       r.o.Record.Lacks(r.o.Selection),
+		Unreadable: r.unreadable(),
+		Latest:     r.reading.Latest,
 	}
 }
 
@@ -241,10 +259,13 @@ func (r *Replay) Clusters() map[consume.ClusterKey]string {
 // Sent returns how many events have been sent.
 func (r *Replay) Sent() int { return int(r.sent.Load()) }
 
-// Run sends the snapshot and the events to a target, until all are delivered or ctx ends. It is called once.
+// Run sends the snapshot and the events to a target, until all are delivered or ctx ends. It is
+// called once.
 func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) error {
 	s := r.newSource()
-	rel := relay.New(relay.Options{Name: "replay", Source: s, Target: to, Refused: r.o.Refused, Whole: r.o.Whole, ProgressWait: -1}, log, nil)
+	rel := relay.New(
+		relay.Options{Name: "replay", Source: s, Target: to, Refused: r.o.Refused, Whole: r.o.Whole, ProgressWait: -1},
+		log, nil)
 	g, running := errgroup.WithContext(ctx)
 	waiting, delivered := context.WithCancel(running)
 	g.Go(func() error {

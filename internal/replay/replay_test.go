@@ -27,8 +27,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
 
-// After a replay, a consumer without history that follows the rules has the state of the replay's end. This holds for any record and
-// any two moments, also if the replay is interrupted and continued.
+// After a replay, a consumer without history that follows the rules has the state of the replay's
+// end. This holds for any record and any two moments, also if the replay is interrupted and
+// continued.
 func TestTableOfAReplayIsTheStateAtItsEnd(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -42,7 +43,8 @@ func TestTableOfAReplayIsTheStateAtItsEnd(t *testing.T) {
 			want.Add(e)
 			news := slices.ContainsFunc(fold.Add(e), func(v *timeline.Version) bool { return v.ID == e.ID })
 			before[e.ID] = before[e.ID] || from.Includes(e)
-			if to.Includes(e) && !from.Includes(e) && (news || e.Stream != nil && !before[e.ID] && e.Type != consume.TypeSnapshotCompleted) {
+			if to.Includes(e) && !from.Includes(e) &&
+				(news || e.Stream != nil && !before[e.ID] && e.Type != consume.TypeSnapshotCompleted) {
 				span[e.ID] = true
 			}
 		}
@@ -67,12 +69,14 @@ func TestTableOfAReplayIsTheStateAtItsEnd(t *testing.T) {
 			rt.Errorf("not sent: %v", slices.Sorted(maps.Keys(span)))
 		}
 		if diff := cmp.Diff(stateOf(want), table.objects); diff != "" {
-			rt.Fatalf("table of a consumer of the replay from %s to %s (-state +table):\n%s\nrecord:\n%s\nreplay:\n%s", from, to, diff, summary(rt, record), summary(rt, out))
+			rt.Fatalf("table of a consumer of the replay from %s to %s (-state +table):\n%s\nrecord:\n%s\nreplay:\n%s",
+				from, to, diff, summary(rt, record), summary(rt, out))
 		}
 	})
 }
 
-// A replay that is interrupted after any line, in its snapshot or later, omits nothing when it is continued.
+// A replay that is interrupted after any line, in its snapshot or later, omits nothing when it is
+// continued.
 func TestContinuedReplayLeavesOutNothing(t *testing.T) {
 	raw, err := os.ReadFile("../../cmd/agent/testdata/record.jsonl")
 	if err != nil {
@@ -80,8 +84,12 @@ func TestContinuedReplayLeavesOutNothing(t *testing.T) {
 	}
 	record := string(raw)
 	var o replay.Options
-	for text, moment := range map[string]*timeline.Moment{"2026-11-20T14:02:00Z": &o.From, "2026-11-20T14:30:00Z": &o.To} {
-		if *moment, err = timeline.ParseMoment(text, time.Now()); err != nil {
+	for text, moment := range map[string]*timeline.Moment{
+		"2026-11-20T14:02:00Z": &o.From,
+		"2026-11-20T14:30:00Z": &o.To,
+	} {
+		*moment, err = timeline.ParseMoment(text, time.Now())
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +109,8 @@ func TestContinuedReplayLeavesOutNothing(t *testing.T) {
 	}
 }
 
-// run runs a replay. It interrupts the replay after each number of lines in kills, and continues it.
+// run runs a replay. It interrupts the replay after each number of lines in kills, and continues
+// it.
 func run(tb rapid.TB, dir, record string, o replay.Options, kills []int) string {
 	file := filepath.Join(dir, "position")
 	_ = os.Remove(file)
@@ -131,7 +140,9 @@ func run(tb rapid.TB, dir, record string, o replay.Options, kills []int) string 
 
 func once(ctx context.Context, file, record string, o replay.Options, w io.Writer) error {
 	var err error
-	if o.Position, err = replay.OpenPosition(ctx, file, map[string]string{"--to": o.To.String()}, nil, "", ""); err != nil {
+	o.Position, err = replay.OpenPosition(ctx, file, map[string]string{"--to": o.To.String()}, nil, "", "")
+	if err !=
+		nil {
 		return err
 	}
 	defer o.Position.Close()
@@ -267,13 +278,20 @@ func generate(t *rapid.T) string {
 	w := &world{t: t, now: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC), rv: 100, last: map[string]time.Time{}}
 	for _, name := range []string{"pods/a", "pods/b", "configmaps"} {
 		_, namespace, _ := strings.Cut(name, "/")
-		w.scopes = append(w.scopes, &observed{name: name, namespace: namespace, objects: map[string]*thing{}, known: map[string]*thing{}})
+		w.scopes = append(w.scopes, &observed{
+			name:      name,
+			namespace: namespace,
+			objects:   map[string]*thing{},
+			known:     map[string]*thing{},
+		})
 	}
 	for range rapid.IntRange(1, 120).Draw(t, "steps") {
 		w.step(w.scopes[rapid.IntRange(0, len(w.scopes)-1).Draw(t, "scope")])
 	}
 	for _, s := range w.scopes {
-		w.stream(s, consume.TypeScopeStarted, fmt.Sprintf("started/%d/%d", w.rv, w.now.Unix()), map[string]any{"resourceVersion": fmt.Sprint(w.rv)})
+		w.stream(s, consume.TypeScopeStarted, fmt.Sprintf("started/%d/%d", w.rv, w.now.Unix()), map[string]any{
+			"resourceVersion": fmt.Sprint(w.rv),
+		})
 	}
 	return w.out.String()
 }
@@ -281,7 +299,11 @@ func generate(t *rapid.T) string {
 func (w *world) step(s *observed) {
 	w.now = w.now.Add(time.Duration(rapid.IntRange(1, 3).Draw(w.t, "ms")) * time.Millisecond)
 	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.t, "name")
-	switch rapid.SampledFrom([]string{"change", "change", "change", "delete", "left", "snapshot", "read", "read", "read", "away", "restart", "start"}).Draw(w.t, "step") {
+	switch rapid.SampledFrom(
+		[]string{
+			"change", "change", "change", "delete", "left", "snapshot", "read", "read", "read", "away", "restart",
+			"start",
+		}).Draw(w.t, "step") {
 	case "change":
 		w.change(s, name, true)
 	case "delete":
@@ -306,8 +328,14 @@ func (w *world) step(s *observed) {
 				w.remove(s, n, false)
 			}
 		}
-		s.reads, s.snapshot, s.sent = nil, "", nil
-		w.stream(s, consume.TypeGap, fmt.Sprintf("gap/%d-%d", w.rv-1, w.rv), map[string]any{"reason": "compacted", "recovered": false, "toResourceVersion": fmt.Sprint(w.rv)})
+		s.reads = nil
+		s.snapshot = ""
+		s.sent = nil
+		w.stream(s, consume.TypeGap, fmt.Sprintf("gap/%d-%d", w.rv-1, w.rv), map[string]any{
+			"reason":            "compacted",
+			"recovered":         false,
+			"toResourceVersion": fmt.Sprint(w.rv),
+		})
 		w.list(s)
 	case "restart": // the last changes are sent again; a snapshot in progress is abandoned or continued
 		copies := s.sent[max(0, len(s.sent)-rapid.IntRange(0, 5).Draw(w.t, "copies")):]
@@ -330,7 +358,9 @@ func (w *world) step(s *observed) {
 		}
 	case "start":
 		if s.snapshot == "" {
-			w.stream(s, consume.TypeScopeStarted, fmt.Sprintf("started/%d/%d", w.rv, w.now.UnixNano()), map[string]any{"resourceVersion": fmt.Sprint(w.rv)})
+			w.stream(s, consume.TypeScopeStarted, fmt.Sprintf("started/%d/%d", w.rv, w.now.UnixNano()), map[string]any{
+				"resourceVersion": fmt.Sprint(w.rv),
+			})
 		}
 	}
 }
@@ -379,7 +409,9 @@ func (w *world) readFirst(s *observed, o *thing, seen bool) {
 
 func (w *world) list(s *observed) {
 	w.number++
-	s.snapshot, s.listed, s.reads = fmt.Sprintf("s%d", w.number), w.rv, nil
+	s.snapshot = fmt.Sprintf("s%d", w.number)
+	s.listed = w.rv
+	s.reads = nil
 	for _, name := range slices.Sorted(maps.Keys(s.objects)) {
 		if o := s.objects[name]; !o.left {
 			s.reads = append(s.reads, *o)
@@ -413,7 +445,14 @@ func (w *world) object(s *observed, o *thing, op consume.Op, data map[string]any
 	}
 	data["op"], data["resourceVersion"] = op, fmt.Sprint(o.rv)
 	id := fmt.Sprintf("%s/%s/%d", resource, o.uid, o.rv)
-	verb := map[consume.Op]string{"c": "created", "u": "updated", "d": "deleted", "r": "read", "e": "entered", "l": "left"}[op]
+	verb := map[consume.Op]string{
+		"c": "created",
+		"u": "updated",
+		"d": "deleted",
+		"r": "read",
+		"e": "entered",
+		"l": "left",
+	}[op]
 	switch op {
 	case consume.Deleted:
 		id = fmt.Sprintf("%s/%s/d", resource, o.uid)
@@ -437,7 +476,9 @@ func (w *world) object(s *observed, o *thing, op consume.Op, data map[string]any
 		s.latest = at
 	}
 	e["time"] = at.Format(time.RFC3339Nano)
-	e["name"], e["uid"], e["op"] = o.name, o.uid, op
+	e["name"] = o.name
+	e["uid"] = o.uid
+	e["op"] = op
 	e["resourceversion"], e["sequence"] = fmt.Sprint(o.rv), fmt.Sprintf("%020d", o.rv)
 	if s.namespace != "" {
 		e["namespace"] = s.namespace
@@ -464,8 +505,17 @@ func (w *world) stream(s *observed, typ consume.EventType, id string, data map[s
 
 func (w *world) event(resource, id, typ string, data map[string]any) map[string]any {
 	return map[string]any{
-		"specversion": "1.0", "id": id, "source": "/kubernetes/test", "type": consume.TypePrefix + typ, "time": w.now.Format(time.RFC3339Nano),
-		"cluster": "test", "clusteruid": "c", "apiversion": "v1", "kind": "Kind", "resource": resource, "data": data,
+		"specversion": "1.0",
+		"id":          id,
+		"source":      "/kubernetes/test",
+		"type":        consume.TypePrefix + typ,
+		"time":        w.now.Format(time.RFC3339Nano),
+		"cluster":     "test",
+		"clusteruid":  "c",
+		"apiversion":  "v1",
+		"kind":        "Kind",
+		"resource":    resource,
+		"data":        data,
 	}
 }
 

@@ -71,8 +71,8 @@ func isOf(v *timeline.Version, s *certainty.Scope) bool {
 	return !strings.Contains(s.Name, "?") && s.Covers(v.Namespace)
 }
 
-// snapshot returns the events of the snapshot. A scope that no snapshot had covered at From has no snapshot.completed: the record does not
-// know all of its objects.
+// snapshot returns the events of the snapshot. A scope that no snapshot had covered at From has no
+// snapshot.completed: the record does not know all of its objects.
 func (r *Replay) snapshot(parts []part) iter.Seq2[*consume.Event, error] {
 	return func(yield func(*consume.Event, error) bool) {
 		for _, p := range parts {
@@ -84,7 +84,8 @@ func (r *Replay) snapshot(parts []part) iter.Seq2[*consume.Event, error] {
 					return
 				}
 			}
-			if p.scope != nil && p.scope.complete && r.matches(p.scope.last) && !yield(r.bound(p, object.SnapshotCompleted)) {
+			if p.scope != nil && p.scope.complete && r.matches(p.scope.last) &&
+				!yield(r.bound(p, object.SnapshotCompleted)) {
 				return
 			}
 		}
@@ -122,12 +123,14 @@ func (r *Replay) bound(p part, kind object.StreamKind) (*consume.Event, error) {
 		s.ResourceVersion, _ = strconv.ParseUint(p.scope.floor, 10, 64) // 0: it is no number
 	}
 	o := &encode.Options{Cluster: r.cluster(last.Cluster), ClusterUID: last.ClusterUID}
-	if b := p.scope.began; b != nil && kind == object.SnapshotStarted { // the progress of the agent that follows is about the scope
+	if b := p.scope.began; b != nil && kind == object.SnapshotStarted {
+		// the progress of the agent that follows is about the scope
 		o.Writer, o.Run = b.Writer, b.Run
 		s.Observation = &object.Observation{Since: b.ObservedSince}
 		if b.Rules != nil {
 			var err error
-			if s.Observation.Rules, err = json.Marshal(b.Rules); err != nil {
+			s.Observation.Rules, err = json.Marshal(b.Rules)
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -150,13 +153,18 @@ func (r *Replay) cluster(name string) string { return cmp.Or(r.o.Cluster, name) 
 func (r *Replay) read(v *timeline.Version) *consume.Event {
 	e := r.event(v)
 	e.ID = v.Resource + "/" + v.UID + "/" + v.ResourceVersion + "/r/" + r.id + ending(v.History)
-	e.Type, e.Op, e.Time, e.DataRef = consume.TypePrefix+"object.read", consume.Read, r.time(), v.DataRef
+	e.Type = consume.TypePrefix + "object.read"
+	e.Op = consume.Read
+	e.Time = r.time()
+	e.DataRef = v.DataRef
 	e.Data = &consume.Data{
 		Op: e.Op, ResourceVersion: v.ResourceVersion, After: v.After, ChangedBy: v.ChangedBy, Snapshot: r.id,
 		Truncated: v.Truncated, DataRef: v.DataRef,
 	}
 	if v.After != nil {
-		e.DataRef, e.Data.Truncated, e.Data.DataRef = "", nil, ""
+		e.DataRef = ""
+		e.Data.Truncated = nil
+		e.Data.DataRef = ""
 	}
 	return e
 }
@@ -165,7 +173,9 @@ func (r *Replay) read(v *timeline.Version) *consume.Event {
 func (r *Replay) deletion(v *timeline.Version) *consume.Event {
 	e := r.event(v)
 	e.ID = v.Resource + "/" + v.UID + "/d" + ending(v.History)
-	e.Type, e.Op, e.Time = consume.TypePrefix+"object.deleted", consume.Deleted, v.Time
+	e.Type = consume.TypePrefix + "object.deleted"
+	e.Op = consume.Deleted
+	e.Time = v.Time
 	e.Data = &consume.Data{Op: e.Op, ResourceVersion: v.ResourceVersion, After: []byte("null"), Inferred: true}
 	return e
 }
@@ -186,7 +196,8 @@ func (r *Replay) event(v *timeline.Version) *consume.Event {
 		DataContentType: "application/json", DataSchema: "https://kubecdc.dev/schema/object/v1",
 		Cluster: cluster, ClusterUID: v.ClusterUID, APIVersion: v.APIVersion, Kind: v.Kind, Resource: plural,
 		Namespace: v.Namespace, Name: v.Name, UID: v.UID, ResourceVersion: v.ResourceVersion, Scope: v.Scope,
-		PartitionKey: strings.Join([]string{cluster, cmp.Or(group, "core"), plural, cmp.Or(v.Namespace, consume.NoNamespace), v.Name}, "/"),
+		PartitionKey: strings.Join(
+			[]string{cluster, cmp.Or(group, "core"), plural, cmp.Or(v.Namespace, consume.NoNamespace), v.Name}, "/"),
 	}
 	if r.o.Cluster != "" {
 		e.Source = sourceOf(cluster)

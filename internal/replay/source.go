@@ -20,7 +20,8 @@ const (
 	progressLog = "*progress*"
 )
 
-// source hands the snapshot and the events of a replay to a relay. Its fields belong to the goroutine that calls Next.
+// source hands the snapshot and the events of a replay to a relay. Its fields belong to the
+// goroutine that calls Next.
 type source struct {
 	r      *Replay
 	pace   pace
@@ -59,7 +60,10 @@ type objectKey struct {
 
 func keyOf(o *consume.Object) objectKey {
 	return objectKey{
-		consume.ClusterKey{Source: strings.Clone(o.Source), UID: strings.Clone(o.ClusterUID)}, strings.Clone(o.Resource), strings.Clone(o.UID),
+		consume.ClusterKey{
+			Source: strings.Clone(o.Source),
+			UID:    strings.Clone(o.ClusterUID),
+		}, strings.Clone(o.Resource), strings.Clone(o.UID),
 	}
 }
 
@@ -76,7 +80,9 @@ func resourceOf(e *consume.Event) resourceKey {
 
 func (r *Replay) newSource() *source {
 	s := &source{
-		r: r, pace: pace{speed: r.o.Speed}, known: map[objectKey]bool{}, underWay: map[scopeKey]string{}, once: map[eventKey]bool{},
+		r: r, pace: pace{
+			speed: r.o.Speed,
+		}, known: map[objectKey]bool{}, underWay: map[scopeKey]string{}, once: map[eventKey]bool{},
 		later: map[resourceKey]bool{}, claims: newClaims(r.o.To),
 	}
 	for _, v := range r.state.Objects() {
@@ -89,7 +95,8 @@ func (r *Replay) newSource() *source {
 func (s *source) Open(ctx context.Context) error {
 	parts, events := s.r.parts()
 	var err error
-	if s.resume, err = s.r.o.Position.begin(events); err != nil {
+	s.resume, err = s.r.o.Position.begin(events)
+	if err != nil {
 		return err
 	}
 	s.snapshot, s.stop = iter.Pull2(s.r.snapshot(parts))
@@ -196,7 +203,9 @@ func (s *source) finish() error {
 	s.finished = true
 	events, err := s.r.finish(s.claims)
 	for i, e := range events {
-		s.ready = append(s.ready, &driver.Record{Log: consume.Log{Name: progressLog}, Position: uint64(i + 1), Event: e, Copies: 1})
+		s.ready = append(s.ready, &driver.Record{Log: consume.Log{
+			Name: progressLog,
+		}, Position: uint64(i + 1), Event: e, Copies: 1})
 	}
 	return err
 }
@@ -205,7 +214,8 @@ func (s *source) finish() error {
 func (s *source) progress(e *consume.Event) error {
 	if s.r.o.Record.HasSeveralLogs() {
 		id := eventKey{e.ClusterKey(), e.ID}
-		if s.claims.copies[id]++; s.claims.copies[id] == s.r.o.Copies(s.in.Positions(), e) {
+		s.claims.copies[id]++
+		if s.claims.copies[id] == s.r.o.Copies(s.in.Positions(), e) {
 			delete(s.claims.copies, id)
 			s.claims.progress(e, s.r.isWhole, s.r.hasProgress(e))
 		}
@@ -238,7 +248,8 @@ func (s *source) add(e *consume.Event) error {
 	}
 	if r.o.From.Includes(e) {
 		if e.Type == consume.TypeSnapshotStarted {
-			s.once[eventKey{e.ClusterKey(), e.ID}] = true // if the agent continues it, the target does not know the reads before
+			// if the agent continues it, the target does not know the reads before
+			s.once[eventKey{e.ClusterKey(), e.ID}] = true
 		}
 		return nil // the snapshot says it
 	}
@@ -249,7 +260,13 @@ func (s *source) add(e *consume.Event) error {
 			return nil
 		}
 		if news {
-			s.known[keyOf(&consume.Object{Source: e.Source, ClusterUID: e.ClusterUID, Resource: resource.resource, UID: e.UID})] = true
+			s.known[keyOf(
+				&consume.Object{
+					Source:     e.Source,
+					ClusterUID: e.ClusterUID,
+					Resource:   resource.resource,
+					UID:        e.UID,
+				})] = true
 		}
 		return s.send(e)
 	}
@@ -274,7 +291,9 @@ func (s *source) add(e *consume.Event) error {
 		for _, v := range versions {
 			if e := r.deletion(v); r.matches(e) {
 				s.deleted++
-				s.ready = append(s.ready, &driver.Record{Log: consume.Log{Name: deletionLog}, Position: s.deleted, Event: e, Copies: 1})
+				s.ready = append(s.ready, &driver.Record{Log: consume.Log{
+					Name: deletionLog,
+				}, Position: s.deleted, Event: e, Copies: 1})
 			}
 		}
 		if s.later[resource] {
@@ -296,7 +315,8 @@ func (s *source) send(e *consume.Event) error {
 	}
 	if s.r.o.Cluster != "" {
 		var err error
-		if rec.Event, err = rename(e, s.r.o.Cluster); err != nil {
+		rec.Event, err = rename(e, s.r.o.Cluster)
+		if err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,6 @@
-// Package replaytarget opens the target of a replay: another bus, an HTTP receiver, a file or standard output. It refuses a log of the record
-// itself, because the replay would read its own output.
+// Package replaytarget opens the target of a replay: another bus, an HTTP receiver, a file or
+// standard output. It refuses a log of the record itself, because the replay would read its own
+// output.
 package replaytarget
 
 import (
@@ -49,7 +50,8 @@ func (t *Opened) Close() error {
 }
 
 // errSource means that a replay would write to its own source.
-var errSource = errors.New("--target is a log of the record itself, and the replay would read its own output: name another stream, topic or file")
+var errSource = errors.New(
+	"--target is a log of the record itself, and the replay would read its own output: name another stream, topic or file")
 
 // Options describe the replay that opens a target.
 type Options struct {
@@ -75,14 +77,17 @@ func (t *Target) Open(ctx context.Context, o *Options) (*Opened, error) {
 			err = agent.ConfigError{Err: errSource}
 		}
 	default:
-		if cfg, err = t.load(); err == nil {
+		cfg, err = t.load()
+		if err == nil {
 			err = o.check(ctx, cfg)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if to.Target, err = agent.NewRelayTarget(cfg, config.RelayTarget(cfg.Bus), o.Cluster, o.Stdout, nil, o.Log); err != nil {
+	to.Target, err = agent.NewRelayTarget(cfg, config.RelayTarget(cfg.Bus), o.Cluster, o.Stdout, nil, o.Log)
+	if err !=
+		nil {
 		return nil, errors.Join(agent.ConfigError{Err: fmt.Errorf("--target: %w", err)}, to.Close())
 	}
 	to.Split = agent.SplitsNamespaces(config.RelayTarget(cfg.Bus))
@@ -96,7 +101,11 @@ func (o *Options) check(ctx context.Context, cfg *config.Config) error {
 	if !ok {
 		return nil
 	}
-	logs, err := bus.Logs(ctx, &driver.Reading{Key: "bus." + d.Name, Cluster: cmp.Or(o.Cluster, cfg.Cluster), DeadLetter: cfg.DeadLetter.Of(d)})
+	logs, err := bus.Logs(ctx, &driver.Reading{
+		Key:        "bus." + d.Name,
+		Cluster:    cmp.Or(o.Cluster, cfg.Cluster),
+		DeadLetter: cfg.DeadLetter.Of(d),
+	})
 	if err != nil {
 		return agent.ConfigError{Err: fmt.Errorf("--target: %w", err)}
 	}
@@ -111,14 +120,16 @@ func (t *Target) load() (*config.Config, error) {
 	cfg := config.Default()
 	if t.Config != "" {
 		var err error
-		if cfg, err = (&agent.Options{Config: t.Config}).LoadConfig(); err != nil {
+		cfg, err = (&agent.Options{Config: t.Config}).LoadConfig()
+		if err != nil {
 			return nil, err
 		}
 	}
 	if t.URL != "" {
 		b, err := agent.BusFromURL(t.URL, cfg.Bus)
 		if err != nil {
-			return nil, agent.ConfigError{Err: errors.New("--target: want " + Forms())} // not repeated: it may be a secret
+			// not repeated: it may be a secret
+			return nil, agent.ConfigError{Err: errors.New("--target: want " + Forms())}
 		}
 		cfg.UseBus(b)
 	}
@@ -126,11 +137,15 @@ func (t *Target) load() (*config.Config, error) {
 		_, settings := cfg.Bus.Chosen()
 		bus, ok := settings.(driver.Readable)
 		if !ok || bus.SetAccess(&t.Access) != nil {
-			return nil, agent.ConfigError{Err: fmt.Errorf("--target-%s does not apply to the target: remove it, or name another --target", flag)}
+			return nil, agent.ConfigError{
+				Err: fmt.Errorf("--target-%s does not apply to the target: remove it, or name another --target", flag),
+			}
 		}
 	}
 	if cfg.Bus.Stdout() {
-		return nil, agent.ConfigError{Err: fmt.Errorf("--target-config %s: its bus is standard output: use --target stdout: instead", t.Config)}
+		return nil, agent.ConfigError{
+			Err: fmt.Errorf("--target-config %s: its bus is standard output: use --target stdout: instead", t.Config),
+		}
 	}
 	cfg.Relays = nil
 	if err := cfg.Validate(); err != nil {
@@ -153,7 +168,8 @@ func openTargetFile(path string, o *Options) (*os.File, error) {
 	return f, nil
 }
 
-// trimLastLine removes a partial last line of a killed writer. Unless a replay continues, a file with content is an error.
+// trimLastLine removes a partial last line of a killed writer. Unless a replay continues, a file
+// with content is an error.
 func trimLastLine(f *os.File, continues bool) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {

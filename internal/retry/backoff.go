@@ -21,7 +21,8 @@ const (
 	doublings = 10
 )
 
-// Backoff has the delays between attempts: from First to 30 s, doubled each time, plus up to a half of each at random. Use New to make one.
+// Backoff has the delays between attempts: from First to 30 s, doubled each time, plus up to a half
+// of each at random. Use New to make one.
 type Backoff struct{ b wait.Backoff }
 
 // New returns a Backoff that starts at First.
@@ -29,7 +30,8 @@ func New() *Backoff {
 	return &Backoff{wait.Backoff{Duration: First, Factor: 2, Jitter: jitter, Steps: doublings, Cap: longest}}
 }
 
-// Next returns the delay after err, which may be nil: at least as long as an API server requests in err.
+// Next returns the delay after err, which may be nil: at least as long as an API server requests in
+// err.
 func (b *Backoff) Next(err error) time.Duration {
 	d := b.b.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
@@ -43,8 +45,9 @@ func (b *Backoff) Wait(ctx context.Context, err error) bool {
 	return pause.For(ctx, b.Next(err)) == nil
 }
 
-// Do calls f until it returns nil. After an error it calls failed, with the delay until the next attempt, unless ctx has ended. If failed
-// returns false, another attempt cannot help, and Do returns the error of f. If ctx has ended, Do returns its cause.
+// Do calls f until it returns nil. After an error it calls failed, with the delay until the next
+// attempt, unless ctx has ended. If failed returns false, another attempt cannot help, and Do
+// returns the error of f. If ctx has ended, Do returns its cause.
 func Do(ctx context.Context, f func() error, failed func(err error, delay time.Duration) (again bool)) error {
 	for b := New(); ; {
 		err := f()

@@ -23,13 +23,17 @@ func TestDo(t *testing.T) {
 		least []time.Duration // delays
 		want  error
 	}{
-		"at once":   {errs: []error{nil}},
-		"later":     {errs: []error{errFails, errFails, nil}, least: []time.Duration{retry.First, 2 * retry.First}},
-		"permanent": {errs: []error{busy, errFails}, final: errFails, least: []time.Duration{7 * time.Second, 2 * retry.First}, want: errFails},
+		"at once": {errs: []error{nil}},
+		"later":   {errs: []error{errFails, errFails, nil}, least: []time.Duration{retry.First, 2 * retry.First}},
+		"permanent": {errs: []error{busy, errFails}, final: errFails, least: []time.Duration{
+			7 * time.Second, 2 * retry.First,
+		}, want: errFails},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began, waited, calls := time.Now(), time.Duration(0), 0
+				began := time.Now()
+				waited := time.Duration(0)
+				calls := 0
 				var delays []time.Duration
 				err := retry.Do(t.Context(), func() error {
 					calls++
@@ -43,9 +47,11 @@ func TestDo(t *testing.T) {
 					return again
 				})
 				if !errors.Is(err, c.want) || calls != len(c.errs) || time.Since(began) != waited {
-					t.Errorf("got %v after %d attempts and %v, want %v after %d and %v", err, calls, time.Since(began), c.want, len(c.errs), waited)
+					t.Errorf("got %v after %d attempts and %v, want %v after %d and %v", err, calls, time.Since(began),
+						c.want, len(c.errs), waited)
 				}
-				if !slices.EqualFunc(delays, c.least, func(d, least time.Duration) bool { return d >= least && d <= 2*least }) {
+				if !slices.EqualFunc(delays, c.least,
+					func(d, least time.Duration) bool { return d >= least && d <= 2*least }) {
 					t.Errorf("delays %v, want at least %v", delays, c.least)
 				}
 			})
@@ -59,7 +65,9 @@ func TestDoEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Minute, func() { cancel(cause) })
 		began, attempts := time.Now(), 0
-		err := retry.Do(ctx, func() error { attempts++; return errFails }, func(error, time.Duration) bool { return true })
+		err := retry.Do(ctx, func() error { attempts++; return errFails }, func(error, time.Duration) bool {
+			return true
+		})
 		if !errors.Is(err, cause) || time.Since(began) != time.Minute {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}

@@ -1,6 +1,6 @@
-// Package searchtime says for how long a NATS server may search a stream before it answers. A server
-// that has just started has neither the index of subjects nor the files of the stream in memory. It
-// then reads all files for the first consumers, at the speed of its disk.
+// Package searchtime says for how long a NATS server may search a stream before it answers. A
+// server that has just started has neither the index of subjects nor the files of the stream in
+// memory. It then reads all files for the first consumers, at the speed of its disk.
 //
 // The package is pure.
 package searchtime
@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// bytes and messages are what the slowest server that is waited for reads in a second. A network
-	// disk that is at its limit has some 20 MB/s.
+	// bytes and messages are what the slowest server that is waited for reads in a second. A
+	// network disk that is at its limit has some 20 MB/s.
 	bytes    = 16 << 20
 	messages = 20_000
 

@@ -8,8 +8,9 @@ import "slices"
 // maxEdits limits the search for the shortest difference: its memory and time grow with the square.
 const maxEdits = 500
 
-// Common calls match for each pair of a longest common subsequence of sequences of n and m elements, in order (Myers, An O(ND)
-// Difference Algorithm). If that takes more than maxEdits edits, it calls match only for the common elements at both ends.
+// Common calls match for each pair of a longest common subsequence of sequences of n and m
+// elements, in order (Myers, An O(ND) Difference Algorithm). If that takes more than maxEdits
+// edits, it calls match only for the common elements at both ends.
 func Common(n, m int, equal func(x, y int) bool, match func(x, y int)) {
 	head := 0
 	for head < n && head < m && equal(head, head) {
@@ -33,7 +34,8 @@ func middle(n, m int, equal func(x, y int) bool) [][2]int {
 	if n == 0 || m == 0 {
 		return nil
 	}
-	// trace[d][d+k] is the furthest index in the first sequence after d edits on diagonal k (x - y), for k = -d, -d+2, … d.
+	// trace[d][d+k] is the furthest index in the first sequence after d edits on diagonal k (x -
+	// y), for k = -d, -d+2, … d.
 	var trace [][]int
 	for d := 0; d <= min(n+m, maxEdits); d++ {
 		row := make([]int, 2*d+1)
@@ -63,7 +65,9 @@ func middle(n, m int, equal func(x, y int) bool) [][2]int {
 func backtrack(trace [][]int, x, y int) [][2]int {
 	var out [][2]int
 	for d := len(trace) - 1; d >= 0; d-- {
-		k, px, py := x-y, 0, 0
+		k := x - y
+		px := 0
+		py := 0
 		if d > 0 {
 			prev := trace[d-1]
 			if k == -d || k != d && prev[d-1+k-1] < prev[d-1+k+1] {

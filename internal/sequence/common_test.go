@@ -13,12 +13,16 @@ func TestCommonIsLongest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.SliceOfN(rapid.IntRange(0, 3), 0, 30)
 		a, b := letters.Draw(t, "a"), letters.Draw(t, "b")
-		i, j, n := -1, -1, 0
+		i := -1
+		j := -1
+		n := 0
 		sequence.Common(len(a), len(b), func(x, y int) bool { return a[x] == b[y] }, func(x, y int) {
 			if x <= i || y <= j || a[x] != b[y] {
 				t.Fatalf("pair %d, %d behind %d, %d", x, y, i, j)
 			}
-			i, j, n = x, y, n+1
+			i = x
+			j = y
+			n += 1
 		})
 		best := make([][]int, len(a)+1)
 		for x := range best {
@@ -38,7 +42,8 @@ func TestCommonIsLongest(t *testing.T) {
 	})
 }
 
-// The search in two texts that have little in common is limited. It still finds the common lines at their ends.
+// The search in two texts that have little in common is limited. It still finds the common lines at
+// their ends.
 func TestCommonIsBounded(t *testing.T) {
 	const n = 50_000
 	calls, pairs := 0, 0

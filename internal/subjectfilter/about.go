@@ -40,8 +40,8 @@ func About(template string) (func(of string) consume.About, error) {
 	}, nil
 }
 
-// valuesOf returns the placeholders that are a whole token, unescaped, of a subject with the form of
-// a template. Without those that cannot be known.
+// valuesOf returns the placeholders that are a whole token, unescaped, of a subject with the form
+// of a template. Without those that cannot be known.
 func valuesOf(template, tokens []string) (known map[string]string, ok bool) {
 	if len(template) != len(tokens) {
 		return nil, false
@@ -87,7 +87,8 @@ func aboutValues(known map[string]string) consume.About {
 		about.Resource = strings.TrimSuffix(resource+"."+group, ".")
 	}
 	namespace, hasNamespace := known["namespace"]
-	if about.Namespace = namespace; hasNamespace && namespace == "" {
+	about.Namespace = namespace
+	if hasNamespace && namespace == "" {
 		about.Namespace = consume.NoNamespace
 	}
 	return about

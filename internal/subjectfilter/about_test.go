@@ -18,7 +18,8 @@ func TestAboutSubject(t *testing.T) {
 	const asLongAsScopes = "kubecdc.{cluster}.{namespace}.{resource}.{group}.{name}"
 	for _, template := range []string{
 		"", asLongAsScopes, "kubecdc.{cluster}.object.{group}.{resource}.{namespace}", "k8s.{resource}",
-		"kubecdc.all", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.n-{name}", "kubecdc.{cluster}.x.{group}-{resource}.{name}.y",
+		"kubecdc.all", "kubecdc.{cluster}.object.{group}.{resource}.{namespace}.n-{name}",
+		"kubecdc.{cluster}.x.{group}-{resource}.{name}.y",
 	} {
 		makes, err := subject.New(template, "prod-eu.1")
 		if err != nil {
@@ -35,7 +36,10 @@ func TestAboutSubject(t *testing.T) {
 			}
 			return strings.Contains(whole, ".{"+field+"}.")
 		}
-		for _, r := range []*object.Resource{{Version: "v1", Name: "pods"}, {Group: "apps", Name: "deployments"}, {Group: "a.b-c.io", Name: "widgets"}} {
+		for _, r := range []*object.Resource{{Version: "v1", Name: "pods"}, {Group: "apps", Name: "deployments"}, {
+			Group: "a.b-c.io",
+			Name:  "widgets",
+		}} {
 			for _, namespace := range []string{"shop", ""} {
 				for _, name := range []string{"web", "web.v1", "system:node", "a b%2E*>~", "core", "_", long} {
 					of := string(makes.Append(nil, &object.Delta{Ref: object.NewRef(r, namespace, name, "u")}))
@@ -61,7 +65,11 @@ func TestAboutSubject(t *testing.T) {
 				}
 			}
 			for _, kind := range []object.StreamKind{object.SnapshotStarted, object.ScopeStarted} {
-				stream := string(makes.Append(nil, &object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: r, Scope: "a/b"}}))
+				stream := string(makes.Append(nil, &object.Delta{Stream: &object.StreamEvent{
+					Kind:     kind,
+					Resource: r,
+					Scope:    "a/b",
+				}}))
 				want := consume.About{Cluster: "prod-eu.1", Resource: r.String()}
 				if kind == object.ScopeStarted && template == asLongAsScopes {
 					want = consume.About{}
@@ -75,7 +83,10 @@ func TestAboutSubject(t *testing.T) {
 		if got, want := about(progress), (consume.About{Cluster: "prod-eu.1", Progress: true}); got != want {
 			t.Errorf("template %q, %s: got %+v, want %+v", template, progress, got, want)
 		}
-		for _, other := range []string{"", "kubecdc", "kubecdc.prod.object.core.pods.shop.web.x", "other.prod.object.core.pods.shop.web", "kubecdc.prod.x.core.pods"} {
+		for _, other := range []string{
+			"", "kubecdc", "kubecdc.prod.object.core.pods.shop.web.x", "other.prod.object.core.pods.shop.web",
+			"kubecdc.prod.x.core.pods",
+		} {
 			if got := about(other); got != (consume.About{}) && template == "" {
 				t.Errorf("%s: %+v", other, got)
 			}

@@ -32,17 +32,20 @@ const (
 )
 
 // errUnsettled reports that counts are not comparable.
-var errUnsettled = errors.New("records come too fast to count those that have other subjects than bus.nats.subject makes, or a server lags")
+var errUnsettled = errors.New(
+	"records come too fast to count those that have other subjects than bus.nats.subject makes, or a server lags")
 
 // errForeign reports that the stream has records under subjects that the template does not make.
 var errForeign = errors.New("the stream has records of objects under other subjects than bus.nats.subject makes")
 
-// Check returns nil if the filter omits no record of the stream that the reader wants. All subjects as long as the
-// template's, or as those of stream events or progress, must have one of these forms. The oldest and the newest record of an object
-// must have the subject that the template makes. Otherwise the error says why the reader must request all records.
+// Check returns nil if the filter omits no record of the stream that the reader wants. All subjects
+// as long as the template's, or as those of stream events or progress, must have one of these
+// forms. The oldest and the newest record of an object must have the subject that the template
+// makes. Otherwise the error says why the reader must request all records.
 //
-// A query may end with the current records of the stream. Then the filter has no wildcards that these records do not need: it has the name of
-// their cluster if there is only one, otherwise the subjects that exist. The server finds records by a few subjects without wildcards much faster.
+// A query may end with the current records of the stream. Then the filter has no wildcards that
+// these records do not need: it has the name of their cluster if there is only one, otherwise the
+// subjects that exist. The server finds records by a few subjects without wildcards much faster.
 func (f *Filter) Check(ctx context.Context, stream jetstream.Stream, q *consume.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout+searchtime.For(&stream.CachedInfo().State))
 	defer cancel()
@@ -101,7 +104,8 @@ func (f *Filter) checkAgain(ctx context.Context, stream jetstream.Stream) bool {
 	case info.State.LastSeq == was.end:
 		return true
 	}
-	if e, err := f.sample(ctx, stream, jetstream.DeliverLastPolicy); err != nil || e == nil || e.Cluster != was.cluster {
+	if e, err := f.sample(ctx, stream, jetstream.DeliverLastPolicy); err != nil || e == nil ||
+		e.Cluster != was.cluster {
 		return false
 	}
 	c, err := newCounter(ctx, stream, was.end)
@@ -117,8 +121,9 @@ func (f *Filter) checkAgain(ctx context.Context, stream jetstream.Stream) bool {
 	return true
 }
 
-// find replaces wildcards by the subjects of the stream that match them. It does so for wanted records if only the cluster is a wildcard, for progress,
-// and for subjects of other forms if they have few records. The stream's end is known before, so later subjects do not matter.
+// find replaces wildcards by the subjects of the stream that match them. It does so for wanted
+// records if only the cluster is a wildcard, for progress, and for subjects of other forms if they
+// have few records. The stream's end is known before, so later subjects do not matter.
 func (f *Filter) find(ctx context.Context, stream jetstream.Stream, c *counter) error {
 	var found []string
 	for _, w := range f.wanted {
@@ -145,7 +150,8 @@ func (f *Filter) find(ctx context.Context, stream jetstream.Stream, c *counter) 
 	for _, wildcard := range f.foreign() {
 		subjects := []string{wildcard}
 		if few <= mostForeign {
-			if subjects, err = existing(ctx, stream, wildcard); err != nil {
+			subjects, err = existing(ctx, stream, wildcard)
+			if err != nil {
 				return err
 			}
 		}
@@ -166,7 +172,8 @@ func existing(ctx context.Context, stream jetstream.Stream, wildcard string) ([]
 	return slices.Sorted(maps.Keys(info.State.Subjects)), nil
 }
 
-// covers reports whether all records have subjects that the template makes for a cluster, or are stream events or progress of that cluster.
+// covers reports whether all records have subjects that the template makes for a cluster, or are
+// stream events or progress of that cluster.
 func (f *Filter) covers(ctx context.Context, c *counter, cluster string) (bool, error) {
 	known, err := c.countAtRest(ctx, f.forms(cluster))
 	switch {
@@ -201,7 +208,9 @@ func stars(tokens []string) []string {
 }
 
 // sample reads one record of an object and checks its subject. It returns nil if there is none.
-func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy) (*consume.Event, error) {
+func (f *Filter) sample(
+	ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy,
+) (*consume.Event, error) {
 	c, remove, err := consumer(ctx, stream, policy, [][]string{f.object})
 	if err != nil {
 		return nil, err
@@ -225,11 +234,14 @@ func (f *Filter) sample(ctx context.Context, stream jetstream.Stream, policy jet
 }
 
 // consumer creates a consumer of the wildcards. remove deletes it.
-func consumer(ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy, wildcards [][]string) (_ jetstream.Consumer, remove func(), err error) {
+func consumer(
+	ctx context.Context, stream jetstream.Stream, policy jetstream.DeliverPolicy, wildcards [][]string,
+) (_ jetstream.Consumer, remove func(), err error) {
 	c := filterConfig("kubecdc-"+nuid.Next(), policy, wildcards)
 	made, err := stream.CreateConsumer(ctx, c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("count records: %w", err)
 	}
-	return made, func() { _ = stream.DeleteConsumer(ctx, c.Name) }, nil // on an error, the server removes it after the idle time
+	// on an error, the server removes it after the idle time
+	return made, func() { _ = stream.DeleteConsumer(ctx, c.Name) }, nil
 }

@@ -24,10 +24,17 @@ func others(n int) []string {
 	return out
 }
 
-// A query that ends with the records of the stream asks for no more subjects, and no wider ones, than these records have. It asks for the last record
-// of each subject only if all records are under subjects of the template.
+// A query that ends with the records of the stream asks for no more subjects, and no wider ones,
+// than these records have. It asks for the last record of each subject only if all records are
+// under subjects of the template.
 func TestSubjectsOfAStream(t *testing.T) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true})
+	s, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      server.RANDOM_PORT,
+		JetStream: true,
+		StoreDir:  t.TempDir(),
+		NoSigs:    true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +67,22 @@ func TestSubjectsOfAStream(t *testing.T) {
 		last     bool // of each subject
 		want     string
 	}{
-		{"one cluster", []string{"prod"}, nil, false, true, "kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.scope.core.pods.* kubecdc.prod.progress.*"},
-		{"a cluster whose name is escaped", []string{"prod.eu"}, nil, false, true, "kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods kubecdc.prod%2Eeu.scope.core.pods.* kubecdc.prod%2Eeu.progress.*"},
+		{
+			"one cluster",
+			[]string{
+				"prod",
+			},
+			nil, false, true,
+			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.scope.core.pods.* kubecdc.prod.progress.*",
+		},
+		{
+			"a cluster whose name is escaped",
+			[]string{
+				"prod.eu",
+			},
+			nil, false, true,
+			"kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods kubecdc.prod%2Eeu.scope.core.pods.* kubecdc.prod%2Eeu.progress.*",
+		},
 		{
 			"two clusters",
 			[]string{"prod", "test"},
@@ -84,9 +105,13 @@ func TestSubjectsOfAStream(t *testing.T) {
 			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.prod.progress.3f0a kubecdc.prod.dead",
 		},
 		{
-			"more other subjects than a filter may have", []string{"prod"}, others(65), false, false, anywhere + foreign,
+			"more other subjects than a filter may have", []string{
+				"prod",
+			}, others(65), false, false, anywhere + foreign,
 		},
-		{"records of another template", []string{"prod"}, []string{"kubecdc.prod.things.core.pods.shop.web"}, false, false, ""},
+		{"records of another template", []string{"prod"}, []string{
+			"kubecdc.prod.things.core.pods.shop.web",
+		}, false, false, ""},
 		{"more may come", []string{"prod"}, nil, true, false, anywhere + foreign},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,11 +121,14 @@ func TestSubjectsOfAStream(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = js.DeleteStream(t.Context(), fmt.Sprint("s", i)) }() // its subjects are those of the next one
+			// its subjects are those of the next one
+			defer func() { _ = js.DeleteStream(t.Context(), fmt.Sprint("s", i)) }()
 			put := func(subject, cluster string) {
 				t.Helper()
-				body := fmt.Sprintf(`{"specversion":"1.0","id":"pods/u/1","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","time":"2026-11-20T15:00:00Z",`+
-					`"cluster":%q,"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web","uid":"u","op":"u","data":{"op":"u","after":{}}}`, cluster)
+				body := fmt.Sprintf(
+					`{"specversion":"1.0","id":"pods/u/1","source":"/kubernetes/c","type":"dev.kubecdc.object.updated","time":"2026-11-20T15:00:00Z",`+
+						`"cluster":%q,"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web","uid":"u","op":"u","data":{"op":"u","after":{}}}`,
+					cluster)
 				if _, err := js.Publish(t.Context(), subject, []byte(body)); err != nil {
 					t.Fatal(err)
 				}
@@ -121,7 +149,9 @@ func TestSubjectsOfAStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			q := &consume.Query{
-				Objects: []consume.Objects{{Groups: []string{""}, Resource: "pods", Namespace: "shop", Name: "web"}}, StopAtEnd: !c.follow, LastOfEach: true,
+				Objects:    []consume.Objects{{Groups: []string{""}, Resource: "pods", Namespace: "shop", Name: "web"}},
+				StopAtEnd:  !c.follow,
+				LastOfEach: true,
 			}
 			got := strings.Join(choose(t.Context(), stream, q), " ")
 			if diff := cmp.Diff(c.want, got); diff != "" {

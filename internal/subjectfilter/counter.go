@@ -63,7 +63,8 @@ func (c *counter) countAtRest(ctx context.Context, lists ...[][]string) ([]uint6
 	for range mostCounts {
 		counts := make([]uint64, len(lists))
 		for k, wildcards := range lists {
-			if counts[k], err = c.count(ctx, wildcards...); err != nil {
+			counts[k], err = c.count(ctx, wildcards...)
+			if err != nil {
 				return nil, err
 			}
 		}

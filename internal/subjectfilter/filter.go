@@ -26,10 +26,13 @@ type Filter struct {
 	alone    bool       // the stream has no records under other subjects than those of forms
 }
 
-// Choose returns the function Choose of a fromnats.JetStream whose subjects template makes; "" is the default template. The
-// function requests all records if a query cannot be filtered, and passes the reason to whyNot unless that is nil. It clears
-// LastOfEach if a subject may have records of several objects.
-func Choose(template string, whyNot func(error)) (func(context.Context, jetstream.Stream, *consume.Query) []string, error) {
+// Choose returns the function Choose of a fromnats.JetStream whose subjects template makes; "" is
+// the default template. The function requests all records if a query cannot be filtered, and passes
+// the reason to whyNot unless that is nil. It clears LastOfEach if a subject may have records of
+// several objects.
+func Choose(
+	template string, whyNot func(error),
+) (func(context.Context, jetstream.Stream, *consume.Query) []string, error) {
 	if _, err := New(template, &consume.Query{}); err != nil {
 		return nil, err
 	}
@@ -46,7 +49,8 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 			done = f.checked
 			mu.Unlock()
 		}
-		isSeparate := q.Events != consume.AllEvents && q.Events != consume.ObjectEvents // the template does not change them
+		// the template does not change them
+		isSeparate := q.Events != consume.AllEvents && q.Events != consume.ObjectEvents
 		q.LastOfEach = q.LastOfEach && err == nil && f != nil && (isSeparate || f.separates())
 		switch {
 		case err != nil && whyNot != nil:
@@ -58,14 +62,15 @@ func Choose(template string, whyNot func(error)) (func(context.Context, jetstrea
 	}, nil
 }
 
-// New returns the filter for the objects and kinds of events of a query. template is bus.nats.subject; "" is the default.
-// The filter is nil if it would omit nothing.
+// New returns the filter for the objects and kinds of events of a query. template is
+// bus.nats.subject; "" is the default. The filter is nil if it would omit nothing.
 func New(template string, q *consume.Query) (*Filter, error) {
 	f, err := parse(template)
 	if err != nil {
 		return nil, err
 	}
-	if f.wanted = f.choose(q, ""); f.wanted == nil {
+	f.wanted = f.choose(q, "")
+	if f.wanted == nil {
 		return nil, nil
 	}
 	return f, nil
@@ -94,7 +99,8 @@ func (f *Filter) separates() bool {
 	return f.alone
 }
 
-// choose returns the wildcards for a query, nil for all subjects. cluster is the only one of the stream, "" if there may be others.
+// choose returns the wildcards for a query, nil for all subjects. cluster is the only one of the
+// stream, "" if there may be others.
 func (f *Filter) choose(q *consume.Query, cluster string) [][]string {
 	var wanted [][]string
 	if q.Events != consume.ProgressEvents {
@@ -160,7 +166,12 @@ func fieldsOf(o consume.Objects, group string) map[string]string {
 	if o.Groups != nil {
 		known["group"] = group
 	}
-	for field, value := range map[string]string{"resource": o.Resource, "namespace": o.Namespace, "name": o.Name, "scope": o.Scope} {
+	for field, value := range map[string]string{
+		"resource":  o.Resource,
+		"namespace": o.Namespace,
+		"name":      o.Name,
+		"scope":     o.Scope,
+	} {
 		if value != "" {
 			known[field] = value
 		}
@@ -171,7 +182,8 @@ func fieldsOf(o consume.Objects, group string) map[string]string {
 	return known
 }
 
-// render replaces each token that has placeholders with its text, or with "*" if one of their values is unknown.
+// render replaces each token that has placeholders with its text, or with "*" if one of their
+// values is unknown.
 func render(template []string, known map[string]string) []string {
 	out := make([]string, len(template))
 	for i, token := range template {
@@ -213,8 +225,9 @@ func (f *Filter) Subjects() []string {
 	return append(out, f.foreign()...)
 }
 
-// foreign returns the wildcards of all subjects whose number of tokens differs from those of objects,
-// stream events, scopes and progress. Dead letters have them, and records of agents with another template.
+// foreign returns the wildcards of all subjects whose number of tokens differs from those of
+// objects, stream events, scopes and progress. Dead letters have them, and records of agents with
+// another template.
 func (f *Filter) foreign() []string {
 	known := []int{len(f.object), len(streams("")), len(scopes("")), len(progresses(""))}
 	var out []string
@@ -228,7 +241,8 @@ func (f *Filter) foreign() []string {
 	return append(out, stars+".>")
 }
 
-// streams returns the wildcard of the subjects of all events about snapshots of a cluster; "" for any.
+// streams returns the wildcard of the subjects of all events about snapshots of a cluster; "" for
+// any.
 func streams(cluster string) []string {
 	return render(strings.Split(subject.Stream, "."), ofCluster(cluster))
 }
@@ -243,7 +257,8 @@ func (f *Filter) forms(cluster string) [][]string {
 	return [][]string{f.objects(cluster), streams(cluster), scopes(cluster), progresses(cluster)}
 }
 
-// progresses returns the wildcard of the subjects of the progress of all agents of a cluster; "" for any.
+// progresses returns the wildcard of the subjects of the progress of all agents of a cluster; ""
+// for any.
 func progresses(cluster string) []string {
 	return render(strings.Split(subject.Progress, "."), ofCluster(cluster))
 }
@@ -276,7 +291,8 @@ func overlap(a, b []string) bool {
 	return true
 }
 
-// union returns the narrowest wildcard that matches every subject that a or b matches. Both must have the same number of tokens.
+// union returns the narrowest wildcard that matches every subject that a or b matches. Both must
+// have the same number of tokens.
 func union(a, b []string) []string {
 	out := slices.Clone(a)
 	for i := range out {
@@ -289,9 +305,15 @@ func union(a, b []string) []string {
 
 // makes returns an error unless the template makes the subject for the event's object.
 func (f *Filter) makes(subject string, e *consume.Event) error {
-	want := render(f.template, map[string]string{"group": e.Group(), "resource": e.Resource, "namespace": e.Namespace, "name": e.Name})
+	want := render(f.template, map[string]string{
+		"group":     e.Group(),
+		"resource":  e.Resource,
+		"namespace": e.Namespace,
+		"name":      e.Name,
+	})
 	if got := strings.Split(subject, "."); len(got) != len(want) || !overlap(got, want) {
-		return fmt.Errorf("subject %s of %s is not made by the template %s", subject, e.ID, strings.Join(f.template, "."))
+		return fmt.Errorf("subject %s of %s is not made by the template %s", subject, e.ID,
+			strings.Join(f.template, "."))
 	}
 	return nil
 }

@@ -20,11 +20,14 @@ func NewLimit(template string, subjects []string) (*Limit, error) {
 	return &Limit{subjects, f}, err
 }
 
-// Reads reports whether the reader may read some of the events of objects, and whether it may read all of them. For events of
-// both kinds, some is that of the events of objects. cluster is the only one of the events; "": any.
+// Reads reports whether the reader may read some of the events of objects, and whether it may read
+// all of them. For events of both kinds, some is that of the events of objects. cluster is the only
+// one of the events; "": any.
 func (l *Limit) Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
 	all = true
-	for _, kind := range []consume.Events{consume.ObjectEvents, consume.StreamEvents, consume.ScopeEvents, consume.ProgressEvents} {
+	for _, kind := range []consume.Events{
+		consume.ObjectEvents, consume.StreamEvents, consume.ScopeEvents, consume.ProgressEvents,
+	} {
 		isProgress := kind == consume.ProgressEvents && events != consume.ObjectEvents
 		if events != consume.AllEvents && events != kind && !isProgress {
 			continue
@@ -37,7 +40,8 @@ func (l *Limit) Reads(objects []consume.Objects, events consume.Events, cluster 
 			wanted := strings.Join(tokens, ".")
 			all = all && slices.ContainsFunc(l.subjects, func(s string) bool { return subject.Covers(s, wanted) })
 			if events != consume.AllEvents || kind == consume.ObjectEvents {
-				some = some || slices.ContainsFunc(l.subjects, func(s string) bool { return subject.Overlap(s, wanted) })
+				some = some ||
+					slices.ContainsFunc(l.subjects, func(s string) bool { return subject.Overlap(s, wanted) })
 			}
 		}
 	}

@@ -14,7 +14,8 @@ type Span struct {
 // Line is one line: spans from left to right.
 type Line []Span
 
-// AppendLine appends the whole line and a line feed to dst, whatever the width of the screen. It escapes unprintable characters.
+// AppendLine appends the whole line and a line feed to dst, whatever the width of the screen. It
+// escapes unprintable characters.
 func (o *Output) AppendLine(dst []byte, l Line) []byte {
 	for _, s := range l {
 		dst = o.Append(dst, s.Style, printable(s.Text))
@@ -22,21 +23,22 @@ func (o *Output) AppendLine(dst []byte, l Line) []byte {
 	return append(dst, '\n')
 }
 
-// Board is a live region of lines that is redrawn in place at an interval. It omits everything that does not fit the
-// screen, to the right and below.
+// Board is a live region of lines that is redrawn in place at an interval. It omits everything that
+// does not fit the screen, to the right and below.
 type Board struct {
 	out   *Output
 	every time.Duration
 	lines func(ctx context.Context) []Line
 }
 
-// NewBoard returns a board whose Run calls lines at the interval every. lines must return soon after its context ends.
+// NewBoard returns a board whose Run calls lines at the interval every. lines must return soon
+// after its context ends.
 func NewBoard(out *Output, every time.Duration, lines func(ctx context.Context) []Line) *Board {
 	return &Board{out: out, every: every, lines: lines}
 }
 
-// Run draws until ctx ends, and leaves all of the last lines on the screen. On an Output that is not interactive it writes
-// all lines each time, separated by a blank one.
+// Run draws until ctx ends, and leaves all of the last lines on the screen. On an Output that is
+// not interactive it writes all lines each time, separated by a blank one.
 func (b *Board) Run(ctx context.Context) {
 	r := &region{out: b.out}
 	tick := time.NewTicker(b.every)

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Confirm asks a person for confirmation. Without a terminal, the call itself counts as confirmation. Ctrl-C means no.
+// Confirm asks a person for confirmation. Without a terminal, the call itself counts as
+// confirmation. Ctrl-C means no.
 func Confirm(ctx context.Context, question string, stdin io.Reader, stderr io.Writer) bool {
 	in, ok := stdin.(*os.File)
 	if !ok || !Detect(in, os.Getenv).Interactive || !Detect(stderr, os.Getenv).Interactive {

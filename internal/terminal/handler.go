@@ -14,11 +14,13 @@ import (
 //
 //	15:04:05 WARN cannot read from the API server, retrying scope=pods retry_in=2s err: the server is shutting down
 //
-// At a terminal, an attribute that does not fit on a line begins the next one, below the message, so that none is split.
+// At a terminal, an attribute that does not fit on a line begins the next one, below the message,
+// so that none is split.
 //
-// Time is local. Levels other than Info are marked. Attributes are dim and follow the message as key=value, quoted if they
-// are not one plain word. An error (the attribute err) comes last, highlighted. Unprintable characters are escaped. A
-// record is one Write. The handler is safe for concurrent use, also beside a Progress on the same Output.
+// Time is local. Levels other than Info are marked. Attributes are dim and follow the message as
+// key=value, quoted if they are not one plain word. An error (the attribute err) comes last,
+// highlighted. Unprintable characters are escaped. A record is one Write. The handler is safe for
+// concurrent use, also beside a Progress on the same Output.
 func NewHandler(out *Output, level slog.Leveler) slog.Handler {
 	return &handler{out: out, level: level}
 }
@@ -105,7 +107,8 @@ const indent = len(time.TimeOnly) + 1
 // layout breaks lines before the last column, after which some terminals wrap by themselves.
 type layout struct{ width, used int } // in columns; width 0: no limit
 
-// join returns words for the current line, each after a space, or at the start of a new line if it does not fit.
+// join returns words for the current line, each after a space, or at the start of a new line if it
+// does not fit.
 func (l *layout) join(words []string) string {
 	var b strings.Builder
 	for _, w := range words {

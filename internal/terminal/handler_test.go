@@ -62,7 +62,9 @@ func TestHandlerLines(t *testing.T) {
 		attrs []any
 		want  string
 	}{
-		{"info has no mark", slog.LevelInfo, "kubecdc starts", []any{"version", "v1.2.3"}, "15:04:05 kubecdc starts version=v1.2.3"},
+		{"info has no mark", slog.LevelInfo, "kubecdc starts", []any{
+			"version", "v1.2.3",
+		}, "15:04:05 kubecdc starts version=v1.2.3"},
 		{"other levels have", slog.LevelWarn, "slow", nil, "15:04:05 WARN slow"},
 		{"between levels", slog.LevelError + 2, "worse", nil, "15:04:05 ERROR+2 worse"},
 		{"debug", slog.LevelDebug, "snapshot started", []any{"rv", 12345}, "15:04:05 DEBUG snapshot started rv=12345"},
@@ -84,16 +86,26 @@ func TestHandlerLines(t *testing.T) {
 		{"printable", slog.LevelInfo, "größe 大きい", []any{"k", "é→✓"}, "15:04:05 größe 大きい k=é→✓"},
 		{
 			"groups", slog.LevelInfo, "m",
-			[]any{slog.Group("a", slog.Group("b", "c", 1), "err", "inner"), slog.Group("", "inline", 2), slog.Group("none")},
+			[]any{
+				slog.Group("a", slog.Group("b", "c", 1), "err", "inner"), slog.Group("", "inline", 2),
+				slog.Group("none"),
+			},
 			"15:04:05 m a.b.c=1 a.err=inner inline=2",
 		},
 		{
 			"durations to three digits", slog.LevelInfo, "m",
-			[]any{"a", 3217412345 * time.Nanosecond, "b", 123456 * time.Nanosecond, "c", 61*time.Minute + 1*time.Second, "d", time.Duration(0)},
+			[]any{
+				"a", 3217412345 * time.Nanosecond, "b", 123456 * time.Nanosecond, "c", 61*time.Minute + 1*time.Second,
+				"d", time.Duration(0),
+			},
 			"15:04:05 m a=3.22s b=123µs c=1h1m0s d=0s",
 		},
-		{"times are local", slog.LevelInfo, "m", []any{"since", at.UTC()}, "15:04:05 m since=" + at.Format(time.RFC3339)},
-		{"structs", slog.LevelInfo, "m", []any{"v", struct{ A, B int }{1, 2}, "nil", nil, "list", []string{"a"}}, `15:04:05 m v="{A:1 B:2}" nil=<nil> list=[a]`},
+		{"times are local", slog.LevelInfo, "m", []any{
+			"since", at.UTC(),
+		}, "15:04:05 m since=" + at.Format(time.RFC3339)},
+		{"structs", slog.LevelInfo, "m", []any{"v", struct{ A, B int }{1, 2}, "nil", nil, "list", []string{
+			"a",
+		}}, `15:04:05 m v="{A:1 B:2}" nil=<nil> list=[a]`},
 		{"a nil error in an interface", slog.LevelInfo, "m", []any{"err", (*net)(nil)}, "15:04:05 m err: <nil>"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -111,7 +123,8 @@ func TestHandlerLines(t *testing.T) {
 	}
 }
 
-// At a terminal, attributes are not broken at the edge. An attribute without room begins a line below the message.
+// At a terminal, attributes are not broken at the edge. An attribute without room begins a line
+// below the message.
 func TestHandlerBreaksLinesBetweenAttributes(t *testing.T) {
 	var buf bytes.Buffer
 	at := time.Date(2026, 11, 20, 15, 4, 5, 0, time.Local)
@@ -163,7 +176,9 @@ func TestHandlerWithAttrsAndGroups(t *testing.T) {
 		_, l, _ = strings.Cut(strings.TrimSpace(l), " ")
 		got = append(got, l)
 	}
-	want := []string{"one a=1 b=2 d=4 err: early", `two a=1 g.c=3 g.d=4 g.err="in a group" err: early`, "three a=1 err: early"}
+	want := []string{
+		"one a=1 b=2 d=4 err: early", `two a=1 g.c=3 g.d=4 g.err="in a group" err: early`, "three a=1 err: early",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -177,8 +192,13 @@ func TestHandlerColors(t *testing.T) {
 	log.Warn("hm", "err", "cause-w")
 	log.Error("bad", "err", "cause-e")
 	for text, want := range map[string]vt10x.Color{
-		"fine": vt10x.DefaultFG, "k=v": vt10x.DefaultFG, "WARN": vt10x.Yellow, "hm": vt10x.DefaultFG, "cause-w": vt10x.Yellow,
-		"ERROR": vt10x.Red, "cause-e": vt10x.Red,
+		"fine":    vt10x.DefaultFG,
+		"k=v":     vt10x.DefaultFG,
+		"WARN":    vt10x.Yellow,
+		"hm":      vt10x.DefaultFG,
+		"cause-w": vt10x.Yellow,
+		"ERROR":   vt10x.Red,
+		"cause-e": vt10x.Red,
 	} {
 		if got := s.color(text); got != want {
 			t.Errorf("%q has colour %d, want %d", text, got, want)
@@ -228,7 +248,8 @@ func TestHandlerOfKlog(t *testing.T) {
 	log := slog.New(terminal.NewHandler(&terminal.Output{Writer: &buf}, slog.LevelInfo))
 	// Do the same as klog.SetSlogLogger, without setting it for the process.
 	ctx := klog.NewContext(t.Context(), logr.FromSlogHandler(log.Handler()))
-	klog.FromContext(ctx).WithName("reflector").Error(fmt.Errorf("boom%c", 10), "Failed to watch", "type", "v1.Pod", "n", 3)
+	klog.FromContext(ctx).WithName("reflector").
+		Error(fmt.Errorf("boom%c", 10), "Failed to watch", "type", "v1.Pod", "n", 3)
 	_, got, _ := strings.Cut(buf.String(), " ")
 	if want := "ERROR Failed to watch logger=reflector type=v1.Pod n=3 err: boom\\n\n"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)

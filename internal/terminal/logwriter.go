@@ -14,8 +14,9 @@ const lastWrite = time.Second
 // errNotTaken is the error for an abandoned line.
 var errNotTaken = errors.New("standard error accepts no output")
 
-// LogWriter writes to a pipe or a terminal, whose reader may have stopped. Until ctx ends it waits for the reader. After that, it
-// abandons a line that is not read within lastWrite, and all others until that one is read: the process ends without them.
+// LogWriter writes to a pipe or a terminal, whose reader may have stopped. Until ctx ends it waits
+// for the reader. After that, it abandons a line that is not read within lastWrite, and all others
+// until that one is read: the process ends without them.
 //
 // It is not safe for concurrent use.
 type LogWriter struct {

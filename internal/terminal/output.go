@@ -9,8 +9,9 @@ import (
 	"golang.org/x/term"
 )
 
-// Output is where a command writes for a person or for a pipe. At a terminal, it escapes everything that the terminal would interpret,
-// except line ends, tabs and the styles of this package: text may come from clusters. It must not be copied once it is used.
+// Output is where a command writes for a person or for a pipe. At a terminal, it escapes everything
+// that the terminal would interpret, except line ends, tabs and the styles of this package: text
+// may come from clusters. It must not be copied once it is used.
 type Output struct {
 	io.Writer
 
@@ -18,15 +19,17 @@ type Output struct {
 	Color       bool // SGR sequences are permitted
 	Width       int  // columns; 0: no limit
 
-	// Size returns the current columns and lines of the terminal, which may have been resized; 0 if unknown. It may be nil.
+	// Size returns the current columns and lines of the terminal, which may have been resized; 0 if
+	// unknown. It may be nil.
 	Size func() (width, height int)
 
 	mu     sync.Mutex
 	region *region // drawn below the written lines; nil if there is none
 }
 
-// Detect detects the capabilities of w. getenv is os.Getenv. Detect honours NO_COLOR (https://no-color.org), CLICOLOR_FORCE
-// and TERM, and COLUMNS unless w is a terminal, which reports its own width. It returns an Output unchanged.
+// Detect detects the capabilities of w. getenv is os.Getenv. Detect honours NO_COLOR
+// (https://no-color.org), CLICOLOR_FORCE and TERM, and COLUMNS unless w is a terminal, which
+// reports its own width. It returns an Output unchanged.
 func Detect(w io.Writer, getenv func(string) string) *Output {
 	if o, ok := w.(*Output); ok {
 		return o
@@ -45,7 +48,8 @@ func Detect(w io.Writer, getenv func(string) string) *Output {
 	} else if columns, err := strconv.Atoi(getenv("COLUMNS")); err == nil && columns > 0 {
 		o.Width = columns
 	}
-	o.Color = (o.Interactive || getenv("CLICOLOR_FORCE") != "" && getenv("CLICOLOR_FORCE") != "0") && getenv("NO_COLOR") == ""
+	o.Color = (o.Interactive || getenv("CLICOLOR_FORCE") != "" && getenv("CLICOLOR_FORCE") != "0") &&
+		getenv("NO_COLOR") == ""
 	return o
 }
 
@@ -68,7 +72,8 @@ func Unguard(w io.Writer) io.Writer {
 // isTerminal reports whether the output is a terminal, even one that cannot redraw lines.
 func (o *Output) isTerminal() bool { return o.Interactive || o.Size != nil }
 
-// columns returns the maximum width of a line; 0 if the output is not interactive or the width is unknown.
+// columns returns the maximum width of a line; 0 if the output is not interactive or the width is
+// unknown.
 func (o *Output) columns() int {
 	if !o.Interactive {
 		return 0
@@ -80,7 +85,8 @@ func (o *Output) columns() int {
 	return width
 }
 
-// Write writes whole lines, above the region if one is shown. At a terminal, a character must not be divided between two calls.
+// Write writes whole lines, above the region if one is shown. At a terminal, a character must not
+// be divided between two calls.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -21,7 +21,8 @@ func TestDetectTerminal(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := terminal.Detect(program, env(test.env...))
 			if o.Interactive != test.interactive || o.Color != test.color || o.Width != 132 {
-				t.Errorf("interactive %t, colour %t, width %d; want %t, %t, 132", o.Interactive, o.Color, o.Width, test.interactive, test.color)
+				t.Errorf("interactive %t, colour %t, width %d; want %t, %t, 132", o.Interactive, o.Color, o.Width,
+					test.interactive, test.color)
 			}
 		})
 	}

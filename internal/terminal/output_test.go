@@ -33,14 +33,24 @@ func TestDetectWhatIsNoTerminal(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := terminal.Detect(&bytes.Buffer{}, env(test.env...))
 			if o.Interactive || o.Color != test.color || o.Width != test.width {
-				t.Errorf("interactive %t, colour %t, width %d; want false, %t, %d", o.Interactive, o.Color, o.Width, test.color, test.width)
+				t.Errorf("interactive %t, colour %t, width %d; want false, %t, %d", o.Interactive, o.Color, o.Width,
+					test.color, test.width)
 			}
 		})
 	}
 }
 
 func TestCount(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 12345: "12,345", 1234567: "1,234,567", -1: "-1", -999: "-999", -1000: "-1,000"} {
+	for n, want := range map[int]string{
+		0:       "0",
+		999:     "999",
+		1000:    "1,000",
+		12345:   "12,345",
+		1234567: "1,234,567",
+		-1:      "-1",
+		-999:    "-999",
+		-1000:   "-1,000",
+	} {
 		if got := terminal.Count(n); got != want {
 			t.Errorf("Count(%d) = %q, want %q", n, got, want)
 		}

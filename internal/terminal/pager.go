@@ -9,10 +9,12 @@ import (
 	"strings"
 )
 
-// DefaultPager exits at once if the text fits on the screen (F), keeps colours (R), and leaves the text on the screen (X).
+// DefaultPager exits at once if the text fits on the screen (F), keeps colours (R), and leaves the
+// text on the screen (X).
 const DefaultPager = "less -FRX"
 
-// Pager pipes its input to a command that shows it page by page. The first write starts the command.
+// Pager pipes its input to a command that shows it page by page. The first write starts the
+// command.
 type Pager struct {
 	argv   []string
 	screen io.Writer // output of the command
@@ -23,7 +25,8 @@ type Pager struct {
 	plain bool // the command could not start
 }
 
-// NewPager returns an output through a pager if o is a terminal, otherwise o and nil. Without a command, it is that of $PAGER.
+// NewPager returns an output through a pager if o is a terminal, otherwise o and nil. Without a
+// command, it is that of $PAGER.
 func NewPager(o *Output, command string, stderr io.Writer) (*Output, *Pager) {
 	command = cmp.Or(command, os.Getenv("PAGER"), DefaultPager)
 	argv := strings.Fields(command)
@@ -40,7 +43,8 @@ func (p *Pager) Write(text []byte) (int, error) {
 		if err := p.start(); err != nil {
 			p.plain = true
 			if p.argv[0] != strings.Fields(DefaultPager)[0] {
-				fmt.Fprintf(p.stderr, "pager %q: %v; --no-pager or another $PAGER avoids this\n", strings.Join(p.argv, " "), err)
+				fmt.Fprintf(p.stderr, "pager %q: %v; --no-pager or another $PAGER avoids this\n",
+					strings.Join(p.argv, " "), err)
 			}
 		}
 	}
@@ -64,7 +68,8 @@ func (p *Pager) start() error {
 	return nil
 }
 
-// Wait closes the pager's input and waits until the user has quit it. Nothing may be written afterwards.
+// Wait closes the pager's input and waits until the user has quit it. Nothing may be written
+// afterwards.
 func (p *Pager) Wait() {
 	if p == nil || p.cmd == nil {
 		return

@@ -41,13 +41,14 @@ const (
 	minBar      = 8
 )
 
-// Progress is a live region below the other output of an interactive Output. It is redrawn in place, ten times a second,
-// for the current size of the terminal. Other writes to the same Output, by a handler of NewHandler or directly, appear
-// above it, so the same logger works before, during and after. An Output shows one Progress at a time.
+// Progress is a live region below the other output of an interactive Output. It is redrawn in
+// place, ten times a second, for the current size of the terminal. Other writes to the same Output,
+// by a handler of NewHandler or directly, appear above it, so the same logger works before, during
+// and after. An Output shows one Progress at a time.
 //
-// If others write many lines to the same terminal (records to standard output), show no Progress: it would draw over their
-// lines. The next redraw repairs a single line, or a person's ^C. If the process is killed, there is nothing to restore:
-// the cursor is hidden within single writes only.
+// If others write many lines to the same terminal (records to standard output), show no Progress:
+// it would draw over their lines. The next redraw repairs a single line, or a person's ^C. If the
+// process is killed, there is nothing to restore: the cursor is hidden within single writes only.
 type Progress struct {
 	out    *Output
 	poll   func() (render func(c *canvas), done bool)
@@ -81,7 +82,8 @@ func NewProgress(out *Output, status func() (items []Item, done bool)) *Progress
 	return p
 }
 
-// NewCounter returns a Progress of one line, such as "draining: 1,234 events left". After done it leaves no line.
+// NewCounter returns a Progress of one line, such as "draining: 1,234 events left". After done it
+// leaves no line.
 func NewCounter(out *Output, line func() (text string, done bool)) *Progress {
 	p := &Progress{out: out, finish: func(*canvas) {}}
 	p.poll = func() (func(*canvas), bool) {
@@ -96,8 +98,8 @@ func NewCounter(out *Output, line func() (text string, done bool)) *Progress {
 	return p
 }
 
-// Run draws until the status is done or ctx ends, and removes the region before it returns. On an Output that is not
-// interactive it draws nothing and returns at once.
+// Run draws until the status is done or ctx ends, and removes the region before it returns. On an
+// Output that is not interactive it draws nothing and returns at once.
 func (p *Progress) Run(ctx context.Context) {
 	if !p.out.Interactive {
 		return
@@ -137,8 +139,8 @@ func (p *Progress) elapsed() string {
 	return " · " + d.String()
 }
 
-// renderItems shows a summary, the active items and the problems, from top to bottom. Lines that come and go are below
-// those that stay.
+// renderItems shows a summary, the active items and the problems, from top to bottom. Lines that
+// come and go are below those that stay.
 func (p *Progress) renderItems(c *canvas, items []Item) {
 	c.line()
 	c.add(Cyan, p.spinner())
@@ -147,7 +149,9 @@ func (p *Progress) renderItems(c *canvas, items []Item) {
 		c.add(Dim, p.elapsed())
 		return
 	}
-	done, objects, sent := 0, 0, 0
+	done := 0
+	objects := 0
+	sent := 0
 	for _, it := range items {
 		if it.State == Done && it.Problem == "" {
 			done++
@@ -217,7 +221,10 @@ func renderRows(c *canvas, items []Item) {
 		r := row{name: printable(it.Name), unit: " read", look: Cyan, part: -1}
 		n, of := it.Objects, it.Expected
 		if it.State == Sending {
-			r.unit, r.look, n, of = " sent", Green, it.Sent, it.Objects
+			r.unit = " sent"
+			r.look = Green
+			n = it.Sent
+			of = it.Objects
 		}
 		r.count = Count(n)
 		if of > 0 {
@@ -251,7 +258,8 @@ func renderRows(c *canvas, items []Item) {
 	}
 }
 
-// renderLargest shows the items with the most objects, as many as fit on a line, aligned with the messages of a log.
+// renderLargest shows the items with the most objects, as many as fit on a line, aligned with the
+// messages of a log.
 func renderLargest(c *canvas, items []Item) {
 	items = slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return it.Objects == 0 })
 	slices.SortStableFunc(items, func(a, b Item) int { return b.Objects - a.Objects })

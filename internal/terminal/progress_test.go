@@ -165,7 +165,8 @@ func TestProgressIsRemovedWhenItsStatusPanics(t *testing.T) {
 	s, out := newScreen(t, 80, 24)
 	polls := 0
 	p := terminal.NewProgress(out, func() ([]terminal.Item, bool) {
-		if polls++; polls == 2 {
+		polls++
+		if polls == 2 {
 			panic("in the status")
 		}
 		return busy(), false
@@ -186,7 +187,11 @@ func TestProgressWithoutExpectations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
 		st := &status{}
-		st.set(false, terminal.Item{Name: "pods", State: terminal.Reading, Objects: 500}, terminal.Item{Name: "events", State: terminal.Reading, Objects: 12000})
+		st.set(false, terminal.Item{Name: "pods", State: terminal.Reading, Objects: 500}, terminal.Item{
+			Name:    "events",
+			State:   terminal.Reading,
+			Objects: 12000,
+		})
 		run(t, terminal.NewProgress(out, st.poll))
 		pass(150 * time.Millisecond)
 		s.shows("", "⠙ 0/2 resources · 12,500 objects · 0 sent", "  pods       500 read", "  events  12,000 read")
@@ -255,7 +260,8 @@ func TestProgressNeverWraps(t *testing.T) {
 	}
 }
 
-// A screen of any height shows the region once, without remains of others. The summary has priority.
+// A screen of any height shows the region once, without remains of others. The summary has
+// priority.
 func TestProgressFitsTheHeight(t *testing.T) {
 	for rows := 1; rows <= 12; rows++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -312,13 +318,18 @@ func TestProgressOnATerminalThatIsResized(t *testing.T) {
 	})
 }
 
-// If there are many resources, the region shows the eight that are being read and three kinds of problems, with escaped names.
+// If there are many resources, the region shows the eight that are being read and three kinds of
+// problems, with escaped names.
 func TestProgressOfManyResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 40)
 		var items []terminal.Item
 		for i := range 300 {
-			it := terminal.Item{Name: fmt.Sprintf("resource-%03d.with-a-rather-long-name.example.com", i), Objects: 10, Expected: 100}
+			it := terminal.Item{
+				Name:     fmt.Sprintf("resource-%03d.with-a-rather-long-name.example.com", i),
+				Objects:  10,
+				Expected: 100,
+			}
 			switch {
 			case i < 20:
 				it.State = terminal.Sending
@@ -335,10 +346,13 @@ func TestProgressOfManyResources(t *testing.T) {
 		pass(150 * time.Millisecond)
 		want := []string{"", "⠙ 0/300 resources · 3,000 objects · 0 sent"}
 		for i := range 8 {
-			want = append(want, fmt.Sprintf("  resource-%03d.with-a-rather-lon…  ━━━───────────────────────────  10/100 read", 20+i))
+			want = append(want,
+				fmt.Sprintf("  resource-%03d.with-a-rather-lon…  ━━━───────────────────────────  10/100 read", 20+i))
 		}
 		for i := range 2 {
-			want = append(want, fmt.Sprintf(`! problem\x1b[2J %d (10): resource-%03d.with-a-rather-long-name.example.com, res…`, i, 30+i))
+			want = append(want,
+				fmt.Sprintf(`! problem\x1b[2J %d (10): resource-%03d.with-a-rather-long-name.example.com, res…`, i,
+					30+i))
 		}
 		s.shows(append(want, "! other problems (30): resource-032.with-a-rather-long-name.example.com, resou…")...)
 
@@ -362,7 +376,8 @@ func TestProgressDoesNotBusyTheTerminal(t *testing.T) {
 	})
 }
 
-// With log lines of many goroutines and redraws, every line is there once and whole, and the region once.
+// With log lines of many goroutines and redraws, every line is there once and whole, and the region
+// once.
 func TestProgressBesideManyLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const writers, each = 5, 20
@@ -399,7 +414,8 @@ func TestProgressBesideManyLoggers(t *testing.T) {
 	})
 }
 
-// The next redraw erases text that other programs leave at the cursor, such as the ^C of a user. Whole lines stay.
+// The next redraw erases text that other programs leave at the cursor, such as the ^C of a user.
+// Whole lines stay.
 func TestProgressMendsWhatOthersWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// The control sequences of a region (ECMA-48 and DEC's private modes). Every terminal supports them.
+// The control sequences of a region (ECMA-48 and DEC's private modes). Every terminal supports
+// them.
 const (
 	hideCursor = "\x1b[?25l"
 	showCursor = "\x1b[?25h"
@@ -19,8 +20,8 @@ const (
 	defaultHeight = 24
 )
 
-// region is a set of lines below all other output. It belongs to an Output, whose lock guards it. Between writes the cursor
-// is at the start of its first line, which is blank.
+// region is a set of lines below all other output. It belongs to an Output, whose lock guards it.
+// Between writes the cursor is at the start of its first line, which is blank.
 type region struct {
 	out    *Output
 	render func(c *canvas)
@@ -28,7 +29,8 @@ type region struct {
 	gone   bool
 }
 
-// draw returns the bytes that write text (whole lines, may be nil) over the region and draw the region below it.
+// draw returns the bytes that write text (whole lines, may be nil) over the region and draw the
+// region below it.
 func (r *region) draw(text []byte) []byte {
 	c := newCanvas(r.out)
 	r.render(c)
@@ -60,7 +62,8 @@ func (r *region) draw(text []byte) []byte {
 	return r.buf
 }
 
-// show draws the region; later draws call render, too. It calls change under the lock that guards calls of render.
+// show draws the region; later draws call render, too. It calls change under the lock that guards
+// calls of render.
 func (r *region) show(change func(), render func(c *canvas)) {
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
@@ -69,7 +72,8 @@ func (r *region) show(change func(), render func(c *canvas)) {
 	_, _ = r.out.Writer.Write(r.draw(nil)) // an error could not be shown to anybody
 }
 
-// remove erases the region and writes the lines of last (nil: none) in its place. A second call does nothing.
+// remove erases the region and writes the lines of last (nil: none) in its place. A second call
+// does nothing.
 func (r *region) remove(last func(c *canvas)) {
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()

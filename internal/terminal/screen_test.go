@@ -29,8 +29,9 @@ func newScreen(t *testing.T, columns, rows int) (*screen, *terminal.Output) {
 	return s, &terminal.Output{Writer: s, Interactive: true, Color: true, Width: columns, Size: s.size}
 }
 
-// Write does what the tty in front of the terminal does: it makes a carriage return and a line feed of a line feed.
-// After each write the terminal must be fit for use, as the process may be killed then.
+// Write does what the tty in front of the terminal does: it makes a carriage return and a line feed
+// of a line feed. After each write the terminal must be fit for use, as the process may be killed
+// then.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

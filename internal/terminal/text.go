@@ -10,9 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// harmless escapes the characters of text that a terminal interprets or displays out of place. These are control characters, except line
-// ends and tabs, and format characters such as reversals of the direction. styles permits the sequences of Output.Append.
-// The escapes are those of JSON, so that JSON keeps its meaning. A byte that is not UTF-8 becomes U+FFFD, as in decoders of JSON.
+// harmless escapes the characters of text that a terminal interprets or displays out of place.
+// These are control characters, except line ends and tabs, and format characters such as reversals
+// of the direction. styles permits the sequences of Output.Append. The escapes are those of JSON,
+// so that JSON keeps its meaning. A byte that is not UTF-8 becomes U+FFFD, as in decoders of JSON.
 func harmless(text []byte, styles bool) []byte {
 	var dst []byte
 	from := 0
@@ -49,7 +50,8 @@ func appendEscape(dst []byte, r rune) []byte {
 	return fmt.Appendf(dst, `\u%04x`, r)
 }
 
-// styleLen returns the length of the style with which text begins, 0 if it begins with none. Hidden text is no style of Output.Append.
+// styleLen returns the length of the style with which text begins, 0 if it begins with none. Hidden
+// text is no style of Output.Append.
 func styleLen(text []byte) int {
 	const longest = len("1;31")
 	params, ok := bytes.CutPrefix(text, []byte("\x1b["))
@@ -69,8 +71,8 @@ func styleLen(text []byte) int {
 	return len("\x1b[") + end + 1
 }
 
-// printable escapes unprintable characters as in Go's strings, so that text can neither move the cursor nor imitate another
-// line.
+// printable escapes unprintable characters as in Go's strings, so that text can neither move the
+// cursor nor imitate another line.
 func printable(text string) string {
 	dst := make([]byte, 0, len(text))
 	for i, size := 0, 0; i < len(text); i += size {

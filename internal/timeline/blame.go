@@ -27,20 +27,21 @@ type Line struct {
 type Origin struct {
 	// Version is the first version known that has the value, without its JSON.
 	Version *Version
-	// Exact: that version set it. Else a version that the record does not have set it between Since and the time of Version. That
-	// version was withheld, was lost in a gap, or came before the record began. Since is zero in the last case.
+	// Exact: that version set it. Else a version that the record does not have set it between Since
+	// and the time of Version. That version was withheld, was lost in a gap, or came before the
+	// record began. Since is zero in the last case.
 	Exact bool
 	Since time.Time
-	// By are the managers who may have set the value, nil: not known. An inferred version stands for several changes: By are those of
-	// all of them.
+	// By are the managers who may have set the value, nil: not known. An inferred version stands
+	// for several changes: By are those of all of them.
 	By []consume.Change
 }
 
 // Blame finds for each value of an object the version that set it. The zero value is ready.
 //
-// It replays the JSON patches (package patch) that lead from one version to the next. An element that a patch inserts
-// into a list is new, and those after it move. If a text of several lines replaces another, the lines that both have keep their
-// origins.
+// It replays the JSON patches (package patch) that lead from one version to the next. An element
+// that a patch inserts into a list is new, and those after it move. If a text of several lines
+// replaces another, the lines that both have keep their origins.
 type Blame struct {
 	last  *Version
 	after json.RawMessage // the last object known
@@ -66,11 +67,14 @@ func (b *Blame) Add(v *Version) error {
 		*b = Blame{}
 	}
 	shown := *v
-	shown.Before, shown.After, shown.Patch = nil, nil, nil
+	shown.Before = nil
+	shown.After = nil
+	shown.Patch = nil
 	origin := &Origin{Version: &shown, By: v.ChangedBy, Since: b.known}
 	b.hole = b.hole || b.last != nil && !v.follows(b.last)
 	b.last = &shown
-	if v.Before != nil && v.Op != consume.Deleted { // a version that is not known set the values that differ from the last one known
+	if v.Before != nil && v.Op != consume.Deleted {
+		// a version that is not known set the values that differ from the last one known
 		missed := *origin
 		missed.By = nil
 		if err := b.advance(v.Before, &missed); err != nil {
@@ -98,7 +102,8 @@ func (b *Blame) Add(v *Version) error {
 
 // follows reports whether v is the version right after was, as far as its event says.
 func (v *Version) follows(was *Version) bool {
-	return v.Skipped == 0 && v.History == was.History && v.PreviousResourceVersion == was.ResourceVersion && was.Op != consume.Left
+	return v.Skipped == 0 && v.History == was.History && v.PreviousResourceVersion == was.ResourceVersion &&
+		was.Op != consume.Left
 }
 
 // advance replaces the object by the next one. The values that differ get the origin.
@@ -155,7 +160,8 @@ func linesOf(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// keepLines takes the origins of the lines that the text has in common with the one that it replaces.
+// keepLines takes the origins of the lines that the text has in common with the one that it
+// replaces.
 func (o *origins) keepLines(was *origins) {
 	if was == nil || o.lines == nil || was.lines == nil {
 		return
@@ -193,7 +199,8 @@ func (o *origins) apply(op *patch.Operation, origin *Origin) error {
 	}
 	last := len(op.Path) - 1
 	for _, step := range op.Path[:last] {
-		if o = o.child(step); o == nil {
+		o = o.child(step)
+		if o == nil {
 			return nothingAt(op)
 		}
 	}
@@ -240,7 +247,8 @@ func (o *origins) set(op *patch.Operation, step string, value *origins) error {
 	return nil
 }
 
-// Lines returns the YAML of the object after the last version, as kubectl writes it; none if it is gone or not known.
+// Lines returns the YAML of the object after the last version, as kubectl writes it; none if it is
+// gone or not known.
 func (b *Blame) Lines() ([]Line, error) {
 	if b.after == nil || b.last.Gone() || b.hole {
 		return nil, nil
@@ -277,7 +285,8 @@ func withoutBreaks(r rune) rune {
 	return r
 }
 
-// mark sets the origin of the lines at which values begin. The first member of an element is on the line of the element.
+// mark sets the origin of the lines at which values begin. The first member of an element is on the
+// line of the element.
 func (o *origins) mark(n *yaml.Node, lines []Line) {
 	switch n.Kind {
 	case yaml.MappingNode:

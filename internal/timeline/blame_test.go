@@ -20,8 +20,8 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// An oracle replays the patches of a random history. It keeps the origin of each JSON pointer, and finds the pointer of each line by
-// its indentation.
+// An oracle replays the patches of a random history. It keeps the origin of each JSON pointer, and
+// finds the pointer of each line by its indentation.
 func TestBlame(t *testing.T) {
 	for range 2 { // of 100 histories each, unless the flag says otherwise
 		rapid.Check(t, blameOfAHistory)
@@ -81,8 +81,14 @@ func blameOfAHistory(t *rapid.T) {
 func version(n int, op consume.Op, document any) *timeline.Version {
 	v := &timeline.Version{
 		Object: consume.Object{Source: source, Resource: "pods", Namespace: "shop", Name: "web", UID: "1"}, Op: op,
-		ID: fmt.Sprintf("pods/1/%d", 100+n), Time: noon.Add(time.Duration(n) * time.Minute), ResourceVersion: fmt.Sprint(100 + n),
-		PreviousResourceVersion: fmt.Sprint(100 + n - 1), ChangedBy: []consume.Change{{Manager: fmt.Sprint("m", n), Operation: "Update"}},
+		ID:                      fmt.Sprintf("pods/1/%d", 100+n),
+		Time:                    noon.Add(time.Duration(n) * time.Minute),
+		ResourceVersion:         fmt.Sprint(100 + n),
+		PreviousResourceVersion: fmt.Sprint(100 + n - 1),
+		ChangedBy: []consume.Change{{
+			Manager:   fmt.Sprint("m", n),
+			Operation: "Update",
+		}},
 	}
 	if document != nil {
 		raw, err := json.Marshal(document)
@@ -177,7 +183,8 @@ func set(origins map[string]int, pointer string, v any, n int) {
 	}
 }
 
-// replay applies a patch to the origins of pointers. It moves the elements after an inserted or removed one.
+// replay applies a patch to the origins of pointers. It moves the elements after an inserted or
+// removed one.
 func replay(t *rapid.T, origins map[string]int, before, after []byte, n int) {
 	patch, err := patch.Append(nil, before, after)
 	if err != nil {
@@ -274,7 +281,8 @@ func apply(v any, op string, steps []string, to any) any {
 	return to
 }
 
-// pointers returns a pointer for each line of YAML: that of the innermost key or element that begins there.
+// pointers returns a pointer for each line of YAML: that of the innermost key or element that
+// begins there.
 func pointers(lines []string) []string {
 	type level struct {
 		indent  int
@@ -292,8 +300,11 @@ func pointers(lines []string) []string {
 		}
 		block = -1
 		rest := line[indent:]
-		// A list has the indentation of its key. Only the next key at that indentation ends the key.
-		for len(stack) > 1 && (stack[len(stack)-1].indent > indent || stack[len(stack)-1].indent == indent && !strings.HasPrefix(rest, "-")) {
+		// A list has the indentation of its key. Only the next key at that indentation ends the
+		// key.
+		for len(stack) > 1 &&
+			(stack[len(stack)-1].indent > indent ||
+				stack[len(stack)-1].indent == indent && !strings.HasPrefix(rest, "-")) {
 			stack = stack[:len(stack)-1]
 		}
 		for strings.HasPrefix(rest, "- ") || rest == "-" {
@@ -308,7 +319,8 @@ func pointers(lines []string) []string {
 			indent += 2
 			rest = strings.TrimPrefix(strings.TrimPrefix(rest, "-"), " ")
 		}
-		if k, v, isMember := strings.Cut(rest, ":"); isMember && (v == "" || v[0] == ' ') && !strings.HasPrefix(rest, `"`) {
+		if k, v, isMember := strings.Cut(rest, ":"); isMember && (v == "" || v[0] == ' ') &&
+			!strings.HasPrefix(rest, `"`) {
 			stack = append(stack, level{indent, stack[len(stack)-1].pointer + "/" + escape(strings.Trim(k, `'"`)), 0})
 			rest = v
 		}
@@ -325,16 +337,21 @@ func pointers(lines []string) []string {
 
 // The YAML of any object has an origin in each line, and equals kubectl's.
 func TestBlameOfAnyObject(t *testing.T) {
-	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a: b", "- a", "#", "yes", "1e3", "~", "a\nb", "a\n\n b\n", "\t", "'", "|", "0x1"}))
-	key := text.Filter(func(s string) bool { return !strings.ContainsAny(s, "\n\r\u0085\u2028\u2029") }) // no API has such keys
+	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
+		"a: b", "- a", "#", "yes", "1e3", "~", "a\nb", "a\n\n b\n", "\t", "'", "|", "0x1",
+	}))
+	// no API has such keys
+	key := text.Filter(func(s string) bool { return !strings.ContainsAny(s, "\n\r\u0085\u2028\u2029") })
 	var anything func(depth int) *rapid.Generator[any]
 	anything = func(depth int) *rapid.Generator[any] {
-		scalar := rapid.OneOf(rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int64(), func(n int64) any { return n }),
+		scalar := rapid.OneOf(rapid.Map(text, func(s string) any { return s }),
+			rapid.Map(rapid.Int64(), func(n int64) any { return n }),
 			rapid.Map(rapid.Bool(), func(b bool) any { return b }), rapid.Just(any(nil)), rapid.Just(any(1.5)))
 		if depth == 0 {
 			return scalar
 		}
-		return rapid.OneOf(scalar, rapid.Map(rapid.MapOfN(key, anything(depth-1), 0, 4), func(m map[string]any) any { return m }),
+		return rapid.OneOf(scalar,
+			rapid.Map(rapid.MapOfN(key, anything(depth-1), 0, 4), func(m map[string]any) any { return m }),
 			rapid.Map(rapid.SliceOfN(anything(depth-1), 0, 4), func(s []any) any { return s }))
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -377,7 +394,8 @@ func TestBlameOfEscapedSurrogates(t *testing.T) {
 	}
 }
 
-// ascii escapes characters that are not ASCII. YAML reads a raw U+0085 as the end of a line, and rejects control characters.
+// ascii escapes characters that are not ASCII. YAML reads a raw U+0085 as the end of a line, and
+// rejects control characters.
 func ascii(object []byte) []byte {
 	var out []byte
 	for _, r := range string(object) {
@@ -390,7 +408,8 @@ func ascii(object []byte) []byte {
 	return out
 }
 
-// If the origin of a value is uncertain, Blame reports when it was set at the latest, and after when.
+// If the origin of a value is uncertain, Blame reports when it was set at the latest, and after
+// when.
 func TestBlameOfWhatIsNotKnown(t *testing.T) {
 	v := func(n int, op consume.Op, before, after string) *timeline.Version {
 		out := version(n, op, nil)
@@ -423,11 +442,16 @@ func TestBlameOfWhatIsNotKnown(t *testing.T) {
 			"a: 1 < set by 100 m0 | b: 2 < set by 101 m1",
 		},
 		"withheld, with before": {
-			[]*timeline.Version{v(0, consume.Created, "", `{"a":1,"b":1}`), skipped(v(3, consume.Updated, `{"a":2,"b":1}`, `{"a":2,"b":2}`), 2)},
+			[]*timeline.Version{
+				v(0, consume.Created, "", `{"a":1,"b":1}`),
+				skipped(v(3, consume.Updated, `{"a":2,"b":1}`, `{"a":2,"b":2}`), 2),
+			},
 			"a: 2 < at or before 103, after 0 | b: 2 < set by 103 m3",
 		},
 		"withheld, without before": {
-			[]*timeline.Version{v(0, consume.Created, "", `{"a":1,"b":1}`), skipped(v(3, consume.Updated, "", `{"a":2,"b":1}`), 2)},
+			[]*timeline.Version{
+				v(0, consume.Created, "", `{"a":1,"b":1}`), skipped(v(3, consume.Updated, "", `{"a":2,"b":1}`), 2),
+			},
 			"a: 2 < at or before 103, after 0 | b: 1 < set by 100 m0",
 		},
 		"missing, and the count too": {
@@ -435,7 +459,9 @@ func TestBlameOfWhatIsNotKnown(t *testing.T) {
 			"a: 2 < at or before 103, after 0 | b: 1 < set by 100 m0",
 		},
 		"found by comparing lists": {
-			[]*timeline.Version{v(0, consume.Created, "", `{"a":1}`), inferred(v(1, consume.Updated, `{"a":1}`, `{"a":2}`))},
+			[]*timeline.Version{
+				v(0, consume.Created, "", `{"a":1}`), inferred(v(1, consume.Updated, `{"a":1}`, `{"a":2}`)),
+			},
 			"a: 2 < at or before 101 m1, after 0",
 		},
 		"a snapshot after a gap": {
@@ -444,7 +470,8 @@ func TestBlameOfWhatIsNotKnown(t *testing.T) {
 		},
 		"too large in between": {
 			[]*timeline.Version{
-				v(0, consume.Created, "", `{"a":1,"b":1}`), v(1, consume.Updated, "", ""), v(2, consume.Updated, `{"a":2,"b":1}`, `{"a":2,"b":2}`),
+				v(0, consume.Created, "", `{"a":1,"b":1}`), v(1, consume.Updated, "", ""),
+				v(2, consume.Updated, `{"a":2,"b":1}`, `{"a":2,"b":2}`),
 			},
 			"a: 2 < at or before 102, after 0 | b: 2 < set by 102 m2",
 		},
@@ -453,7 +480,8 @@ func TestBlameOfWhatIsNotKnown(t *testing.T) {
 		},
 		"left and entered": {
 			[]*timeline.Version{
-				v(0, consume.Created, "", `{"a":1,"b":1}`), v(1, consume.Left, `{"a":1,"b":1}`, ""), v(4, consume.Entered, "", `{"a":1,"b":2}`),
+				v(0, consume.Created, "", `{"a":1,"b":1}`), v(1, consume.Left, `{"a":1,"b":1}`, ""),
+				v(4, consume.Entered, "", `{"a":1,"b":2}`),
 			},
 			"a: 1 < set by 100 m0 | b: 2 < at or before 104, after 0",
 		},
@@ -462,7 +490,8 @@ func TestBlameOfWhatIsNotKnown(t *testing.T) {
 		},
 		"made anew under the same name": {
 			[]*timeline.Version{
-				v(0, consume.Created, "", `{"a":1}`), v(1, consume.Deleted, `{"a":1}`, ""), as(v(2, consume.Created, "", `{"a":1}`), "2"),
+				v(0, consume.Created, "", `{"a":1}`), v(1, consume.Deleted, `{"a":1}`, ""),
+				as(v(2, consume.Created, "", `{"a":1}`), "2"),
 			},
 			"a: 1 < set by 102 m2",
 		},

@@ -28,7 +28,10 @@ func blamedText(t failing, texts ...any) []string {
 	for n, text := range texts {
 		document := map[string]any{"data": map[string]any{"app.conf": text, "other": n}}
 		v := &timeline.Version{
-			Op: consume.Updated, Time: noon, ResourceVersion: fmt.Sprint(100 + n), PreviousResourceVersion: fmt.Sprint(100 + n - 1),
+			Op:                      consume.Updated,
+			Time:                    noon,
+			ResourceVersion:         fmt.Sprint(100 + n),
+			PreviousResourceVersion: fmt.Sprint(100 + n - 1),
 		}
 		if n == 0 {
 			v.Op, v.PreviousResourceVersion = consume.Created, ""
@@ -80,8 +83,8 @@ func TestBlameOfTheLinesOfAText(t *testing.T) {
 	}
 }
 
-// In texts whose lines all differ and keep their order, each line is of the version in which it came
-// last.
+// In texts whose lines all differ and keep their order, each line is of the version in which it
+// came last.
 func TestBlameOfTheLinesOfAHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var text []string

@@ -9,7 +9,8 @@ import (
 // Difference is an object that differs between two States.
 type Difference struct {
 	Before *Version // nil: it was not there
-	// After is nil if the object is gone. If it left the selection, and may still exist, After is that version, and its Op is Left.
+	// After is nil if the object is gone. If it left the selection, and may still exist, After is
+	// that version, and its Op is Left.
 	After *Version
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 func TestDiff(t *testing.T) {
-	from, to := timeline.NewState(timeline.AtVersion(20, 0), timeline.Options{}), timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{})
+	from := timeline.NewState(timeline.AtVersion(20, 0), timeline.Options{})
+	to := timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{})
 	both := timeline.States{from, to}
 	for _, e := range record(`
 		0 started S1 @10
@@ -56,7 +57,8 @@ func TestDiff(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{
-		" c again/5@20 -", " - c again/6@25", " c changed/3@12 u changed/3@21", " r gone/2@6 -", " c left/4@13 l left/4@23", " - c new/7@30", " r swept/8@6 -",
+		" c again/5@20 -", " - c again/6@25", " c changed/3@12 u changed/3@21", " r gone/2@6 -",
+		" c left/4@13 l left/4@23", " - c new/7@30", " r swept/8@6 -",
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -89,7 +91,9 @@ func TestFoldVersions(t *testing.T) {
 		5 started S2 @30
 		5 completed S2 @30`) {
 		for _, v := range f.Add(e) {
-			got = append(got, fmt.Sprintf("%s %s/%s @%s inferred=%t event=%t", v.Op, v.Name, v.UID, v.ResourceVersion, v.Inferred, v.ID != ""))
+			got = append(got,
+				fmt.Sprintf("%s %s/%s @%s inferred=%t event=%t", v.Op, v.Name, v.UID, v.ResourceVersion, v.Inferred,
+					v.ID != ""))
 		}
 	}
 	want := []string{
@@ -106,7 +110,8 @@ func TestFoldVersions(t *testing.T) {
 	}
 }
 
-// The change of an object after the moment is all that says that a snapshot before it would have shown the object.
+// The change of an object after the moment is all that says that a snapshot before it would have
+// shown the object.
 func TestStateWithAChangeAfterTheMoment(t *testing.T) {
 	s := timeline.NewState(timeline.AtVersion(25, 0), timeline.Options{})
 	for _, e := range record(`
@@ -123,8 +128,8 @@ func TestStateWithAChangeAfterTheMoment(t *testing.T) {
 	}
 }
 
-// A snapshot shows a gap that no event announces: the agent lost its position, or etcd was restored unnoticed. Announced gaps are returned too,
-// up to the moment.
+// A snapshot shows a gap that no event announces: the agent lost its position, or etcd was restored
+// unnoticed. Announced gaps are returned too, up to the moment.
 func TestFoldGaps(t *testing.T) {
 	f := timeline.NewFold(timeline.At(minute("7")), timeline.Options{})
 	var got []string
@@ -144,7 +149,9 @@ func TestFoldGaps(t *testing.T) {
 		8 gap expired 35-70 since=6`) {
 		f.Add(e)
 		if g := f.Gap(); g != nil {
-			got = append(got, fmt.Sprintf("%s %s-%s since=%s", g.Stream.Reason, g.Stream.FromResourceVersion, g.Stream.ToResourceVersion, g.Stream.Since.Sub(minute("0"))))
+			got = append(got,
+				fmt.Sprintf("%s %s-%s since=%s", g.Stream.Reason, g.Stream.FromResourceVersion,
+					g.Stream.ToResourceVersion, g.Stream.Since.Sub(minute("0"))))
 		}
 	}
 	want := []string{"checkpoint-lost 30-40 since=2m0s", "expired 40-50 since=3m0s", "rewound 60-35 since=5m0s"}
@@ -170,8 +177,9 @@ func TestFoldGaps(t *testing.T) {
 	}
 }
 
-// After a gap of reason content-changed, a snapshot shows known versions in another form. Earlier moments keep the former one, also if more of
-// the record is read, and a difference shows those whose form has changed.
+// After a gap of reason content-changed, a snapshot shows known versions in another form. Earlier
+// moments keep the former one, also if more of the record is read, and a difference shows those
+// whose form has changed.
 func TestOtherForms(t *testing.T) {
 	const lines = `
 		0 started S1 @10
@@ -214,7 +222,8 @@ func TestOtherForms(t *testing.T) {
 			t.Errorf("at %s: %v", c.at, got)
 		}
 	}
-	before, after := timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{}), timeline.NewState(timeline.AtVersion(40, 0), timeline.Options{})
+	before := timeline.NewState(timeline.AtVersion(30, 0), timeline.Options{})
+	after := timeline.NewState(timeline.AtVersion(40, 0), timeline.Options{})
 	both := timeline.States{before, after}
 	for _, e := range record(lines) {
 		both.Add(e)

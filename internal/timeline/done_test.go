@@ -6,8 +6,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/timeline"
 )
 
-// The first snapshot of one resource can be complete before the record has anything of another one. At their common resourceVersion, reading does
-// not end between them.
+// The first snapshot of one resource can be complete before the record has anything of another one.
+// At their common resourceVersion, reading does not end between them.
 func TestDoneBetweenFirstSnapshots(t *testing.T) {
 	t.Parallel()
 	s := timeline.NewState(timeline.AtVersion(286, 0), timeline.Options{})

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// edges are the times inside a span at which the certainty of a scope may change, as the judge meets
-// them. A nil *edges notes nothing.
+// edges are the times inside a span at which the certainty of a scope may change, as the judge
+// meets them. A nil *edges notes nothing.
 type edges struct {
 	since, until time.Time
 	times        map[int64]bool // nanoseconds since 1970

@@ -17,10 +17,12 @@ type Options struct {
 	// cluster are of the etcd that the moment is of. An aggregated API has its own, and so may
 	// Events. The answer at a resourceVersion is Unknown unless it is SameEtcd. nil: all are.
 	Etcd func(cluster consume.ClusterKey, resource string) Etcd
-	// Asked reports whether an answer needs a scope of a resource, of which only progress is known. nil: it needs all.
+	// Asked reports whether an answer needs a scope of a resource, of which only progress is known.
+	// nil: it needs all.
 	Asked func(resource, scope string) bool
-	// Joined: the events begin in the middle of the record. A progress event follows the first snapshot of its scope, so the first one shows
-	// that the scope has had a snapshot, although that was not read.
+	// Joined: the events begin in the middle of the record. A progress event follows the first
+	// snapshot of its scope, so the first one shows that the scope has had a snapshot, although
+	// that was not read.
 	Joined bool
 	// Late keeps what Fold.Late returns.
 	Late bool
@@ -42,8 +44,8 @@ type Fold struct {
 	server   serverVersion
 }
 
-// serverVersion is the version of the API server that the latest progress up to the moment says, or,
-// if none does, the first progress of a run after it. A run says it first in that.
+// serverVersion is the version of the API server that the latest progress up to the moment says,
+// or, if none does, the first progress of a run after it. A run says it first in that.
 type serverVersion struct {
 	said    time.Time
 	version string // "v1.37.1"; "": none says it
@@ -69,7 +71,12 @@ type lack struct {
 // NewFold returns a Fold up to a moment.
 func NewFold(m Moment, o Options) *Fold {
 	f := &Fold{
-		moment: m, opts: o, logs: map[consume.Log]*logFold{}, left: map[consume.Object]lack{}, masked: map[objectKey]place{}, ended: map[objectKey]bool{},
+		moment:   m,
+		opts:     o,
+		logs:     map[consume.Log]*logFold{},
+		left:     map[consume.Object]lack{},
+		masked:   map[objectKey]place{},
+		ended:    map[objectKey]bool{},
 		toldLate: map[scopeKey]time.Time{},
 	}
 	if !m.since.IsZero() {
@@ -78,8 +85,9 @@ func NewFold(m Moment, o Options) *Fold {
 	return f
 }
 
-// Add applies the next event of a log and returns the versions that it adds up to the moment. First come the objects that it shows
-// to be gone, then its own version if that is news. The versions share the memory of e.
+// Add applies the next event of a log and returns the versions that it adds up to the moment. First
+// come the objects that it shows to be gone, then its own version if that is news. The versions
+// share the memory of e.
 func (f *Fold) Add(e *consume.Event) []*Version {
 	f.gap = nil
 	if e.DeadLetterReason != "" {
@@ -131,8 +139,8 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	return out
 }
 
-// noteEnd notes whether an object has ended that another log still has. When a topic grows, later events of an object may go to another
-// partition, and the next snapshot sweeps it in the old one.
+// noteEnd notes whether an object has ended that another log still has. When a topic grows, later
+// events of an object may go to another partition, and the next snapshot sweeps it in the old one.
 func (f *Fold) noteEnd(in *logFold, v *Version) {
 	if len(f.logs) < 2 {
 		return
@@ -192,15 +200,20 @@ func (l *logFold) has(e *consume.Event) bool {
 	return seq > 0 && point{history, seq} == pointOf(e)
 }
 
-// noteLack notes whether the object of a version has left, or is redacted. As in a State, a name belongs to one object that has left,
-// and an older one may still have it: its end is not in the record.
+// noteLack notes whether the object of a version has left, or is redacted. As in a State, a name
+// belongs to one object that has left, and an older one may still have it: its end is not in the
+// record.
 func (f *Fold) noteLack(v *Version) {
 	name := nameOf(v)
 	switch {
 	case v.Op == consume.Left:
-		name.Source, name.ClusterUID, name.Resource = strings.Clone(name.Source), strings.Clone(name.ClusterUID), strings.Clone(name.Resource)
+		name.Source = strings.Clone(name.Source)
+		name.ClusterUID = strings.Clone(name.ClusterUID)
+		name.Resource = strings.Clone(name.Resource)
 		name.Namespace, name.Name = strings.Clone(name.Namespace), strings.Clone(name.Name)
-		f.left[name] = lack{strings.Clone(v.UID), place{name.ClusterKey(), name.Resource, strings.Clone(v.Scope), name.Namespace}}
+		f.left[name] = lack{strings.Clone(v.UID), place{
+			name.ClusterKey(), name.Resource, strings.Clone(v.Scope), name.Namespace,
+		}}
 	case !v.Gone() || f.left[name].uid == v.UID:
 		delete(f.left, name)
 	}
@@ -217,16 +230,19 @@ func (f *Fold) noteLack(v *Version) {
 	f.masked[key] = place{cluster, key.resource, strings.Clone(v.Scope), strings.Clone(v.Namespace)}
 }
 
-// APIServerVersion returns the version of the API server at the moment ("v1.37.1"), "" if no progress
-// that was added says it. If the first progress of a run follows the moment, it is that of the run.
+// APIServerVersion returns the version of the API server at the moment ("v1.37.1"), "" if no
+// progress that was added says it. If the first progress of a run follows the moment, it is that of
+// the run.
 func (f *Fold) APIServerVersion() string { return f.server.version }
 
-// Gap returns the gap up to the moment that the last added event announces or shows, nil if it does neither. A snapshot shows a gap if it
-// begins a scope again, because the agent lost its position or etcd was restored.
+// Gap returns the gap up to the moment that the last added event announces or shows, nil if it does
+// neither. A snapshot shows a gap if it begins a scope again, because the agent lost its position
+// or etcd was restored.
 func (f *Fold) Gap() *consume.Event { return f.gap }
 
-// Done reports whether the record has passed the moment, so that reading on adds no version. (A later snapshot may still show one that
-// was withheld or is among the dead letters.) It returns false if the moment is now.
+// Done reports whether the record has passed the moment, so that reading on adds no version. (A
+// later snapshot may still show one that was withheld or is among the dead letters.) It returns
+// false if the moment is now.
 func (f *Fold) Done() bool {
 	if f.done == nil {
 		done := f.hasPassed()
@@ -337,10 +353,10 @@ func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bo
 }
 
 // Scopes says for each scope how certain the versions are that Add returned. They are sorted by
-// cluster, resource and name. A scope that had not begun at the moment is left out if another one had
-// its objects. If the record has objects of a resource and no stream events, the resource has an entry
-// without a name. A scope is Unknown if a log of its topic does not have it: retention has removed what
-// that log had.
+// cluster, resource and name. A scope that had not begun at the moment is left out if another one
+// had its objects. If the record has objects of a resource and no stream events, the resource has
+// an entry without a name. A scope is Unknown if a log of its topic does not have it: retention has
+// removed what that log had.
 func (f *Fold) Scopes() []certainty.Scope {
 	all := map[scopeKey]certainty.Scope{}
 	for _, l := range f.logs {
@@ -365,7 +381,9 @@ func (f *Fold) Scopes() []certainty.Scope {
 	for _, l := range f.logs {
 		for p := range l.places {
 			key := scopeKey{p.cluster, p.resource}
-			if _, ok := all[key]; !ok && !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(s certainty.Scope) bool { return s.Name != "" && p.in(&s) }) {
+			if _, ok := all[key]; !ok &&
+				!slices.ContainsFunc(slices.Collect(maps.Values(all)),
+					func(s certainty.Scope) bool { return s.Name != "" && p.in(&s) }) {
 				s := certainty.Scope{Source: p.cluster.Source, ClusterUID: p.cluster.UID, Resource: p.resource}
 				s.Lower(certainty.Cause{Kind: certainty.NoSnapshot})
 				all[key] = s
@@ -523,7 +541,8 @@ func placeOf(e *consume.Event) place {
 	return place{e.ClusterKey(), e.GroupResource(), e.Scope, e.Namespace}
 }
 
-// in reports whether objects of the place belong to a scope. An event names its scope if that has selectors.
+// in reports whether objects of the place belong to a scope. An event names its scope if that has
+// selectors.
 func (p place) in(s *certainty.Scope) bool {
 	if p.cluster != s.ClusterKey() || p.resource != s.Resource {
 		return false
@@ -546,7 +565,8 @@ func (l *logFold) scope(key scopeKey, resource string) *scope {
 	return s
 }
 
-// noteStream notes an event about the stream of a scope. It returns the gap that the event announces or shows, nil if it does neither.
+// noteStream notes an event about the stream of a scope. It returns the gap that the event
+// announces or shows, nil if it does neither.
 func (l *logFold) noteStream(m Moment, e *consume.Event, included bool) *consume.Event {
 	news := l.stream.Apply(e).News
 	l.noteWriter(e, news)
@@ -596,7 +616,8 @@ func (l *logFold) noteFormer(e *consume.Event) {
 	s.former, s.last = s.former.max(now), s.last.max(now)
 }
 
-// listed returns the scopes of informers. The name of a part of which a snapshot was taken is none, unless nothing else is known.
+// listed returns the scopes of informers. The name of a part of which a snapshot was taken is none,
+// unless nothing else is known.
 func (l *logFold) listed() []scopeKey {
 	var out []scopeKey
 	for key, s := range l.scopes {
@@ -623,8 +644,8 @@ func (l *logFold) hasPart(part scopeKey) bool {
 	return false
 }
 
-// noteLater counts the versions that were withheld before the first event of an object after the moment. Those before a later event
-// are after the moment too.
+// noteLater counts the versions that were withheld before the first event of an object after the
+// moment. Those before a later event are after the moment too.
 func (l *logFold) noteLater(e *consume.Event) {
 	key := objectKey{e.ClusterKey(), e.GroupResource(), e.UID}
 	if e.Data == nil || l.later[key] {
@@ -636,7 +657,10 @@ func (l *logFold) noteLater(e *consume.Event) {
 		return // the state does not have the object, its resourceVersions are no numbers, or e is a late copy
 	}
 	key = objectKey{ // e may own the memory
-		consume.ClusterKey{Source: strings.Clone(e.Source), UID: strings.Clone(e.ClusterUID)}, strings.Clone(key.resource), strings.Clone(e.UID),
+		consume.ClusterKey{
+			Source: strings.Clone(e.Source),
+			UID:    strings.Clone(e.ClusterUID),
+		}, strings.Clone(key.resource), strings.Clone(e.UID),
 	}
 	l.later[key] = true
 	l.places[placeOf(e)] += e.Data.Skipped
@@ -666,14 +690,19 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	history, seq := l.objects.Highest(id.cluster, e.GroupResource(), uid)
 	l.letters[id] = &letter{
 		scope: scopeOf(e), object: objectKey{id.cluster, e.GroupResource(), uid}, at: pointOf(e),
-		from:     certainty.Bound{Time: e.Stream.Since, ResourceVersion: e.Stream.FromResourceVersion, History: e.History()},
+		from: certainty.Bound{
+			Time:            e.Stream.Since,
+			ResourceVersion: e.Stream.FromResourceVersion,
+			History:         e.History(),
+		},
 		to:       certainty.Bound{Time: e.Time, ResourceVersion: e.Stream.ToResourceVersion, History: e.History()},
 		resolved: !(point{history, seq}).below(pointOf(e)), // a copy was refused
 	}
 }
 
-// resolveLetter notes that the log has a version, which may be a dead letter. A later snapshot may read it in another form than it had at
-// the moment. Then the state lacks that form. Inside a span, the states before the version lack the dead letter.
+// resolveLetter notes that the log has a version, which may be a dead letter. A later snapshot may
+// read it in another form than it had at the moment. Then the state lacks that form. Inside a span,
+// the states before the version lack the dead letter.
 func (l *logFold) resolveLetter(v *Version, m Moment) {
 	for _, letter := range l.letters {
 		s := l.scopes[letter.scope]
@@ -685,14 +714,17 @@ func (l *logFold) resolveLetter(v *Version, m Moment) {
 	}
 }
 
-// addLetters adds the dead letters that the state lacks. The gap that names one is in all logs, the events of its object are in one.
+// addLetters adds the dead letters that the state lacks. The gap that names one is in all logs, the
+// events of its object are in one.
 func (f *Fold) addLetters(all map[scopeKey]certainty.Scope) {
 	missing := map[letterKey]*letter{}
 	for _, l := range f.logs {
 		maps.Copy(missing, l.letters)
 	}
 	for _, l := range f.logs {
-		maps.DeleteFunc(missing, func(id letterKey, _ *letter) bool { return l.letters[id] != nil && l.letters[id].resolved })
+		maps.DeleteFunc(missing, func(id letterKey, _ *letter) bool {
+			return l.letters[id] != nil && l.letters[id].resolved
+		})
 	}
 	byID := func(a, b letterKey) int { return strings.Compare(a.id, b.id) }
 	for _, id := range slices.SortedFunc(maps.Keys(missing), byID) {

@@ -53,7 +53,8 @@ type writerEtcds struct {
 // etcd of most resources, unless --etcd-servers-overrides names it.
 func InCommonHistory(resource string) bool {
 	plural, group, _ := strings.Cut(resource, ".")
-	return plural != "events" && slices.Contains([]string{"", "apps", "batch", "rbac.authorization.k8s.io", "apiextensions.k8s.io"}, group)
+	return plural != "events" &&
+		slices.Contains([]string{"", "apps", "batch", "rbac.authorization.k8s.io", "apiextensions.k8s.io"}, group)
 }
 
 // Note takes an event of the record.

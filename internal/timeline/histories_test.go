@@ -21,7 +21,12 @@ func etcds(writer, run string, number int, names string) *consume.Event {
 	}
 	for _, one := range strings.Fields(names) {
 		resource, name, _ := strings.Cut(one, "=")
-		p.Scopes = append(p.Scopes, consume.ScopeProgress{Resource: resource, Etcd: name, ResourceVersion: "1000", To: noon})
+		p.Scopes = append(p.Scopes, consume.ScopeProgress{
+			Resource:        resource,
+			Etcd:            name,
+			ResourceVersion: "1000",
+			To:              noon,
+		})
 	}
 	return &consume.Event{
 		ID: fmt.Sprintf("progress/%s/%s/%d", writer, run, number), Source: prod.Source, Type: consume.TypeProgress,
@@ -41,27 +46,42 @@ func TestHistories(t *testing.T) {
 		{
 			"nothing is said",
 			[]*consume.Event{etcds("w", "0-1", 1, "pods events "+lag)},
-			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.UnknownEtcd, lag: timeline.UnknownEtcd},
+			map[string]timeline.Etcd{
+				"pods":   timeline.SameEtcd,
+				"events": timeline.UnknownEtcd,
+				lag:      timeline.UnknownEtcd,
+			},
 		},
 		{
 			"said, and not again",
 			[]*consume.Event{
 				etcds("w", "0-1", 1, "pods=1 events=2 "+lag+"=unknown"), etcds("w", "0-1", 2, "pods events "+lag),
 			},
-			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, lag: timeline.UnknownEtcd},
+			map[string]timeline.Etcd{
+				"pods":   timeline.SameEtcd,
+				"events": timeline.OtherEtcd,
+				lag:      timeline.UnknownEtcd,
+			},
 		},
 		{
 			"known later",
-			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 events=unknown "+lag+"=unknown"), etcds("w", "0-1", 2, "events=2 "+lag+"=1")},
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 events=unknown "+lag+"=unknown"),
+				etcds("w", "0-1", 2, "events=2 "+lag+"=1"),
+			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, lag: timeline.SameEtcd},
 		},
 		{
 			"in several events",
 			[]*consume.Event{
-				etcds("w", "0-1", 1, "events=2"), etcds("w", "0-1", 2, "leases.coordination.k8s.io=1"), etcds("w", "0-1", 3, "pods=1 secrets=2 services=1"),
+				etcds("w", "0-1", 1, "events=2"), etcds("w", "0-1", 2, "leases.coordination.k8s.io=1"),
+				etcds("w", "0-1", 3, "pods=1 secrets=2 services=1"),
 			},
 			map[string]timeline.Etcd{
-				"pods": timeline.SameEtcd, "events": timeline.OtherEtcd, "secrets": timeline.OtherEtcd, "leases.coordination.k8s.io": timeline.SameEtcd,
+				"pods":                       timeline.SameEtcd,
+				"events":                     timeline.OtherEtcd,
+				"secrets":                    timeline.OtherEtcd,
+				"leases.coordination.k8s.io": timeline.SameEtcd,
 			},
 		},
 		{
@@ -71,20 +91,25 @@ func TestHistories(t *testing.T) {
 		},
 		{
 			"moved in a run",
-			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=4"), etcds("w", "0-1", 2, lag+"=unknown"), etcds("w", "0-1", 3, lag+"=1")},
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=4"), etcds("w", "0-1", 2, lag+"=unknown"),
+				etcds("w", "0-1", 3, lag+"=1"),
+			},
 			map[string]timeline.Etcd{lag: timeline.OtherEtcd},
 		},
 		{
 			"the names are other ones after a restore",
 			[]*consume.Event{
-				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5 "+lag+"=unknown"), etcds("w", "0-1", 3, lag+"=5"),
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5 "+lag+"=unknown"),
+				etcds("w", "0-1", 3, lag+"=5"),
 			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
 		},
 		{
 			"so they are, in two events",
 			[]*consume.Event{
-				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5"), etcds("w", "0-1", 3, lag+"=unknown"),
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 2, "pods=5"),
+				etcds("w", "0-1", 3, lag+"=unknown"),
 			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.UnknownEtcd},
 		},
@@ -100,24 +125,35 @@ func TestHistories(t *testing.T) {
 		},
 		{
 			"progress is missing that may have said so",
-			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1 events=2"), etcds("w", "0-1", 15, "pods "+lag+" since 5")},
-			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.UnknownEtcd, "events": timeline.OtherEtcd},
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1 events=2"), etcds("w", "0-1", 15, "pods "+lag+" since 5"),
+			},
+			map[string]timeline.Etcd{
+				"pods":   timeline.SameEtcd,
+				lag:      timeline.UnknownEtcd,
+				"events": timeline.OtherEtcd,
+			},
 		},
 		{
 			"a later one says it again",
 			[]*consume.Event{
-				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 15, "pods "+lag+" since 5"), etcds("w", "0-1", 60, "pods=1 "+lag+"=1 since 50"),
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-1", 15, "pods "+lag+" since 5"),
+				etcds("w", "0-1", 60, "pods=1 "+lag+"=1 since 50"),
 			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
 		},
 		{
 			"the next one has all that the missing one had",
-			[]*consume.Event{etcds("w", "0-1", 11, "pods=1 "+lag+"=1 since 1"), etcds("w", "0-1", 15, "pods "+lag+" since 5")},
+			[]*consume.Event{
+				etcds("w", "0-1", 11, "pods=1 "+lag+"=1 since 1"), etcds("w", "0-1", 15, "pods "+lag+" since 5"),
+			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.SameEtcd},
 		},
 		{
 			"the beginning of the next run is missing",
-			[]*consume.Event{etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-900000", 15, "pods "+lag+" since 5")},
+			[]*consume.Event{
+				etcds("w", "0-1", 1, "pods=1 "+lag+"=1"), etcds("w", "0-900000", 15, "pods "+lag+" since 5"),
+			},
 			map[string]timeline.Etcd{"pods": timeline.SameEtcd, lag: timeline.UnknownEtcd},
 		},
 		{
@@ -167,8 +203,12 @@ func TestHistoriesOfAQuietResource(t *testing.T) {
 func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 	service := func(after string, minute int) *consume.Event {
 		return &consume.Event{
-			Source: prod.Source, APIVersion: "apiregistration.k8s.io/v1", Resource: "apiservices", Name: "v1.demo.example.com", Time: noon.Add(time.Duration(minute) * time.Minute),
-			Data: &consume.Data{After: []byte(after)},
+			Source:     prod.Source,
+			APIVersion: "apiregistration.k8s.io/v1",
+			Resource:   "apiservices",
+			Name:       "v1.demo.example.com",
+			Time:       noon.Add(time.Duration(minute) * time.Minute),
+			Data:       &consume.Data{After: []byte(after)},
 		}
 	}
 	var h timeline.Histories
@@ -189,8 +229,11 @@ func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 		}
 	}
 	h.Note(&consume.Event{
-		Source: prod.Source, APIVersion: "apiextensions.k8s.io/v1", Resource: "customresourcedefinitions", Name: "widgets.demo.example.com",
-		Data: &consume.Data{After: []byte(`{}`)},
+		Source:     prod.Source,
+		APIVersion: "apiextensions.k8s.io/v1",
+		Resource:   "customresourcedefinitions",
+		Name:       "widgets.demo.example.com",
+		Data:       &consume.Data{After: []byte(`{}`)},
 	})
 	if got := h.Etcd(prod, "widgets.demo.example.com"); got != timeline.SameEtcd {
 		t.Errorf("a custom resource: got %d", got)
@@ -206,7 +249,11 @@ func TestHistoriesOfTwoClusters(t *testing.T) {
 		e.ClusterUID = cluster
 		h.Note(e)
 	}
-	for cluster, want := range map[string]timeline.Etcd{"uid-of-a": timeline.OtherEtcd, "uid-of-b": timeline.SameEtcd, "": timeline.UnknownEtcd} {
+	for cluster, want := range map[string]timeline.Etcd{
+		"uid-of-a": timeline.OtherEtcd,
+		"uid-of-b": timeline.SameEtcd,
+		"":         timeline.UnknownEtcd,
+	} {
 		if got := h.Etcd(consume.ClusterKey{Source: prod.Source, UID: cluster}, "events"); got != want {
 			t.Errorf("%q: %d, want %d", cluster, got, want)
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// mark is where a stream event stands: when it was sent, and of which resourceVersion it speaks. The zero value is none.
+// mark is where a stream event stands: when it was sent, and of which resourceVersion it speaks.
+// The zero value is none.
 type mark struct {
 	time time.Time
 	at   point
@@ -130,7 +131,8 @@ func (g *span) begins(m Moment) bool {
 	return true
 }
 
-// note notes a stream event that is news. It returns the gap that the event announces or shows, nil if it does neither.
+// note notes a stream event that is news. It returns the gap that the event announces or shows, nil
+// if it does neither.
 func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 	if s.closed {
 		return nil
@@ -158,7 +160,9 @@ func (s *scope) note(m Moment, e *consume.Event) (gap *consume.Event) {
 		}
 		s.snapshot = ""
 		if s.first.isZero() || s.isFormer() && s.renews {
-			s.first, s.began, s.renewed = mark{e.Time, s.started.at}, s.started.time, s.renews && !s.former.isZero()
+			s.first = mark{e.Time, s.started.at}
+			s.began = s.started.time
+			s.renewed = s.renews && !s.former.isZero()
 			s.edges.note(s.first.time)
 			s.noteBegin()
 		}
@@ -199,8 +203,8 @@ func (s *scope) lastReport() (last time.Time) {
 // complete returns up to where the record is known to be complete.
 func (s *scope) complete() mark { return mark{later(s.claimed.time, s.whole.time), s.reached.at} }
 
-// noteStart notes the start of a snapshot. It returns the gap that the start shows, nil if it shows none. A snapshot counts from its
-// first start: the reads before a later one may be gone with it.
+// noteStart notes the start of a snapshot. It returns the gap that the start shows, nil if it shows
+// none. A snapshot counts from its first start: the reads before a later one may be gone with it.
 func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	isPart := e.Stream.Continued && s.snapshot != e.Stream.Snapshot
 	switch {
@@ -221,9 +225,13 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	if isPart {
 		return shown
 	}
-	s.snapshot, s.started, s.renews = e.Stream.Snapshot, now, e.Stream.Writer != ""
+	s.snapshot = e.Stream.Snapshot
+	s.started = now
+	s.renews = e.Stream.Writer != ""
 	for _, g := range s.open {
-		g.snapshot, g.run, g.end = true, "", mark{}
+		g.snapshot = true
+		g.run = ""
+		g.end = mark{}
 	}
 	return shown
 }
@@ -239,9 +247,10 @@ func (g *span) event(start *consume.Event) *consume.Event {
 	return &e
 }
 
-// shown reports whether a progress event shows that the state after a gap is right. A snapshot follows a gap that begins at a restart,
-// for what came and went inside it, and the first progress event may be sent before the snapshot starts. So the second one shows that
-// none follows. It must be of the same run: an agent that ends before takes the snapshot after its restart.
+// shown reports whether a progress event shows that the state after a gap is right. A snapshot
+// follows a gap that begins at a restart, for what came and went inside it, and the first progress
+// event may be sent before the snapshot starts. So the second one shows that none follows. It must
+// be of the same run: an agent that ends before takes the snapshot after its restart.
 func (g *span) shown(now mark, run string) bool {
 	if g.whole || g.snapshot || now.at.below(g.to.at) {
 		return false
@@ -267,7 +276,9 @@ func (s *scope) noteGap(m Moment, e *consume.Event, now mark) {
 			return // versions look as the rules of their time have it
 		}
 		// No version is missing, but nobody knows which form the versions had inside the gap.
-		g.lost, g.from, g.whole = from.at, from, true
+		g.lost = from.at
+		g.from = from
+		g.whole = true
 		s.reforms = s.reforms || !g.begins(m)
 		s.open = append(s.open, g)
 		return
@@ -312,7 +323,8 @@ func (s *scope) meet(g *span, m Moment) {
 	}
 }
 
-// with returns a span that includes another one, unless that is nil. An agent that is killed before it has sent what it found finds a longer gap next.
+// with returns a span that includes another one, unless that is nil. An agent that is killed before
+// it has sent what it found finds a longer gap next.
 func (g *span) with(other *span) *span {
 	if other == nil {
 		return g
@@ -324,7 +336,8 @@ func (g *span) with(other *span) *span {
 	if other.from.time.Before(both.from.time) {
 		both.from.time = other.from.time
 	}
-	if both.end = g.end.max(other.end); g.end.isZero() || other.end.isZero() {
+	both.end = g.end.max(other.end)
+	if g.end.isZero() || other.end.isZero() {
 		both.end = mark{}
 	}
 	return &both
@@ -339,8 +352,8 @@ const (
 	mayReturn // the scope has ended, and may have been started again by then: other scopes show when not
 )
 
-// passed says whether the record of the scope has passed the moment. By resourceVersion, a first snapshot is not enough: it can be complete
-// before the record has anything of other scopes.
+// passed says whether the record of the scope has passed the moment. By resourceVersion, a first
+// snapshot is not enough: it can be complete before the record has anything of other scopes.
 func (s *scope) passed(m Moment) passing {
 	if end := s.ended(); end != nil || s.closed {
 		if s.closed || !end.by(m.last()) {
@@ -389,8 +402,8 @@ func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) certainty.Scop
 	return out
 }
 
-// judgeInEtcd returns what lowers the certainty if the moment is of the etcd of the scope. If there is
-// nothing, it completes out with the bounds around the moment. It notes the end of the scope.
+// judgeInEtcd returns what lowers the certainty if the moment is of the etcd of the scope. If there
+// is nothing, it completes out with the bounds around the moment. It notes the end of the scope.
 func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 	seen := *s
 	for _, g := range s.open {
@@ -415,9 +428,19 @@ func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 		g := seen.recovered
 		return g.cause(certainty.RecoveredGap, mark{g.from.time, g.lost}, ended)
 	case m.kind == atVersion && s.reached.at.below(m.rv):
-		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.reached.bound(), Heard: s.lastReport(), Lagged: s.lagged}
+		return &certainty.Cause{
+			Kind:   certainty.AfterRecord,
+			From:   s.reached.bound(),
+			Heard:  s.lastReport(),
+			Lagged: s.lagged,
+		}
 	case m.kind == atNow && m.time.Sub(later(s.claimed.time, s.whole.time)) > MaxLag:
-		return &certainty.Cause{Kind: certainty.AfterRecord, From: s.complete().bound(), Heard: s.lastReport(), Lagged: s.lagged}
+		return &certainty.Cause{
+			Kind:   certainty.AfterRecord,
+			From:   s.complete().bound(),
+			Heard:  s.lastReport(),
+			Lagged: s.lagged,
+		}
 	case m.kind == atTime:
 		out.From, out.To = s.before.bound(), s.after.bound()
 		return s.judgeTime(m)

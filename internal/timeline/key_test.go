@@ -69,7 +69,10 @@ func TestObjectsOfOneUID(t *testing.T) {
 	}{
 		"a projection of a resource": {
 			twins,
-			[]string{"pods api/2 @11", "pods web/1 @10", "pods.twins.example.com api/2 @11", "pods.twins.example.com web/1 @10"},
+			[]string{
+				"pods api/2 @11", "pods web/1 @10", "pods.twins.example.com api/2 @11",
+				"pods.twins.example.com web/1 @10",
+			},
 			[]string{"pods api/2 @11", "pods web/1 @21", "pods.twins.example.com web/1 @10"},
 			[]string{"pods web/1 @10 > pods web/1 @21", "pods.twins.example.com api/2 @11 > -"},
 		},
@@ -82,7 +85,8 @@ func TestObjectsOfOneUID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			states := timeline.States{
-				timeline.NewState(timeline.At(minute("1")), timeline.Options{}), timeline.NewState(timeline.At(minute("2")), timeline.Options{}),
+				timeline.NewState(timeline.At(minute("1")), timeline.Options{}),
+				timeline.NewState(timeline.At(minute("2")), timeline.Options{}),
 			}
 			for _, e := range record(c.lines) {
 				states.Add(e)
@@ -149,7 +153,10 @@ func TestDeadLetterOfOneUID(t *testing.T) {
 
 // Another object, of another resource or cluster, has lines of its own.
 func TestBlameOfOneUID(t *testing.T) {
-	for name, lines := range map[string]string{"a projection of a resource": twins, "two clusters of one name": reborn} {
+	for name, lines := range map[string]string{
+		"a projection of a resource": twins,
+		"two clusters of one name":   reborn,
+	} {
 		t.Run(name, func(t *testing.T) {
 			var b timeline.Blame
 			f := timeline.NewFold(timeline.At(minute("4")), timeline.Options{})

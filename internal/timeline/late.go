@@ -10,9 +10,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A late span is one in which no agent is known to have observed a scope. No version is missing, and
-// versions inside have the time at which an agent found them. One agent that observes the scope is
-// enough, so a late span is known only when each agent has said what it observed:
+// A late span is one in which no agent is known to have observed a scope. No version is missing,
+// and versions inside have the time at which an agent found them. One agent that observes the scope
+// is enough, so a late span is known only when each agent has said what it observed:
 //
 //	agent v   ──────┤ away ├──────────────┤     the last progress: v may still cover what follows
 //	agent w   ──┤  away  ├────────────────────┤
@@ -21,8 +21,8 @@ import (
 const (
 	// mostLate limits the spans of a writer that wait for other writers. More are joined.
 	mostLate = 1000
-	// waitsForWriter is how long after its last progress a writer may still say that it observed the
-	// scope: progress has what happened in the ten minutes before it.
+	// waitsForWriter is how long after its last progress a writer may still say that it observed
+	// the scope: progress has what happened in the ten minutes before it.
 	waitsForWriter = 10*time.Minute + MaxLag
 )
 
@@ -35,8 +35,8 @@ type Late struct {
 }
 
 // Late returns the late spans that end after a time, begin before the moment, and were not returned
-// yet. Each scope has its own, in their order. isOver: no event follows, so nothing has to be waited
-// for. It needs Options.Late.
+// yet. Each scope has its own, in their order. isOver: no event follows, so nothing has to be
+// waited for. It needs Options.Late.
 func (f *Fold) Late(since time.Time, isOver bool) []Late {
 	var out []Late
 	for _, l := range f.logs {
@@ -63,7 +63,8 @@ func (f *Fold) Late(since time.Time, isOver bool) []Late {
 		}
 	}
 	slices.SortFunc(out, func(a, b Late) int {
-		return cmp.Or(a.Cause.To.Time.Compare(b.Cause.To.Time), strings.Compare(a.Source, b.Source), strings.Compare(a.UID, b.UID),
+		return cmp.Or(a.Cause.To.Time.Compare(b.Cause.To.Time), strings.Compare(a.Source, b.Source),
+			strings.Compare(a.UID, b.UID),
 			strings.Compare(a.Scope, b.Scope))
 	})
 	return out
@@ -73,7 +74,10 @@ func (f *Fold) Late(since time.Time, isOver bool) []Late {
 func (l *logFold) noteLate(key scopeKey, s *scope, now time.Time) {
 	l.now = later(l.now, now)
 	if s.keepsLate && s.mayBeLate() {
-		l.lateIn[scopeKey{consume.ClusterKey{Source: strings.Clone(key.cluster.Source), UID: strings.Clone(key.cluster.UID)}, strings.Clone(key.name)}] = true
+		l.lateIn[scopeKey{consume.ClusterKey{
+			Source: strings.Clone(key.cluster.Source),
+			UID:    strings.Clone(key.cluster.UID),
+		}, strings.Clone(key.name)}] = true
 	}
 }
 
@@ -137,8 +141,8 @@ func (s *scope) late(m Moment, after, now time.Time, isOver bool) (found []away,
 	return found, waits
 }
 
-// noteBegin notes from where on late spans count: from the first snapshot. A restore of etcd does not
-// change that.
+// noteBegin notes from where on late spans count: from the first snapshot. A restore of etcd does
+// not change that.
 func (s *scope) noteBegin() {
 	if s.lateFrom.IsZero() {
 		s.lateFrom = s.first.time
@@ -154,7 +158,8 @@ func (s *scope) keepLate() []away {
 	return found
 }
 
-// keep keeps a span that is over, in which the writer did not observe the scope, or withheld versions.
+// keep keeps a span that is over, in which the writer did not observe the scope, or withheld
+// versions.
 func (o *observation) keep(a away) {
 	if !o.keepsLate || a.until.IsZero() {
 		return
@@ -194,8 +199,8 @@ func (a *away) join(other *away) {
 	a.until = later(a.until, other.until)
 }
 
-// absences returns the spans in which the writer did not observe the scope, in order and apart. That
-// after its last claim is the last one.
+// absences returns the spans in which the writer did not observe the scope, in order and apart.
+// That after its last claim is the last one.
 func (o *observation) absences() []away {
 	all := slices.Clone(o.aways)
 	if !o.since.IsZero() {

@@ -89,7 +89,9 @@ func TestLateSpans(t *testing.T) {
 			t.Parallel()
 			var got []string
 			for _, l := range lateOf(record(c.record), minute(c.since), timeline.At(minute(c.until))) {
-				got = append(got, fmt.Sprintf("%v-%v %s", l.Cause.From.Time.Sub(noon).Minutes(), l.Cause.To.Time.Sub(noon).Minutes(), l.Cause.Why))
+				got = append(got,
+					fmt.Sprintf("%v-%v %s", l.Cause.From.Time.Sub(noon).Minutes(), l.Cause.To.Time.Sub(noon).Minutes(),
+						l.Cause.Why))
 			}
 			if text := strings.Join(got, ", "); text != c.want {
 				t.Errorf("got %q, want %q", text, c.want)
@@ -98,8 +100,8 @@ func TestLateSpans(t *testing.T) {
 	}
 }
 
-// A moment at which the answer is late is inside a late span, and no moment inside one is exact. So it
-// is in the generated worlds of TestState, and of TestSurveyOfSuccessions.
+// A moment at which the answer is late is inside a late span, and no moment inside one is exact. So
+// it is in the generated worlds of TestState, and of TestSurveyOfSuccessions.
 func TestLateSpansAreThoseOfMoments(t *testing.T) {
 	t.Parallel()
 	met := 0
@@ -118,8 +120,10 @@ func TestLateSpansAreThoseOfMoments(t *testing.T) {
 				touches[l.Scope] = touches[l.Scope] || !at.Before(from) && !to.Before(at)
 			}
 			for name, scope := range stateAt(log, at) {
-				if scope.Certainty == certainty.Late && !touches[name] || scope.Certainty == certainty.Exact && scope.Ended == nil && inside[name] {
-					t.Fatalf("at %s: %s is %+v; from %s to %s, the late spans are %+v", at, name, scope, since, until, spans)
+				if scope.Certainty == certainty.Late && !touches[name] ||
+					scope.Certainty == certainty.Exact && scope.Ended == nil && inside[name] {
+					t.Fatalf("at %s: %s is %+v; from %s to %s, the late spans are %+v", at, name, scope, since, until,
+						spans)
 				}
 			}
 		}

@@ -7,16 +7,17 @@ import (
 	"github.com/kubecdc/kubecdc/internal/certainty"
 )
 
-// A changed selection replaces a scope by others, for example by one with a selector. A moment before
-// that is not in the record of the others. That alone does not lower the answer: if the replaced
-// scope had all of their objects, it decides.
+// A changed selection replaces a scope by others, for example by one with a selector. A moment
+// before that is not in the record of the others. That alone does not lower the answer: if the
+// replaced scope had all of their objects, it decides.
 
 // dropLater removes the scopes that had not begun at the moment, and whose objects another one had.
 func dropLater(m Moment, all []certainty.Scope) []certainty.Scope {
 	return slices.DeleteFunc(slices.Clone(all), func(s certainty.Scope) bool {
 		c := s.Find(certainty.BeforeRecord)
 		isInside := c != nil && m.kind == atTime && !c.To.Time.After(m.time) // a span has moments after its begin
-		return c != nil && !isInside && slices.ContainsFunc(all, func(o certainty.Scope) bool { return hasObjectsOf(&o, &s) })
+		return c != nil && !isInside &&
+			slices.ContainsFunc(all, func(o certainty.Scope) bool { return hasObjectsOf(&o, &s) })
 	})
 }
 

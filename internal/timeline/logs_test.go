@@ -37,14 +37,23 @@ func TestPartitionWithoutTheSnapshot(t *testing.T) {
 		noted  bool
 		want   certainty.Level
 	}{
-		"both have it":                          {day, false, certainty.Exact},
-		"only progress is left":                 {"2 progress @30\n3 progress @40", false, certainty.Unknown},
-		"nothing is left":                       {"", true, certainty.Unknown},
-		"only the end of it is left":            {"0.1 completed S1 @10\n2 progress @30\n3 progress @40", false, certainty.Unknown},
-		"it has not been read":                  {"", false, certainty.Exact},
-		"a start, and no snapshot":              {"0 begin @10 initial\n2 progress @30\n3 progress @40", false, certainty.Unknown},
-		"its snapshot is later than the moment": {"1 progress @20 scope=pods resource=pods\n4 started S2 @50\n4.1 completed S2 @50\n5 progress @60", false, certainty.Unknown},
-		"the scope ends, and is absent":         {"2 progress @30\n3 progress @40 resource=nodes", false, certainty.Unknown},
+		"both have it":          {day, false, certainty.Exact},
+		"only progress is left": {"2 progress @30\n3 progress @40", false, certainty.Unknown},
+		"nothing is left":       {"", true, certainty.Unknown},
+		"only the end of it is left": {
+			"0.1 completed S1 @10\n2 progress @30\n3 progress @40", false, certainty.Unknown,
+		},
+		"it has not been read": {"", false, certainty.Exact},
+		"a start, and no snapshot": {
+			"0 begin @10 initial\n2 progress @30\n3 progress @40", false, certainty.Unknown,
+		},
+		"its snapshot is later than the moment": {
+			"1 progress @20 scope=pods resource=pods\n4 started S2 @50\n4.1 completed S2 @50\n5 progress @60", false,
+			certainty.Unknown,
+		},
+		"the scope ends, and is absent": {
+			"2 progress @30\n3 progress @40 resource=nodes", false, certainty.Unknown,
+		},
 	} {
 		s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
 		inPartition(s, 0, day)
@@ -94,7 +103,8 @@ func TestDoneInAPartition(t *testing.T) {
 	if s.DoneIn(partition(1)) {
 		t.Error("the second partition is done before the progress of all scopes")
 	}
-	inPartition(s, 1, "3.2 progress @40 resource=nodes\n3.3 progress @40 resource=nodes\n3.4 progress @40 resource=nodes")
+	inPartition(s, 1,
+		"3.2 progress @40 resource=nodes\n3.3 progress @40 resource=nodes\n3.4 progress @40 resource=nodes")
 	if !s.DoneIn(partition(1)) {
 		t.Error("the second partition is not done")
 	}
@@ -153,7 +163,8 @@ func TestObjectThatMovesToAnotherPartition(t *testing.T) {
 	}
 }
 
-// The old partition still has the object when it ends in the new one. The snapshot that follows sweeps it there: that is no second end.
+// The old partition still has the object when it ends in the new one. The snapshot that follows
+// sweeps it there: that is no second end.
 func TestObjectThatEndsAfterItHasMoved(t *testing.T) {
 	t.Parallel()
 	const before = "0 begin @10 initial\n0 started S1 @10\n0 r web/1 @5 S1\n0.1 completed S1 @10\n"
@@ -162,12 +173,24 @@ func TestObjectThatEndsAfterItHasMoved(t *testing.T) {
 		order []int
 		want  []string
 	}{
-		"deleted":                               {"1.5 u web/1 @25 was=5\n1.6 d web/1 @26\n", []int{1, 0}, []string{"r 5", "u 25", "d 26"}},
-		"left":                                  {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n", []int{1, 0}, []string{"r 5", "u 25", "l 26"}},
-		"swept":                                 {"1.5 u web/1 @25 was=5\n", []int{1, 0}, []string{"r 5", "u 25", "d 30"}},
-		"swept, and the old partition is first": {"1.5 u web/1 @25 was=5\n", []int{0, 1}, []string{"r 5", "u 25", "d 30"}},
-		"it has another name's place":           {"1.5 u web/1 @25 was=5\n1.6 c web/2 @27\n", []int{1, 0}, []string{"r 5", "u 25", "d 27", "c 27", "d 30"}},
-		"it comes back":                         {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n1.7 e web/1 @28\n", []int{1, 0}, []string{"r 5", "u 25", "l 26", "e 28", "d 30"}},
+		"deleted": {"1.5 u web/1 @25 was=5\n1.6 d web/1 @26\n", []int{1, 0}, []string{
+			"r 5", "u 25", "d 26",
+		}},
+		"left": {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n", []int{1, 0}, []string{
+			"r 5", "u 25", "l 26",
+		}},
+		"swept": {"1.5 u web/1 @25 was=5\n", []int{1, 0}, []string{
+			"r 5", "u 25", "d 30",
+		}},
+		"swept, and the old partition is first": {"1.5 u web/1 @25 was=5\n", []int{0, 1}, []string{
+			"r 5", "u 25", "d 30",
+		}},
+		"it has another name's place": {"1.5 u web/1 @25 was=5\n1.6 c web/2 @27\n", []int{1, 0}, []string{
+			"r 5", "u 25", "d 27", "c 27", "d 30",
+		}},
+		"it comes back": {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n1.7 e web/1 @28\n", []int{
+			1, 0,
+		}, []string{"r 5", "u 25", "l 26", "e 28", "d 30"}},
 	} {
 		f := timeline.NewFold(timeline.At(minute("9")), timeline.Options{})
 		var got []string

@@ -33,7 +33,8 @@ func addProgress(t *testing.T, nodes int) time.Duration {
 		return fmt.Sprintf("scope=pods?fieldSelector=spec.nodeName=node-%d writer=w%d", node, node)
 	}
 	for node := range nodes {
-		fmt.Fprintf(&lines, "0 begin @10 initial %s\n0 started S%d @10 %s\n0 completed S%d @10 %s\n", of(node), node, of(node), node, of(node))
+		fmt.Fprintf(&lines, "0 begin @10 initial %s\n0 started S%d @10 %s\n0 completed S%d @10 %s\n", of(node), node,
+			of(node), node, of(node))
 	}
 	progress := 0
 	for m := 1; m <= 6; m++ {

@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Moment is a point of a record: a time, a resourceVersion, or now. The zero value is the end of the record, however old that is.
+// Moment is a point of a record: a time, a resourceVersion, or now. The zero value is the end of
+// the record, however old that is.
 type Moment struct {
 	kind momentKind
 	time time.Time // of at and now
@@ -33,9 +34,9 @@ const (
 // At returns the moment t.
 func At(t time.Time) Moment { return Moment{kind: atTime, time: t} }
 
-// Between returns all moments from since to until together. A Fold with it returns the versions up to
-// until. Its certainty is at best that of the worst of these moments: it is Exact only if each of
-// them is.
+// Between returns all moments from since to until together. A Fold with it returns the versions up
+// to until. Its certainty is at best that of the worst of these moments: it is Exact only if each
+// of them is.
 func Between(since, until time.Time) Moment { return Moment{kind: atTime, time: until, since: since} }
 
 // first returns the first time of a time, or of a span.
@@ -52,7 +53,8 @@ func (m Moment) last() Moment {
 	return m
 }
 
-// AtVersion returns the moment at which etcd reached a resourceVersion, in a history as in consume.Event.History.
+// AtVersion returns the moment at which etcd reached a resourceVersion, in a history as in
+// consume.Event.History.
 func AtVersion(resourceVersion uint64, history uint32) Moment {
 	return Moment{kind: atVersion, rv: point{history, resourceVersion}}
 }
@@ -68,10 +70,12 @@ func (m Moment) ResourceVersion() (resourceVersion uint64, history uint32, ok bo
 	return m.rv.seq, m.rv.history, m.kind == atVersion
 }
 
-// IsNow reports whether the moment is now or the end of the record, so that it includes every event.
+// IsNow reports whether the moment is now or the end of the record, so that it includes every
+// event.
 func (m Moment) IsNow() bool { return m.kind == atNow || m.kind == atEnd }
 
-// Includes reports whether an event is at the moment or before it: by its time, or by its resourceVersion.
+// Includes reports whether an event is at the moment or before it: by its time, or by its
+// resourceVersion.
 func (m Moment) Includes(e *consume.Event) bool {
 	switch m.kind {
 	case atTime:
@@ -86,7 +90,8 @@ func (m Moment) Includes(e *consume.Event) bool {
 	return true
 }
 
-// includesClaims reports whether no scope of a progress has a later resourceVersion, and one has one.
+// includesClaims reports whether no scope of a progress has a later resourceVersion, and one has
+// one.
 func (m Moment) includesClaims(p *consume.Progress) bool {
 	included := false
 	for i := range p.Scopes {
@@ -128,7 +133,8 @@ const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 
 	"a duration before now like 2h or 7d, " +
 	"a resourceVersion like rv:48211, or now"
 
-// ParseMoment reads a moment as people type it; now is the present, in the time zone that they mean:
+// ParseMoment reads a moment as people type it; now is the present, in the time zone that they
+// mean:
 //
 //	2026-11-20T14:05:00Z  RFC 3339
 //	14:05, 14:05:30       today
@@ -161,9 +167,10 @@ func ParseMoment(s string, now time.Time) (Moment, error) {
 	return At(t), nil
 }
 
-// ParseTime reads a moment that is a time: one that is neither now nor a resourceVersion. It may be in the future. A time without
-// an offset that exists twice, because clocks were put back, is the first of the two. One that does not exist, because they were
-// put forward, is the time at which that happened.
+// ParseTime reads a moment that is a time: one that is neither now nor a resourceVersion. It may be
+// in the future. A time without an offset that exists twice, because clocks were put back, is the
+// first of the two. One that does not exist, because they were put forward, is the time at which
+// that happened.
 func ParseTime(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t, nil
@@ -182,7 +189,8 @@ func ParseTime(s string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// Remark says how ParseTime reads a time that does not exist, or exists twice, on the clocks of now's time zone; "": it exists once.
+// Remark says how ParseTime reads a time that does not exist, or exists twice, on the clocks of
+// now's time zone; "": it exists once.
 func Remark(s string, now time.Time) string {
 	wall, ok := wallTime(strings.TrimSpace(s), now)
 	if !ok {
@@ -211,10 +219,12 @@ func wallTime(s string, now time.Time) (wall time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// onClock returns the time at which the clocks of a place show what wall, which is in UTC, shows. If they do so twice, it is the
-// first time; if never, the time at which they were put forward. In both cases, remark says so.
+// onClock returns the time at which the clocks of a place show what wall, which is in UTC, shows.
+// If they do so twice, it is the first time; if never, the time at which they were put forward. In
+// both cases, remark says so.
 func onClock(wall time.Time, place *time.Location) (at time.Time, remark string) {
-	at = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), place)
+	at = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(),
+		place)
 	name := place.String()
 	if place == time.Local && name == "Local" {
 		name = "the local time zone"
@@ -231,7 +241,8 @@ func onClock(wall time.Time, place *time.Location) (at time.Time, remark string)
 		}
 		jump = jump.In(place)
 		return jump, fmt.Sprintf("%s does not exist on %s in %s, where clocks were put forward to %s: taken as %s",
-			wall.Format(time.TimeOnly), wall.Format(time.DateOnly), name, jump.Format(time.TimeOnly), jump.Format(time.RFC3339))
+			wall.Format(time.TimeOnly), wall.Format(time.DateOnly), name, jump.Format(time.TimeOnly),
+			jump.Format(time.RFC3339))
 	}
 	var others []time.Time // in the periods before and after this one
 	if !start.IsZero() {
@@ -256,8 +267,10 @@ func onClock(wall time.Time, place *time.Location) (at time.Time, remark string)
 	if first.Equal(second) {
 		return at, ""
 	}
-	return first, fmt.Sprintf("%s exists twice on %s in %s, where clocks were put back: taken as the first, %s, and not as %s",
-		wall.Format(time.TimeOnly), wall.Format(time.DateOnly), name, first.Format(time.RFC3339), second.Format(time.RFC3339))
+	return first,
+		fmt.Sprintf("%s exists twice on %s in %s, where clocks were put back: taken as the first, %s, and not as %s",
+			wall.Format(time.TimeOnly), wall.Format(time.DateOnly), name, first.Format(time.RFC3339),
+			second.Format(time.RFC3339))
 }
 
 // dateOf returns the date of today, yesterday or a text like 2026-11-20.
@@ -278,7 +291,8 @@ func parseVersion(s, rv string) (Moment, error) {
 	number, history, restored := strings.Cut(rv, "/h")
 	seq, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || seq == 0 {
-		return Moment{}, fmt.Errorf("moment %q: want a resourceVersion like rv:48211, or rv:48211/h1 after a restore of etcd", s)
+		return Moment{},
+			fmt.Errorf("moment %q: want a resourceVersion like rv:48211, or rv:48211/h1 after a restore of etcd", s)
 	}
 	if !restored {
 		return AtVersion(seq, 0), nil

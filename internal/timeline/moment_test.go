@@ -113,7 +113,10 @@ func TestMomentIncludes(t *testing.T) {
 		{timeline.AtVersion(10, 1), event("pods/a/10/h1", "00000000000000000010", nil), true},
 		{timeline.AtVersion(10, 1), event("pods/a/x", "", nil), false}, // its version is unknown
 		{timeline.AtVersion(10, 0), event("", "", &consume.Stream{ResourceVersion: "11"}), false},
-		{timeline.AtVersion(10, 0), event("", "", &consume.Stream{FromResourceVersion: "5", ToResourceVersion: "11"}), false},
+		{timeline.AtVersion(10, 0), event("", "", &consume.Stream{
+			FromResourceVersion: "5",
+			ToResourceVersion:   "11",
+		}), false},
 		{timeline.AtVersion(10, 0), progress("", "10"), true},
 		{timeline.AtVersion(10, 0), progress("9", "11"), false},
 		{timeline.AtVersion(10, 0), progress(""), false}, // it claims nothing

@@ -42,7 +42,8 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 		case e.DeadLetterReason != "" || seen[e.ID]:
 			continue
 		case !m.Includes(e):
-			// The first event after the moment counts the versions of an existing object that were withheld since the last one before it.
+			// The first event after the moment counts the versions of an existing object that were
+			// withheld since the last one before it.
 			if e.Data != nil && p.live[e.UID] != nil && sequence(e) > highest[e.UID] && !changesOn[e.UID] {
 				changesOn[e.UID] = true
 				p.skipped[scopeOf(e.Namespace)] += e.Data.Skipped
@@ -50,7 +51,9 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 			continue
 		case e.Type == consume.TypeSnapshotCompleted:
 			there := shown(log, n, m)
-			p.end(e, e.Stream.ResourceVersion, func(o *timeline.Version) bool { return scopeOf(o.Namespace) == e.Scope && !there[o.UID] })
+			p.end(e, e.Stream.ResourceVersion, func(o *timeline.Version) bool {
+				return scopeOf(o.Namespace) == e.Scope && !there[o.UID]
+			})
 		case e.Stream != nil && e.Stream.DeadLetter != "":
 			uid := uidOf(e.Stream.DeadLetter)
 			if p.live[uid] != nil && strings.Contains(e.Stream.DeadLetter, uid+"/d") {
@@ -67,7 +70,8 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 			v := p.add(e)
 			delete(p.live, e.UID)
 			delete(p.left, e.UID)
-			if highest[e.UID] = sequence(e); e.Op == consume.Left {
+			highest[e.UID] = sequence(e)
+			if e.Op == consume.Left {
 				maps.DeleteFunc(p.left, func(_ string, o *timeline.Version) bool { return hasName(o) })
 				p.left[e.UID] = v
 			} else {
@@ -92,26 +96,33 @@ func naive(log []*consume.Event, m timeline.Moment) *past {
 	return p
 }
 
-// isReformed reports whether a read, after the records of a log, shows the known version of an object in another form. It is the first read
-// of a snapshot that started after a gap of reason content-changed, and no such snapshot was completed.
+// isReformed reports whether a read, after the records of a log, shows the known version of an
+// object in another form. It is the first read of a snapshot that started after a gap of reason
+// content-changed, and no such snapshot was completed.
 func isReformed(log []*consume.Event, e *consume.Event, m timeline.Moment) bool {
 	if e.Op != consume.Read {
 		return false
 	}
-	gap, start, id, touched := -1, -1, "", false
+	gap := -1
+	start := -1
+	id := ""
+	touched := false
 	seen := map[string]bool{}
 	for n, o := range log {
 		isCopy := seen[o.ID]
 		seen[o.ID] = true
 		switch {
 		case isCopy || !m.Includes(o) || o.DeadLetterReason != "":
-		case o.Data != nil && start >= 0 && o.UID == e.UID && o.Op != consume.Read && sequence(o) > sequence(log[start]):
+		case o.Data != nil && start >= 0 && o.UID == e.UID && o.Op != consume.Read &&
+			sequence(o) > sequence(log[start]):
 			touched = true
 		case o.Scope != scopeOf(e.Namespace) || o.Stream == nil:
 		case o.Type == consume.TypeGap && o.Stream.Reason == consume.ReasonContentChanged:
 			gap = n
 		case o.Type == consume.TypeSnapshotStarted:
-			start, id, touched = n, o.Stream.Snapshot, false
+			start = n
+			id = o.Stream.Snapshot
+			touched = false
 		case o.Type == consume.TypeSnapshotCompleted && o.Stream.Snapshot == id:
 			if start > gap {
 				gap = -1
@@ -122,7 +133,8 @@ func isReformed(log []*consume.Event, e *consume.Event, m timeline.Moment) bool 
 	return gap >= 0 && start > gap && id == e.Data.Snapshot && !touched
 }
 
-// shown returns the objects that a snapshot, which the nth record completes, shows to exist at a moment.
+// shown returns the objects that a snapshot, which the nth record completes, shows to exist at a
+// moment.
 func shown(log []*consume.Event, n int, m timeline.Moment) map[string]bool {
 	e, there := log[n], map[string]bool{}
 	start := slices.IndexFunc(log, func(s *consume.Event) bool {
@@ -151,9 +163,27 @@ func shown(log []*consume.Event, n int, m timeline.Moment) map[string]bool {
 func (p *past) add(e *consume.Event) *timeline.Version {
 	d := e.Data
 	v := &timeline.Version{
-		Object:     consume.Object{Source: source, Resource: "pods", Namespace: e.Namespace, Name: e.Name, UID: e.UID},
-		APIVersion: "v1", Kind: "Pod", Scope: e.Scope, ID: e.ID, Op: e.Op, Time: e.Time, ResourceVersion: e.ResourceVersion, History: e.History(),
-		Inferred: d.Inferred, Skipped: d.Skipped, After: d.After, Truncated: d.Truncated, DataRef: e.DataRef, Before: d.Before,
+		Object: consume.Object{
+			Source:    source,
+			Resource:  "pods",
+			Namespace: e.Namespace,
+			Name:      e.Name,
+			UID:       e.UID,
+		},
+		APIVersion:              "v1",
+		Kind:                    "Pod",
+		Scope:                   e.Scope,
+		ID:                      e.ID,
+		Op:                      e.Op,
+		Time:                    e.Time,
+		ResourceVersion:         e.ResourceVersion,
+		History:                 e.History(),
+		Inferred:                d.Inferred,
+		Skipped:                 d.Skipped,
+		After:                   d.After,
+		Truncated:               d.Truncated,
+		DataRef:                 e.DataRef,
+		Before:                  d.Before,
 		PreviousResourceVersion: d.PreviousResourceVersion,
 	}
 	p.skipped[scopeOf(e.Namespace)] += d.Skipped
@@ -161,7 +191,8 @@ func (p *past) add(e *consume.Event) *timeline.Version {
 	return v
 }
 
-// end adds the ends of existing objects, by namespace and name, that e shows to be gone by a resourceVersion. It returns their uids.
+// end adds the ends of existing objects, by namespace and name, that e shows to be gone by a
+// resourceVersion. It returns their uids.
 func (p *past) end(e *consume.Event, rv string, gone func(*timeline.Version) bool) (uids []string) {
 	for _, o := range slices.SortedFunc(maps.Values(p.live), func(a, b *timeline.Version) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -170,7 +201,14 @@ func (p *past) end(e *consume.Event, rv string, gone func(*timeline.Version) boo
 			continue
 		}
 		p.versions = append(p.versions, &timeline.Version{
-			Object: o.Object, APIVersion: "v1", Kind: "Pod", Op: consume.Deleted, Time: e.Time, ResourceVersion: rv, History: e.History(), Inferred: true,
+			Object:          o.Object,
+			APIVersion:      "v1",
+			Kind:            "Pod",
+			Op:              consume.Deleted,
+			Time:            e.Time,
+			ResourceVersion: rv,
+			History:         e.History(),
+			Inferred:        true,
 		})
 		uids = append(uids, o.UID)
 		delete(p.live, o.UID)

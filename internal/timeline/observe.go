@@ -9,8 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// MaxLag is how long after a moment an answer about it may still change. Bookmarks and progress come
-// each minute.
+// MaxLag is how long after a moment an answer about it may still change. Bookmarks and progress
+// come each minute.
 const MaxLag = 125 * time.Second
 
 // writerKey identifies an agent, across its restarts.
@@ -38,7 +38,9 @@ func (w *writer) enter(run string) bool {
 	if consume.CompareRuns(run, w.run) < 0 {
 		return false
 	}
-	w.run, w.scopes, w.ended = strings.Clone(run), map[string]map[string]start{}, map[string]bool{}
+	w.run = strings.Clone(run)
+	w.scopes = map[string]map[string]start{}
+	w.ended = map[string]bool{}
 	return true
 }
 
@@ -67,8 +69,9 @@ func (w *writer) note(e *consume.Event, news bool) {
 	w.scopes[resource][strings.Clone(scope)] = begun
 }
 
-// covers returns the scopes that the kth entry of a progress is about, as far as they are known. sent
-// is the time of the progress. A scope that was started at that time or later was not known to it.
+// covers returns the scopes that the kth entry of a progress is about, as far as they are known.
+// sent is the time of the progress. A scope that was started at that time or later was not known to
+// it.
 func (w *writer) covers(p *consume.Progress, k int, sent time.Time) []string {
 	entry := &p.Scopes[k]
 	if entry.Scope != "" {
@@ -104,7 +107,10 @@ func (l *logFold) writer(cluster consume.ClusterKey, name string) *writer {
 	w := l.writers[writerKey{cluster, name}]
 	if w == nil {
 		w = &writer{}
-		key := writerKey{consume.ClusterKey{Source: strings.Clone(cluster.Source), UID: strings.Clone(cluster.UID)}, strings.Clone(name)}
+		key := writerKey{consume.ClusterKey{
+			Source: strings.Clone(cluster.Source),
+			UID:    strings.Clone(cluster.UID),
+		}, strings.Clone(name)}
 		l.writers[key] = w
 	}
 	return w
@@ -144,7 +150,8 @@ func (l *logFold) observe(m Moment, e *consume.Event, o Options) {
 	}
 }
 
-// noteUnnamed notes whether the log has the starts of the scopes that an entry of a progress is about.
+// noteUnnamed notes whether the log has the starts of the scopes that an entry of a progress is
+// about.
 func (l *logFold) noteUnnamed(e *consume.Event, entry *consume.ScopeProgress, known int, o Options) {
 	if entry.Scope != "" {
 		return
@@ -243,7 +250,8 @@ func (h *hiddenSpan) cause() *certainty.Cause {
 	return &certainty.Cause{Kind: certainty.Filtered, From: h.from.bound(), To: h.until.bound()}
 }
 
-// around reports whether a moment is inside. A span that is not over includes the end of the record.
+// around reports whether a moment is inside. A span that is not over includes the end of the
+// record.
 func (h *hiddenSpan) around(m Moment) bool {
 	switch m.kind {
 	case atTime:
@@ -271,12 +279,17 @@ func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.S
 	if !o.decided {
 		o.follow(m, e.Progress, run, entry, mark{s.began, s.first.at})
 		at := s.first.max(mark{at: o.at}).at
-		if entry.ResourceVersion != "" && at.seq > 0 && at.history < entry.History { // hidden spans do not say their history
+		if entry.ResourceVersion != "" && at.seq > 0 && at.history < entry.History {
+			// hidden spans do not say their history
 			o.conceal(m, at, point{})
 		}
 		o.list(m, entry)
 	}
-	o.run, o.number, o.heard, o.ends, o.mute = run, e.Progress.Number, e.Time, e.Progress.Ends, false
+	o.run = run
+	o.number = e.Progress.Number
+	o.heard = e.Time
+	o.ends = e.Progress.Ends
+	o.mute = false
 	if entry.ResourceVersion == "" {
 		return
 	}
@@ -306,7 +319,8 @@ func (s *scope) observation(writer string) *observation {
 	return o
 }
 
-// follow notes what nobody says about the time since the writer's last progress. first is the begin of the scope's first snapshot.
+// follow notes what nobody says about the time since the writer's last progress. first is the begin
+// of the scope's first snapshot.
 func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *consume.ScopeProgress, first mark) {
 	began := later(p.Since, consume.RunBegan(run)) // about earlier moments, this run says nothing
 	if o.began == run {
@@ -322,7 +336,9 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 		}
 		return
 	case o.run != run:
-		o.former, o.formerHeard, o.stopped = last, o.heard, time.Time{}
+		o.former = last
+		o.formerHeard = o.heard
+		o.stopped = time.Time{}
 		if o.ends && !o.mute {
 			o.stopped = o.heard
 		}
@@ -331,7 +347,9 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 		} else if !o.ends || o.mute {
 			o.conceal(m, at, o.resumesOf(run))
 		}
-		started := slices.ContainsFunc(entry.Interruptions, func(i consume.Interruption) bool { return i.Why == consume.InterruptedStart })
+		started := slices.ContainsFunc(entry.Interruptions, func(i consume.Interruption) bool {
+			return i.Why == consume.InterruptedStart
+		})
 		if !started {
 			o.leave(m, away{consume.InterruptedStart, last, later(began, o.heard), o.stopped})
 		}
@@ -349,7 +367,8 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 	o.lost = append(o.lost, o.hides...)
 }
 
-// conceal notes versions of which nobody says whether filters withheld them. A zero until is the next claim.
+// conceal notes versions of which nobody says whether filters withheld them. A zero until is the
+// next claim.
 func (o *observation) conceal(m Moment, from, until point) {
 	from.seq++ // up to there, it is known
 	switch h := (hiddenSpan{mark{at: from}, mark{at: until}}); {
@@ -374,7 +393,8 @@ func (o *observation) noteStart(m Moment, e *consume.Event) {
 	if consume.CompareRuns(e.Stream.Run, o.began) < 0 {
 		return // late
 	}
-	if o.end != nil && o.began == e.Stream.Run { // the run has not observed it in between, and its progress does not say so
+	if o.end != nil && o.began == e.Stream.Run {
+		// the run has not observed it in between, and its progress does not say so
 		o.starts = e.Time
 		if !o.heard.IsZero() {
 			o.leave(m, away{why: consume.InterruptedStart, from: later(o.to, o.since), until: e.Time})
@@ -405,7 +425,11 @@ func (o *observation) list(m Moment, entry *consume.ScopeProgress) {
 		o.lost = nil
 	}
 	for i := range entry.Interruptions {
-		a := away{why: entry.Interruptions[i].Why, from: entry.Interruptions[i].From, until: entry.Interruptions[i].Until}
+		a := away{
+			why:   entry.Interruptions[i].Why,
+			from:  entry.Interruptions[i].From,
+			until: entry.Interruptions[i].Until,
+		}
 		if a.why == consume.InterruptedStart && !o.former.IsZero() { // nobody observed it between both runs
 			a.stopped = o.stopped
 			if a.from.After(o.former) {
@@ -456,8 +480,8 @@ func (o *observation) hide(m Moment, h hiddenSpan) {
 	}
 }
 
-// hideClaimed notes the hidden spans that are not over, up to the claim: an answer about a moment up to there has them. A later progress
-// may say more exactly which scope they are of.
+// hideClaimed notes the hidden spans that are not over, up to the claim: an answer about a moment
+// up to there has them. A later progress may say more exactly which scope they are of.
 func (o *observation) hideClaimed(m Moment) {
 	if m.since.IsZero() || o.decided {
 		return
@@ -519,7 +543,9 @@ func (s *scope) claim(m Moment, e *consume.Event, now mark) {
 		s.lagged = later(s.lagged, e.Time)
 	}
 	if s.first.isZero() && s.joined || !s.first.isZero() && s.isFormer() {
-		s.first, s.began, s.renewed = now, now.time, !s.former.isZero()
+		s.first = now
+		s.began = now.time
+		s.renewed = !s.former.isZero()
 		s.edges.note(now.time)
 		s.noteBegin()
 	}
@@ -567,7 +593,12 @@ func (s *scope) judgeTime(m Moment) *certainty.Cause {
 	case end != nil: // no progress follows
 		return (&away{why: certainty.InterruptedEnded, from: s.complete().time, until: end.Time}).cause()
 	}
-	return &certainty.Cause{Kind: certainty.AfterRecord, From: s.before.bound(), Heard: s.lastReport(), Lagged: s.lagged}
+	return &certainty.Cause{
+		Kind:   certainty.AfterRecord,
+		From:   s.before.bound(),
+		Heard:  s.lastReport(),
+		Lagged: s.lagged,
+	}
 }
 
 // hiding returns the hidden span around a moment that is no time; nil: there is none.
@@ -600,8 +631,8 @@ func (s *scope) hiding(m Moment) *hiddenSpan {
 	return hidden
 }
 
-// concealed returns the span of versions after the last claim, if filters may have withheld some and the moment is inside. Otherwise, it
-// returns nil.
+// concealed returns the span of versions after the last claim, if filters may have withheld some
+// and the moment is inside. Otherwise, it returns nil.
 func (s *scope) concealed(m Moment) *hiddenSpan {
 	from := s.first
 	filters := false
@@ -628,7 +659,12 @@ func (s *scope) noteStarted(m Moment, e *consume.Event) bool {
 			return false
 		case !e.Stream.Continued || e.Type == consume.TypeSnapshotStarted:
 			*s = scope{
-				resource: s.resource, joined: s.joined, informer: s.informer, edges: s.edges, keepsLate: s.keepsLate, aways: s.keepLate(),
+				resource:  s.resource,
+				joined:    s.joined,
+				informer:  s.informer,
+				edges:     s.edges,
+				keepsLate: s.keepsLate,
+				aways:     s.keepLate(),
 			}
 		}
 	}

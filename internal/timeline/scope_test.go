@@ -28,7 +28,14 @@ func record(lines string) []*consume.Event {
 }
 
 func recordLine(f []string, n int) *consume.Event {
-	e := &consume.Event{Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: "shop", Time: minute(f[0])}
+	e := &consume.Event{
+		Source:     source,
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Resource:   "pods",
+		Namespace:  "shop",
+		Time:       minute(f[0]),
+	}
 	st := &consume.Stream{Writer: "w", Run: "1-1795176000000"}
 	p := &consume.Progress{Writer: "w", Run: st.Run, Number: n + 1, Since: e.Time.Add(-10 * time.Minute)}
 	entry := consume.ScopeProgress{To: e.Time}
@@ -76,21 +83,36 @@ func recordLine(f []string, n int) *consume.Event {
 		}
 	}
 	e.ID = fmt.Sprintf("%s/%s/%d%s", f[1], f[2], n, e.ID)
-	st.ResourceVersion, entry.ResourceVersion, entry.Resource = e.ResourceVersion, e.ResourceVersion, e.GroupResource()
+	st.ResourceVersion = e.ResourceVersion
+	entry.ResourceVersion = e.ResourceVersion
+	entry.Resource = e.GroupResource()
 	switch f[1] {
 	case "started", "completed":
-		e.Type, e.Stream, st.Snapshot = consume.EventType(consume.TypePrefix+"snapshot."+f[1]), st, f[2]
+		e.Type = consume.EventType(consume.TypePrefix + "snapshot." + f[1])
+		e.Stream = st
+		st.Snapshot = f[2]
 	case "begin":
 		e.Type, e.Stream = consume.TypeScopeStarted, st
 	case "end":
-		e.Type, e.Stream, st.End = consume.TypeScopeEnded, st, consume.EndReason(f[2])
+		e.Type = consume.TypeScopeEnded
+		e.Stream = st
+		st.End = consume.EndReason(f[2])
 	case "former":
 		e.Type, e.Stream = consume.TypeProgress, &consume.Stream{ResourceVersion: e.ResourceVersion}
 	case "progress":
 		p.Scopes = []consume.ScopeProgress{entry}
-		return &consume.Event{ID: e.ID, Type: consume.TypeProgress, Source: e.Source, ClusterUID: e.ClusterUID, Time: e.Time, Progress: p}
+		return &consume.Event{
+			ID:         e.ID,
+			Type:       consume.TypeProgress,
+			Source:     e.Source,
+			ClusterUID: e.ClusterUID,
+			Time:       e.Time,
+			Progress:   p,
+		}
 	case "gap":
-		e.Type, e.Stream, st.Reason = consume.TypeGap, st, consume.GapReason(f[2])
+		e.Type = consume.TypeGap
+		e.Stream = st
+		st.Reason = consume.GapReason(f[2])
 		st.FromResourceVersion, st.ToResourceVersion, _ = strings.Cut(f[3], "-")
 		st.ResourceVersion = ""
 	default:
@@ -137,7 +159,8 @@ func interruption(s string) consume.Interruption {
 	return i
 }
 
-// hidden reads "minute/resourceVersion-minute/resourceVersion"; without the second half it is not over.
+// hidden reads "minute/resourceVersion-minute/resourceVersion"; without the second half it is not
+// over.
 func hidden(s string) consume.HiddenSpan {
 	from, until, over := strings.Cut(s, "-")
 	at, rv, _ := strings.Cut(from, "/")
@@ -320,7 +343,8 @@ func TestScopes(t *testing.T) {
 			"a run that had ended", steady + `
 			4.5 progress @42 ends
 			4.8 begin @40 continued run=1-1795176280000
-			5 progress @60 since=4.6 away=start/4.5-4.9 run=1-1795176280000`, "4.7", "late from 4.5 to 4.9: start, stopped at 4.5",
+			5 progress @60 since=4.6 away=start/4.5-4.9 run=1-1795176280000`, "4.7",
+			"late from 4.5 to 4.9: start, stopped at 4.5",
 		},
 		{
 			"before the end of that run", steady + `
@@ -397,7 +421,8 @@ func TestScopes(t *testing.T) {
 		{
 			"an agent with filters was killed, and nobody says what they withheld at its end", steady + `
 			14 begin @45 continued noise run=1-1795176830000
-			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43", "uncertain from 41 to 45: filtered",
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43",
+			"uncertain from 41 to 45: filtered",
 		},
 		{
 			"from where its next run goes on, that run says it", steady + `
@@ -411,11 +436,13 @@ func TestScopes(t *testing.T) {
 			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43", "exact",
 		},
 		{
-			"an agent with filters ended in good order, and its next run was killed before its first progress", steady + `
+			"an agent with filters ended in good order, and its next run was killed before its first progress",
+			steady + `
 			4.5 progress @42 ends
 			10 begin @42 continued noise run=1-1795176590000
 			14 begin @45 continued noise run=1-1795176830000
-			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43", "uncertain from 43 to 45: filtered",
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43",
+			"uncertain from 43 to 45: filtered",
 		},
 		{
 			"progress of an agent with filters is missing", steady + `
@@ -603,13 +630,15 @@ func TestScopes(t *testing.T) {
 			"another form: where the last one was known", steady + reformed, "rv:32", "exact",
 		},
 		{
-			"another form: until a snapshot has it", steady + reformed, "rv:33", "uncertain from 32 to 50: content-changed",
+			"another form: until a snapshot has it", steady + reformed, "rv:33",
+			"uncertain from 32 to 50: content-changed",
 		},
 		{
 			"another form: after the snapshot", steady + reformed, "rv:50", "exact",
 		},
 		{
-			"another form: a claim says nothing of it", steady + reformed, "3.5", "uncertain from 32 to 50: content-changed",
+			"another form: a claim says nothing of it", steady + reformed, "3.5",
+			"uncertain from 32 to 50: content-changed",
 		},
 		{
 			"another form: before, by time", steady + reformed, "3.1", "exact from 30 to 40",
@@ -761,12 +790,19 @@ func TestScopes(t *testing.T) {
 			5 progress @45`, "rv:45", "exact",
 		},
 		{
-			"resourceVersions that are no numbers", strings.NewReplacer("@10", "@x", "@20", "@y", "@30", "@z", "@40", "@z").Replace(steady),
+			"resourceVersions that are no numbers",
+			strings.NewReplacer("@10", "@x", "@20", "@y", "@30", "@z", "@40", "@z").Replace(steady),
 			"rv:15", "unknown",
 		},
 		{"a resource of another etcd", strings.ReplaceAll(steady, "@", "resource=events @"), "rv:15", "unknown"},
-		{"a resource whose etcd is not known", strings.ReplaceAll(steady, "@", "resource=endpoints @"), "rv:15", "unknown, of an etcd that is not known"},
-		{"a resource whose etcd is not known, by time", strings.ReplaceAll(steady, "@", "resource=endpoints @"), "3.5", "exact from 30 to 40"},
+		{
+			"a resource whose etcd is not known", strings.ReplaceAll(steady, "@", "resource=endpoints @"), "rv:15",
+			"unknown, of an etcd that is not known",
+		},
+		{
+			"a resource whose etcd is not known, by time", strings.ReplaceAll(steady, "@", "resource=endpoints @"),
+			"3.5", "exact from 30 to 40",
+		},
 		{"objects without stream events", "0 c web/1 @10", "rv:10", "unknown"},
 		{
 			"versions that were withheld", steady + `
@@ -817,15 +853,17 @@ func TestScopes(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := timeline.NewState(parse(t, c.at), timeline.Options{Etcd: func(_ consume.ClusterKey, resource string) timeline.Etcd {
-				switch resource {
-				case "events":
-					return timeline.OtherEtcd
-				case "endpoints":
-					return timeline.UnknownEtcd
-				}
-				return timeline.SameEtcd
-			}})
+			s := timeline.NewState(parse(t, c.at), timeline.Options{
+				Etcd: func(_ consume.ClusterKey, resource string) timeline.Etcd {
+					switch resource {
+					case "events":
+						return timeline.OtherEtcd
+					case "endpoints":
+						return timeline.UnknownEtcd
+					}
+					return timeline.SameEtcd
+				},
+			})
 			for _, e := range record(c.record) {
 				s.Add(e)
 			}
@@ -840,8 +878,8 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// A run that was killed has sent a Job, which is deleted before the next run lists. No gap that is recovered shows the deletion: the Job is shown
-// until the snapshot after the gap.
+// A run that was killed has sent a Job, which is deleted before the next run lists. No gap that is
+// recovered shows the deletion: the Job is shown until the snapshot after the gap.
 func TestObjectThatCameAndWentInARecoveredGap(t *testing.T) {
 	const all = `
 		0 started S1 @10
@@ -852,7 +890,12 @@ func TestObjectThatCameAndWentInARecoveredGap(t *testing.T) {
 		4 started S2 @70
 		4.1 completed S2 @70
 		5 progress @80`
-	for at, want := range map[string]string{"rv:21": "0 uncertain", "rv:30": "1 uncertain", "rv:59": "1 uncertain", "rv:70": "0 exact"} {
+	for at, want := range map[string]string{
+		"rv:21": "0 uncertain",
+		"rv:30": "1 uncertain",
+		"rv:59": "1 uncertain",
+		"rv:70": "0 exact",
+	} {
 		s := timeline.NewState(parse(t, at), timeline.Options{})
 		for _, e := range record(all) {
 			s.Add(e)
@@ -863,8 +906,9 @@ func TestObjectThatCameAndWentInARecoveredGap(t *testing.T) {
 	}
 }
 
-// A scope has ended, and was started again later. The snapshot of the second start reads objects that
-// had not changed for long. They are not in the state of a version at which nobody observed the scope.
+// A scope has ended, and was started again later. The snapshot of the second start reads objects
+// that had not changed for long. They are not in the state of a version at which nobody observed
+// the scope.
 func TestObjectsReadAfterAScopeWasStartedAgain(t *testing.T) {
 	const ended = `
 		0 begin initial
@@ -901,7 +945,12 @@ func TestObjectsReadAfterAScopeWasStartedAgain(t *testing.T) {
 			9.2 r api/2 @60 S3
 			9.3 completed S3 @91 scope=pods/shop`,
 	} {
-		for at, want := range map[string]string{"rv:49": "1 uncertain", "rv:60": "0 exact ended", "rv:89": "0 exact ended", "rv:91": "2 exact"} {
+		for at, want := range map[string]string{
+			"rv:49": "1 uncertain",
+			"rv:60": "0 exact ended",
+			"rv:89": "0 exact ended",
+			"rv:91": "2 exact",
+		} {
 			s := timeline.NewState(parse(t, at), timeline.Options{})
 			for _, e := range record(ended + again + `
 				10 progress @95
@@ -999,7 +1048,8 @@ func describe(s *certainty.Scope, byVersion bool) string {
 		bound("to", c.To)
 		switch c.Kind {
 		case certainty.Interrupted:
-			text += fmt.Sprintf(" from %v to %v: %s", c.From.Time.Sub(noon).Minutes(), c.To.Time.Sub(noon).Minutes(), c.Why)
+			text += fmt.Sprintf(" from %v to %v: %s", c.From.Time.Sub(noon).Minutes(), c.To.Time.Sub(noon).Minutes(),
+				c.Why)
 			if !c.Stopped.IsZero() {
 				text += fmt.Sprintf(", stopped at %v", c.Stopped.Sub(noon).Minutes())
 			}
@@ -1036,7 +1086,8 @@ func describe(s *certainty.Scope, byVersion bool) string {
 	return text
 }
 
-// A record that is read from its middle is certain from its first progress event on: there is none before the first snapshot.
+// A record that is read from its middle is certain from its first progress event on: there is none
+// before the first snapshot.
 func TestScopesOfARecordReadFromItsMiddle(t *testing.T) {
 	const middle = `
 		3.5 u web/1 @35 was=30
@@ -1081,7 +1132,9 @@ func TestComplete(t *testing.T) {
 		4 progress @40 scope=pods/a`) {
 		f.Add(e)
 		m, ok := f.Complete(consume.ClusterKey{Source: source}, "pods")
-		if got, want := fmt.Sprint(m, ok), strings.Split("now false|rv:10 true|now false|rv:10 true|rv:12 true|rv:15 true|rv:15 true|rv:40 true", "|")[n]; got != want && ok {
+		if got, want := fmt.Sprint(m, ok),
+			strings.Split("now false|rv:10 true|now false|rv:10 true|rv:12 true|rv:15 true|rv:15 true|rv:40 true",
+				"|")[n]; got != want && ok {
 			t.Errorf("after record %d: complete up to %s, want %s", n, got, want)
 		}
 	}

@@ -23,7 +23,10 @@ type State struct {
 // NewState returns the State of a moment, to which events are to be added.
 func NewState(m Moment, o Options) *State {
 	return &State{
-		fold: NewFold(m, o), objects: map[objectKey]*Version{}, left: map[consume.Object]*Version{}, interns: map[string]string{},
+		fold:    NewFold(m, o),
+		objects: map[objectKey]*Version{},
+		left:    map[consume.Object]*Version{},
+		interns: map[string]string{},
 	}
 }
 
@@ -52,8 +55,8 @@ func (s *State) Len() int { return len(s.objects) }
 // namespace and name. They must not be changed.
 func (s *State) Objects() []*Version { return sorted(s.objects) }
 
-// Left returns the last version, of Op Left, of each object that left the selection and did not come back, in the same order. Such an
-// object may still exist: no other one has its name.
+// Left returns the last version, of Op Left, of each object that left the selection and did not
+// come back, in the same order. Such an object may still exist: no other one has its name.
 func (s *State) Left() []*Version { return sorted(s.left) }
 
 // APIServerVersion returns the version of the API server, as Fold.APIServerVersion.
@@ -62,8 +65,8 @@ func (s *State) APIServerVersion() string { return s.fold.APIServerVersion() }
 // Scopes says how certain the State is, as Fold.Scopes.
 func (s *State) Scopes() []certainty.Scope { return s.fold.Scopes() }
 
-// States are States of several moments that are filled by one pass over the record, and share the objects that are in several of
-// them.
+// States are States of several moments that are filled by one pass over the record, and share the
+// objects that are in several of them.
 type States []*State
 
 // Add applies the next event of a log.
@@ -97,7 +100,8 @@ func (all States) Done() bool {
 	return !slices.ContainsFunc(all, func(s *State) bool { return !s.Done() })
 }
 
-// leftOf returns the version with which the object of v left the selection, nil if it did not, or is known not to exist.
+// leftOf returns the version with which the object of v left the selection, nil if it did not, or
+// is known not to exist.
 func (s *State) leftOf(v *Version) *Version {
 	if left := s.left[nameOf(v)]; left != nil && left.UID == v.UID {
 		return left
@@ -130,7 +134,8 @@ func sorted[K comparable](all map[K]*Version) []*Version {
 }
 
 func compareVersions(a, b *Version) int {
-	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID), strings.Compare(a.Resource, b.Resource),
+	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.ClusterUID, b.ClusterUID),
+		strings.Compare(a.Resource, b.Resource),
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 

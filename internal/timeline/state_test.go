@@ -17,8 +17,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A generated world writes a record. At random moments, the versions, the State and its counts must match a naive model of the record,
-// and so must the difference of two States. The certainty must be that which the world expects. If it is exact, the State must match etcd.
+// A generated world writes a record. At random moments, the versions, the State and its counts must
+// match a naive model of the record, and so must the difference of two States. The certainty must
+// be that which the world expects. If it is exact, the State must match etcd.
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -122,10 +123,12 @@ func (w *world) moment() timeline.Moment {
 		if entry.ResourceVersion == "" || rapid.Bool().Draw(w.t, "by time") {
 			return timeline.At(e.Time.Add(-time.Duration(rapid.IntRange(0, 700).Draw(w.t, "before")) * time.Second))
 		}
-		return timeline.AtVersion(number(entry.ResourceVersion)+uint64(rapid.IntRange(0, 2).Draw(w.t, "above"))-1, entry.History)
+		return timeline.AtVersion(number(entry.ResourceVersion)+uint64(rapid.IntRange(0, 2).Draw(w.t, "above"))-1,
+			entry.History)
 	}
 	if rapid.Bool().Draw(w.t, "by time") {
-		return timeline.At(e.Time.Add(rapid.SampledFrom([]time.Duration{-1, 0, 1, time.Second, time.Minute}).Draw(w.t, "offset")))
+		return timeline.At(
+			e.Time.Add(rapid.SampledFrom([]time.Duration{-1, 0, 1, time.Second, time.Minute}).Draw(w.t, "offset")))
 	}
 	if e.Sequence == "" {
 		return timeline.At(e.Time)
@@ -174,11 +177,13 @@ func (w *world) check(m timeline.Moment) {
 			}
 		}
 		for _, id := range lettersOf(&scope) {
-			if !slices.ContainsFunc(w.log, func(e *consume.Event) bool { return e.ID == id && e.DeadLetterReason != "" }) {
+			if !slices.ContainsFunc(w.log,
+				func(e *consume.Event) bool { return e.ID == id && e.DeadLetterReason != "" }) {
 				t.Fatalf("at %s: %s lacks %s, which is not among the dead letters", m, scope.Name, id)
 			}
 		}
-		// The end of the record lacks changes that are in flight, or hidden since the last progress.
+		// The end of the record lacks changes that are in flight, or hidden since the last
+		// progress.
 		onItsWay := m.IsNow() && (!w.alive || len(i.queue) > 0 || i.acked < i.observed || i.hidden != nil)
 		if scope.Certainty == certainty.Exact && !onItsWay {
 			w.checkTruth(m, s, i)
@@ -257,7 +262,8 @@ func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	for n, e := range w.log {
 		if s.Done() {
 			if !isDone(n) || isDone(n-1) {
-				w.t.Fatalf("at %s: done after %d records; asked once, then: %t, and one record before: %t", m, n, isDone(n), isDone(n-1))
+				w.t.Fatalf("at %s: done after %d records; asked once, then: %t, and one record before: %t", m, n,
+					isDone(n), isDone(n-1))
 			}
 			if slices.ContainsFunc(s.Scopes(), func(s certainty.Scope) bool { return len(lettersOf(&s)) > 0 }) {
 				return // a later snapshot may show their objects
@@ -271,8 +277,8 @@ func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	}
 }
 
-// checkPartitions reads the record from partitions, as of a Kafka topic. The events of an object are in one partition, stream events
-// in each. There is no order between partitions.
+// checkPartitions reads the record from partitions, as of a Kafka topic. The events of an object
+// are in one partition, stream events in each. There is no order between partitions.
 func (w *world) checkPartitions(m timeline.Moment, whole *timeline.State) {
 	partitions := make([][]*consume.Event, 3)
 	for _, e := range w.log {
@@ -286,7 +292,9 @@ func (w *world) checkPartitions(m timeline.Moment, whole *timeline.State) {
 		}
 	}
 	s := timeline.NewState(m, timeline.Options{})
-	for n := rapid.IntRange(0, 2).Draw(w.t, "partition"); slices.ContainsFunc(partitions, func(p []*consume.Event) bool { return len(p) > 0 }); n = (n + 1) % 3 {
+	for n := rapid.IntRange(0, 2).
+		Draw(w.t, "partition"); slices.ContainsFunc(partitions,
+		func(p []*consume.Event) bool { return len(p) > 0 }); n = (n + 1) % 3 {
 		batch := min(len(partitions[n]), rapid.IntRange(0, 30).Draw(w.t, "records"))
 		for _, e := range partitions[n][:batch] {
 			s.Add(e)
@@ -400,14 +408,15 @@ func (w *world) certainty(i *informer, m timeline.Moment) certainty.Level {
 	case w.clock.Sub(latest(i.to, i.whole.time)) > timeline.MaxLag:
 		return certainty.Unknown
 	}
-	if n := len(i.reports); n > 0 && slices.ContainsFunc(i.reports[n-1].hidden, func(h hiddenIn) bool { return h.IsOpen() && !h.versions }) {
+	if n := len(i.reports); n > 0 &&
+		slices.ContainsFunc(i.reports[n-1].hidden, func(h hiddenIn) bool { return h.IsOpen() && !h.versions }) {
 		return certainty.Uncertain
 	}
 	return certainty.Exact
 }
 
-// The creation of a later object was lost: its first event says that it left the selection. The older object of its name has no end in the
-// record, so it is still listed, and counts as redacted.
+// The creation of a later object was lost: its first event says that it left the selection. The
+// older object of its name has no end in the record, so it is still listed, and counts as redacted.
 func TestCountsOfTwoObjectsOfAName(t *testing.T) {
 	s := timeline.NewState(timeline.At(minute("3.5")), timeline.Options{})
 	for _, e := range record(`
@@ -430,8 +439,8 @@ func TestCountsOfTwoObjectsOfAName(t *testing.T) {
 	}
 }
 
-// A version is withheld from a State that has the object. A restored etcd has an object again that had gone before. The versions withheld
-// until its first event are not of the State.
+// A version is withheld from a State that has the object. A restored etcd has an object again that
+// had gone before. The versions withheld until its first event are not of the State.
 func TestVersionsWithheldOfAnObjectThatIsGone(t *testing.T) {
 	for name, end := range map[string]string{
 		"deleted":         "1 d web/1 @20\n1.5 started S2 @30\n1.6 completed S2 @30\n",
@@ -440,7 +449,8 @@ func TestVersionsWithheldOfAnObjectThatIsGone(t *testing.T) {
 		"it still exists": "",
 	} {
 		s := timeline.NewState(timeline.At(minute("3.5")), timeline.Options{})
-		for _, e := range record("0 started S1 @10\n0 r web/1 @5 S1\n0.1 completed S1 @10\n" + end + `2 gap rewound 30-15 since=1 @15 h1
+		for _, e := range record(
+			"0 started S1 @10\n0 r web/1 @5 S1\n0.1 completed S1 @10\n" + end + `2 gap rewound 30-15 since=1 @15 h1
 			2 started S3 @15 h1
 			4 u web/1 @16 was=5 skipped=2 h1`) {
 			s.Add(e)
@@ -455,8 +465,8 @@ func TestVersionsWithheldOfAnObjectThatIsGone(t *testing.T) {
 	}
 }
 
-// A version is among the dead letters. A snapshot reads it after the API server has begun to serve another form, which the version did not
-// have at an earlier moment.
+// A version is among the dead letters. A snapshot reads it after the API server has begun to serve
+// another form, which the version did not have at an earlier moment.
 func TestDeadLetterThatIsReadInAnotherForm(t *testing.T) {
 	for name, c := range map[string]struct {
 		at   uint64
@@ -482,7 +492,8 @@ func TestDeadLetterThatIsReadInAnotherForm(t *testing.T) {
 			s.Add(e)
 		}
 		if got := s.Scopes()[0]; got.Certainty != c.want || len(s.Objects()) != 1 {
-			t.Errorf("%s: %v with %d objects, want %v with one: %+v", name, got.Certainty, len(s.Objects()), c.want, got)
+			t.Errorf("%s: %v with %d objects, want %v with one: %+v", name, got.Certainty, len(s.Objects()), c.want,
+				got)
 		}
 	}
 }
@@ -495,8 +506,14 @@ func TestRedacted(t *testing.T) {
 		says             string // the event; "": nothing
 		want             bool
 	}{
-		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{}}`, "", true},
-		{"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{"release":"H4s"}}`, "", false},
+		{
+			"configmaps/sh.helm.release.v1.web.v1", `{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{}}`, "",
+			true,
+		},
+		{
+			"configmaps/sh.helm.release.v1.web.v1",
+			`{"metadata":{"name":"sh.helm.release.v1.web.v1"},"data":{"release":"H4s"}}`, "", false,
+		},
 		{"configmaps/sh.helm.release.v1.web.v1", ``, "", false},
 		{"secrets", `{"metadata":{"name":"a"},"type":"Opaque"}`, "", true},
 		{"secrets", `{"metadata":{"labels":{"data":"x"},"annotations":{"stringData":"x"}}}`, "", true},

@@ -77,7 +77,12 @@ var successionScopes = []string{"pods/a", "pods/b"}
 func namespaceOf(scope string) string { return strings.TrimPrefix(scope, "pods/") }
 
 func newSuccession(t *rapid.T) *succession {
-	x := &succession{t: t, clock: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), rv: 100, scopes: map[string]*observed{}}
+	x := &succession{
+		t:      t,
+		clock:  time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+		rv:     100,
+		scopes: map[string]*observed{},
+	}
 	for _, scope := range successionScopes {
 		x.scopes[scope] = &observed{known: map[string]bool{}}
 	}
@@ -100,17 +105,36 @@ func (x *succession) send(e *consume.Event) *consume.Event {
 func (x *succession) stream(typ, scope string, k *keeper, rv uint64) *consume.Event {
 	x.tick()
 	return x.send(&consume.Event{
-		ID: fmt.Sprintf("%s/%s/%d", scope, typ, len(x.log)), Type: consume.EventType(consume.TypePrefix + typ), APIVersion: "v1", Kind: "Pod", Resource: "pods",
-		Scope: scope, Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{ResourceVersion: fmt.Sprint(rv), Writer: k.name, Run: k.run},
+		ID:         fmt.Sprintf("%s/%s/%d", scope, typ, len(x.log)),
+		Type:       consume.EventType(consume.TypePrefix + typ),
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Resource:   "pods",
+		Scope:      scope,
+		Sequence:   fmt.Sprintf("%020d", rv),
+		Stream: &consume.Stream{
+			ResourceVersion: fmt.Sprint(rv),
+			Writer:          k.name,
+			Run:             k.run,
+		},
 	})
 }
 
 // object sends an event of a version. A deletion, and a left event, has a version of its own.
 func (x *succession) object(op consume.Op, o thing, rv uint64, id string) *consume.Event {
 	e := &consume.Event{
-		ID: fmt.Sprintf("pods/%s/%s", o.uid, id), Type: consume.TypePrefix + "object.x", APIVersion: "v1", Kind: "Pod", Resource: "pods",
-		Namespace: o.namespace, Name: o.name, UID: o.uid, Op: op, ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
-		Data: &consume.Data{Op: op, ResourceVersion: fmt.Sprint(rv)},
+		ID:              fmt.Sprintf("pods/%s/%s", o.uid, id),
+		Type:            consume.TypePrefix + "object.x",
+		APIVersion:      "v1",
+		Kind:            "Pod",
+		Resource:        "pods",
+		Namespace:       o.namespace,
+		Name:            o.name,
+		UID:             o.uid,
+		Op:              op,
+		ResourceVersion: fmt.Sprint(rv),
+		Sequence:        fmt.Sprintf("%020d", rv),
+		Data:            &consume.Data{Op: op, ResourceVersion: fmt.Sprint(rv)},
 	}
 	if op != consume.Deleted && op != consume.Left {
 		e.Data.After = json.RawMessage(`{"kind":"Pod"}`)
@@ -125,7 +149,8 @@ func (x *succession) at(namespace string, counts func(revision) bool) map[string
 		if r.namespace != namespace || !counts(r) {
 			continue
 		}
-		if out[r.name] = r.thing; r.gone {
+		out[r.name] = r.thing
+		if r.gone {
 			delete(out, r.name)
 		}
 	}
@@ -194,15 +219,30 @@ func (x *succession) report(k *keeper) {
 	x.tick()
 	k.number++
 	k.next = x.clock.Add(time.Minute)
-	p := &consume.Progress{Writer: k.name, Run: k.run, Number: k.number, Since: latest(x.clock.Add(-repeats), runBegan(k.run))}
+	p := &consume.Progress{
+		Writer: k.name,
+		Run:    k.run,
+		Number: k.number,
+		Since:  latest(x.clock.Add(-repeats), runBegan(k.run)),
+	}
 	for _, scope := range slices.Sorted(maps.Keys(k.holds)) {
 		h := k.holds[scope]
 		p.Scopes = append(p.Scopes, consume.ScopeProgress{
-			Resource: "pods", Scope: scope, ResourceVersion: fmt.Sprint(h.acked), To: h.seen, Interruptions: h.interruptions,
+			Resource:        "pods",
+			Scope:           scope,
+			ResourceVersion: fmt.Sprint(h.acked),
+			To:              h.seen,
+			Interruptions:   h.interruptions,
 		})
-		h.saved, h.claimed, h.said = h.acked, h.acked, h.seen
+		h.saved = h.acked
+		h.claimed = h.acked
+		h.said = h.seen
 	}
-	x.send(&consume.Event{ID: fmt.Sprintf("progress/%s/%s/%d", k.name, k.run, k.number), Type: consume.TypeProgress, Progress: p})
+	x.send(&consume.Event{
+		ID:       fmt.Sprintf("progress/%s/%s/%d", k.name, k.run, k.number),
+		Type:     consume.TypeProgress,
+		Progress: p,
+	})
 }
 
 // wake starts an agent. It resumes the scopes that it observed.
@@ -211,7 +251,9 @@ func (x *succession) wake(k *keeper) {
 		return
 	}
 	x.tick()
-	k.alive, k.number, k.next = true, 0, x.clock.Add(time.Minute)
+	k.alive = true
+	k.number = 0
+	k.next = x.clock.Add(time.Minute)
 	k.run = fmt.Sprintf("0-%d", x.clock.UnixMilli())
 	for _, scope := range slices.Sorted(maps.Keys(k.holds)) {
 		h := k.holds[scope]
@@ -225,13 +267,20 @@ func (x *succession) wake(k *keeper) {
 			x.tick()
 			_, exists := known[r.name]
 			x.show(h, r.thing, !exists)
-			if known[r.name] = r.thing; r.gone {
+			known[r.name] = r.thing
+			if r.gone {
 				delete(known, r.name)
 			}
 		}
 		x.tick()
-		h.acked, h.seen, h.since = x.rv, x.clock, x.clock
-		h.interruptions = append(h.interruptions, consume.Interruption{Why: consume.InterruptedStart, From: from, Until: x.clock})
+		h.acked = x.rv
+		h.seen = x.clock
+		h.since = x.clock
+		h.interruptions = append(h.interruptions, consume.Interruption{
+			Why:   consume.InterruptedStart,
+			From:  from,
+			Until: x.clock,
+		})
 	}
 }
 
@@ -256,7 +305,8 @@ func (o *observed) observedUntil(h *hold) {
 	o.versions = append(o.versions, versions{h.first, h.claimed})
 }
 
-// begin makes an agent observe a scope, with a snapshot. If another agent observes it, that one ends.
+// begin makes an agent observe a scope, with a snapshot. If another agent observes it, that one
+// ends.
 func (x *succession) begin(k *keeper, scope string) {
 	if !k.alive || k.holds[scope] != nil {
 		return
@@ -268,13 +318,17 @@ func (x *succession) begin(k *keeper, scope string) {
 		x.endStretch(o)
 		gap := x.stream("gap", scope, k, x.rv)
 		gap.Stream = &consume.Stream{
-			Reason: consume.ReasonSelectionChanged, FromResourceVersion: fmt.Sprint(o.end.rv), ToResourceVersion: fmt.Sprint(x.rv), Since: o.end.time,
+			Reason:              consume.ReasonSelectionChanged,
+			FromResourceVersion: fmt.Sprint(o.end.rv),
+			ToResourceVersion:   fmt.Sprint(x.rv),
+			Since:               o.end.time,
 		}
 		gap.Sequence = ""
 		o.end = nil
 	}
 	// An agent that takes over has no position.
-	initial := !o.known[k.name] || slices.ContainsFunc(x.keepers, func(other *keeper) bool { return other.holds[scope] != nil })
+	initial := !o.known[k.name] ||
+		slices.ContainsFunc(x.keepers, func(other *keeper) bool { return other.holds[scope] != nil })
 	x.stream("scope.started", scope, k, x.rv).Stream.Initial = initial
 	x.ids++
 	id := fmt.Sprint("S", x.ids)
@@ -329,7 +383,10 @@ func (x *succession) end(k *keeper, scope string, reason consume.EndReason) {
 	if reason == consume.EndDeselected {
 		gap := x.stream("gap", scope, k, x.rv)
 		gap.Stream = &consume.Stream{
-			Reason: consume.ReasonSelectionChanged, FromResourceVersion: fmt.Sprint(h.acked), ToResourceVersion: fmt.Sprint(x.rv), Since: h.seen,
+			Reason:              consume.ReasonSelectionChanged,
+			FromResourceVersion: fmt.Sprint(h.acked),
+			ToResourceVersion:   fmt.Sprint(x.rv),
+			Since:               h.seen,
 		}
 	}
 	for _, name := range names {
@@ -353,7 +410,9 @@ func TestSuccession(t *testing.T) {
 		}
 		for range 20 {
 			e := rapid.SampledFrom(x.log).Draw(t, "near")
-			x.check(timeline.At(e.Time.Add(time.Duration(rapid.IntRange(-90_000, 90_000).Draw(t, "ms")) * time.Millisecond)))
+			x.check(
+				timeline.At(
+					e.Time.Add(time.Duration(rapid.IntRange(-90_000, 90_000).Draw(t, "ms")) * time.Millisecond)))
 			x.check(timeline.AtVersion(uint64(rapid.IntRange(100, int(x.rv)).Draw(t, "version")), 0))
 		}
 	})
@@ -366,7 +425,8 @@ func (x *succession) live(t *rapid.T) {
 	t.Repeat(map[string]func(*rapid.T){
 		"write": func(t *rapid.T) {
 			for range rapid.IntRange(1, 3).Draw(t, "changes") {
-				x.write(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "remove") == 0)
+				x.write(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "namespace"),
+					rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "remove") == 0)
 			}
 		},
 		"pass":   func(t *rapid.T) { x.pass(time.Duration(rapid.IntRange(1, 20).Draw(t, "tens")) * 10 * time.Second) },
@@ -402,8 +462,12 @@ func (x *succession) check(m timeline.Moment) {
 	}
 	for _, name := range successionScopes {
 		o, is := x.scopes[name], said[name]
-		isLive := slices.ContainsFunc(o.times, func(s stretch) bool { return !m.Time().Before(s.from) && !m.Time().After(s.until) })
-		hasEnded := slices.ContainsFunc(o.ended, func(s stretch) bool { return !m.Time().Before(s.from) && m.Time().Before(s.until) })
+		isLive := slices.ContainsFunc(o.times, func(s stretch) bool {
+			return !m.Time().Before(s.from) && !m.Time().After(s.until)
+		})
+		hasEnded := slices.ContainsFunc(o.ended, func(s stretch) bool {
+			return !m.Time().Before(s.from) && m.Time().Before(s.until)
+		})
 		if byVersion {
 			isLive = slices.ContainsFunc(o.versions, func(v versions) bool { return v.from <= rv && rv <= v.until })
 			hasEnded = slices.ContainsFunc(o.gone, func(v versions) bool { return v.from <= rv && rv <= v.until })
@@ -424,7 +488,8 @@ func (x *succession) compare(m timeline.Moment, s *timeline.State, scope string,
 	rv, _, byVersion := m.ResourceVersion()
 	want, got := map[string]string{}, map[string]string{}
 	if !ended {
-		for name, o := range x.at(namespaceOf(scope), func(r revision) bool { return byVersion && r.rv <= rv || !byVersion && !r.time.After(m.Time()) }) {
+		for name, o := range x.at(namespaceOf(scope),
+			func(r revision) bool { return byVersion && r.rv <= rv || !byVersion && !r.time.After(m.Time()) }) {
 			want[name] = fmt.Sprint(o.uid, " ", o.rv)
 		}
 	}
@@ -443,6 +508,7 @@ func (x *succession) compare(m timeline.Moment, s *timeline.State, scope string,
 func (x *succession) explain() {
 	for n, e := range x.log {
 		text, err := json.Marshal([]any{e.Progress, e.Stream})
-		x.t.Logf("%3d %s %s %s/%s %s %s %v", n, e.Time.Format("15:04:05.000"), e.ID, e.Namespace, e.Name, e.Op, text, err)
+		x.t.Logf("%3d %s %s %s/%s %s %s %v", n, e.Time.Format("15:04:05.000"), e.ID, e.Namespace, e.Name, e.Op, text,
+			err)
 	}
 }

@@ -65,8 +65,8 @@ func (s *Survey) part(since, until time.Time) *surveyed {
 	return &surveyed{since: since, until: until, fold: NewFold(Between(since, until), s.opts)}
 }
 
-// Add applies the next event of a log. In the first reading, it returns the versions of objects that
-// the event adds up to the end of the span, as Fold.Add.
+// Add applies the next event of a log. In the first reading, it returns the versions of objects
+// that the event adds up to the end of the span, as Fold.Add.
 func (s *Survey) Add(e *consume.Event) (versions []*Version) {
 	if s.readings > 0 && !s.needs(e) {
 		return nil
@@ -152,8 +152,8 @@ func (s *Survey) NeedsObjects() bool {
 	return len(s.letters) > 0 || s.hasUnnamed
 }
 
-// Next ends a reading. It returns false if all parts are judged; otherwise the record has to be read
-// again.
+// Next ends a reading. It returns false if all parts are judged; otherwise the record has to be
+// read again.
 func (s *Survey) Next() bool {
 	s.readings++
 	clear(s.shown)
@@ -180,7 +180,8 @@ func (s *Survey) Next() bool {
 			continue
 		}
 		since := p.since
-		s.hasUnnamed = s.hasUnnamed || slices.ContainsFunc(p.scopes, func(of certainty.Scope) bool { return of.Name == "" })
+		s.hasUnnamed = s.hasUnnamed ||
+			slices.ContainsFunc(p.scopes, func(of certainty.Scope) bool { return of.Name == "" })
 		for _, at := range p.fold.edges.sorted(max(mostParts/divisible-1, 1)) {
 			parts = append(parts, s.part(since, at.Add(-1)))
 			since = at

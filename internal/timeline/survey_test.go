@@ -81,7 +81,9 @@ func stateAt(log []*consume.Event, at time.Time) map[string]certainty.Scope {
 
 // checkSurvey compares the survey of a span with the answers about its moments. It returns whether
 // the survey proves the span, and the versions in it.
-func checkSurvey(t *rapid.T, log []*consume.Event, since, until time.Time) (isProven bool, versions []*timeline.Version) {
+func checkSurvey(
+	t *rapid.T, log []*consume.Event, since, until time.Time,
+) (isProven bool, versions []*timeline.Version) {
 	parts, versions := surveyOf(log, since, until)
 	if !parts[0].Since.Equal(since) || !parts[len(parts)-1].Until.Equal(until) {
 		t.Fatalf("the parts of %s to %s are %+v", since, until, parts)
@@ -109,14 +111,16 @@ func checkSurvey(t *rapid.T, log []*consume.Event, since, until time.Time) (isPr
 			case k < 0:
 				t.Fatalf("at %s: %s is %+v, and the survey does not have it: %+v", at, name, scope, p)
 			case p.Scopes[k].Certainty == certainty.Exact && scope.Certainty != certainty.Exact:
-				t.Fatalf("at %s: %s is %+v, and the survey says %+v from %s to %s", at, name, scope, p.Scopes[k], p.Since, p.Until)
+				t.Fatalf("at %s: %s is %+v, and the survey says %+v from %s to %s", at, name, scope, p.Scopes[k],
+					p.Since, p.Until)
 			case p.Scopes[k].Certainty == certainty.Exact && (p.Scopes[k].Ended != nil) != (scope.Ended != nil):
 				t.Fatalf("at %s: %s has ended: %+v, and the survey says %+v", at, name, scope.Ended, p.Scopes[k].Ended)
 			}
 		}
 	}
 	if exact != isProven {
-		t.Fatalf("from %s to %s: all moments are exact: %t, the survey proves them: %t: %+v", since, until, exact, isProven, parts)
+		t.Fatalf("from %s to %s: all moments are exact: %t, the survey proves them: %t: %+v", since, until, exact,
+			isProven, parts)
 	}
 	return isProven, versions
 }
@@ -167,7 +171,8 @@ func (w *world) checkChanges(since, until time.Time, versions []*timeline.Versio
 			isIn := r.time.After(since) && !r.time.After(until) && !isCopy
 			if isIn && (r.selected() || before.selected()) && !has[r.uid+" "+fmt.Sprint(r.rv)] {
 				w.logRecord()
-				w.t.Fatalf("from %s to %s: the change of %s to %s is not among the versions: %v", since, until, r.key(), fmt.Sprint(r.rv), has)
+				w.t.Fatalf("from %s to %s: the change of %s to %s is not among the versions: %v", since, until, r.key(),
+					fmt.Sprint(r.rv), has)
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Version is one version of an object: what an event that is news says, or, of an object that a sweep shows to be gone, what no
-// event says.
+// Version is one version of an object: what an event that is news says, or, of an object that a
+// sweep shows to be gone, what no event says.
 type Version struct {
 	consume.Object
 	APIVersion string
@@ -17,8 +17,9 @@ type Version struct {
 	Cluster    string // its name
 	Scope      string // the informer's, if that has a selector; else ""
 
-	// ID is that of the event. "": no event says that the object is gone, Op is Deleted and Inferred is true. A snapshot does not have
-	// it, another object has its name, or its deletion is among the dead letters.
+	// ID is that of the event. "": no event says that the object is gone, Op is Deleted and
+	// Inferred is true. A snapshot does not have it, another object has its name, or its deletion
+	// is among the dead letters.
 	ID              string
 	Op              consume.Op
 	Time            time.Time
@@ -27,13 +28,16 @@ type Version struct {
 	ChangedBy       []consume.Change
 	Inferred        bool
 	Skipped         int // versions that filters withheld before it
-	// Again: a snapshot has read the known version again, because it may have another form (a gap of reason content-changed).
+	// Again: a snapshot has read the known version again, because it may have another form (a gap
+	// of reason content-changed).
 	Again bool
 
-	// After is the object, nil if it is gone, has left, or is not in the event (Truncated has "after").
+	// After is the object, nil if it is gone, has left, or is not in the event (Truncated has
+	// "after").
 	After json.RawMessage
-	// Truncated is what the event leaves out, and DataRef a URI of the whole event, as in consume.Event. A caller that wants it
-	// fetches it before it adds the event (fromnats.Whole), or later for the few versions that it shows.
+	// Truncated is what the event leaves out, and DataRef a URI of the whole event, as in
+	// consume.Event. A caller that wants it fetches it before it adds the event (fromnats.Whole),
+	// or later for the few versions that it shows.
 	Truncated []string
 	DataRef   string
 	// SaysRedacted is Data.Redacted: whether the event says that values of After are redacted.
@@ -44,7 +48,8 @@ type Version struct {
 	PreviousResourceVersion string
 }
 
-// Gone reports whether the object is not in the state after this version: it was deleted, or left the selection.
+// Gone reports whether the object is not in the state after this version: it was deleted, or left
+// the selection.
 func (v *Version) Gone() bool { return v.Op == consume.Deleted || v.Op == consume.Left }
 
 // Point returns the resourceVersion of the version as a moment.
@@ -57,7 +62,12 @@ func versionOf(e *consume.Event) *Version {
 	d := e.Data
 	v := &Version{
 		Object: consume.Object{
-			Source: e.Source, ClusterUID: e.ClusterUID, Resource: e.GroupResource(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+			Source:     e.Source,
+			ClusterUID: e.ClusterUID,
+			Resource:   e.GroupResource(),
+			Namespace:  e.Namespace,
+			Name:       e.Name,
+			UID:        e.UID,
 		},
 		APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster, Scope: e.Scope,
 		ID: e.ID, Op: e.Op, Time: e.Time, ResourceVersion: e.ResourceVersion, History: e.History(),
@@ -88,12 +98,17 @@ func goneOf(o consume.Object, e *consume.Event) *Version {
 	return v
 }
 
-// compact returns a copy of the version without what a State does not keep, which holds on to no record.
+// compact returns a copy of the version without what a State does not keep, which holds on to no
+// record.
 func (v *Version) compact(intern func(string) string) *Version {
 	c := *v
-	c.Before, c.Patch, c.PreviousResourceVersion = nil, nil, ""
+	c.Before = nil
+	c.Patch = nil
+	c.PreviousResourceVersion = ""
 	c.After = slices.Clone(v.After)
-	for _, s := range []*string{&c.Source, &c.Resource, &c.Namespace, &c.APIVersion, &c.Kind, &c.Cluster, &c.ClusterUID, &c.Scope} {
+	for _, s := range []*string{
+		&c.Source, &c.Resource, &c.Namespace, &c.APIVersion, &c.Kind, &c.Cluster, &c.ClusterUID, &c.Scope,
+	} {
 		*s = intern(*s)
 	}
 	return &c

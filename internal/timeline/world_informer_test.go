@@ -35,9 +35,19 @@ func (i *informer) observe(w *world, was, o thing) {
 
 func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool) {
 	e := &consume.Event{
-		Type: consume.TypePrefix + "object.x", Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Time: w.clock,
-		Namespace: o.namespace, Name: o.name, UID: o.uid, Op: op, ResourceVersion: fmt.Sprint(o.rv), Sequence: fmt.Sprintf("%020d", o.rv),
-		Data: &consume.Data{Op: op, ResourceVersion: fmt.Sprint(o.rv), Inferred: inferred},
+		Type:            consume.TypePrefix + "object.x",
+		Source:          source,
+		APIVersion:      "v1",
+		Kind:            "Pod",
+		Resource:        "pods",
+		Time:            w.clock,
+		Namespace:       o.namespace,
+		Name:            o.name,
+		UID:             o.uid,
+		Op:              op,
+		ResourceVersion: fmt.Sprint(o.rv),
+		Sequence:        fmt.Sprintf("%020d", o.rv),
+		Data:            &consume.Data{Op: op, ResourceVersion: fmt.Sprint(o.rv), Inferred: inferred},
 	}
 	if i.scope == labelled {
 		e.Scope = labelled
@@ -61,7 +71,10 @@ func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool)
 		e.Data.After = o.json(i.form)
 	}
 	if w.chance(10, "too large") {
-		e.Data.Before, e.Data.After, e.Data.Truncated, e.DataRef = nil, nil, []string{"before", "after"}, "nats-obj://large/"+e.ID
+		e.Data.Before = nil
+		e.Data.After = nil
+		e.Data.Truncated = []string{"before", "after"}
+		e.DataRef = "nats-obj://large/" + e.ID
 	}
 	if op != consume.Read {
 		e.Data.Skipped = i.withheld[o.uid]
@@ -101,7 +114,8 @@ func (i *informer) send(w *world) {
 		i.reach(point{w.history(), s.rv, w.clock})
 		for _, g := range i.gaps[:s.gaps] {
 			if g.right == (point{}) {
-				if g.right = (point{w.history(), s.rv, w.clock}); g.right.before(g.to) {
+				g.right = (point{w.history(), s.rv, w.clock})
+				if g.right.before(g.to) {
 					g.right.rv = g.to.rv
 				}
 				g.progress = 2
@@ -134,8 +148,11 @@ func (i *informer) refuse(w *world, q queued) {
 	e.ID = fmt.Sprintf("%s/gap/%d-%d/%s", i.scope, q.was.rv, q.o.rv, q.e.ID)
 	e.Time = at
 	e.Stream = &consume.Stream{
-		FromResourceVersion: fmt.Sprint(q.was.rv), ToResourceVersion: fmt.Sprint(q.o.rv), Since: at, Reason: consume.ReasonDeadLetter,
-		DeadLetter: q.e.ID,
+		FromResourceVersion: fmt.Sprint(q.was.rv),
+		ToResourceVersion:   fmt.Sprint(q.o.rv),
+		Since:               at,
+		Reason:              consume.ReasonDeadLetter,
+		DeadLetter:          q.e.ID,
 	}
 	if q.e.Op != consume.Deleted {
 		i.letters = append(i.letters, letter{q.o.uid, point{q.e.History(), q.o.rv, at}, len(w.log) - 1})
@@ -183,7 +200,9 @@ func (i *informer) begin(w *world, lost bool) {
 	if i.resumes == (point{}) {
 		i.resumes = point{w.history(), s.rv, w.clock}
 	}
-	i.due, i.saved, i.said = false, point{}, point{} // the checkpoint is saved before a snapshot begins
+	i.due = false
+	i.saved = point{}
+	i.said = point{} // the checkpoint is saved before a snapshot begins
 	clear(i.withheld)
 	started := w.marker(consume.TypeSnapshotStarted, i.scope, s.rv, s.id)
 	started.Stream.Initial, s.began = i.initial, started.Time
@@ -295,7 +314,8 @@ func (w *world) expire(i *informer, recovered bool, lose func()) {
 	}
 }
 
-// reform makes the API server serve all objects in another form. The agent announces that, and a snapshot follows.
+// reform makes the API server serve all objects in another form. The agent announces that, and a
+// snapshot follows.
 func (w *world) reform(i *informer) {
 	if !w.alive || w.cut || i.first == (point{}) || i.snapshot != nil {
 		return
@@ -318,7 +338,11 @@ func (w *world) reform(i *informer) {
 func (i *informer) announce(w *world, from point, reason consume.GapReason, recovered bool) *gap {
 	e := w.marker(consume.TypeGap, i.scope, w.rv, "")
 	e.Stream = &consume.Stream{
-		FromResourceVersion: fmt.Sprint(from.rv), ToResourceVersion: fmt.Sprint(w.rv), Since: from.time, Reason: reason, Recovered: recovered,
+		FromResourceVersion: fmt.Sprint(from.rv),
+		ToResourceVersion:   fmt.Sprint(w.rv),
+		Since:               from.time,
+		Reason:              reason,
+		Recovered:           recovered,
 	}
 	i.saved, i.said = point{}, point{}
 	from.time = latest(from.time, latest(i.whole.time, i.to))

@@ -65,7 +65,11 @@ type hiddenIn struct {
 
 // interrupted notes that the scope was not observed since a time.
 func (i *informer) interrupted(w *world, why consume.InterruptionReason, from time.Time) {
-	i.interruptions = append(i.interruptions, noted[consume.Interruption]{consume.Interruption{Why: why, From: from, Until: w.clock}, w.clock, w.history()})
+	i.interruptions = append(i.interruptions, noted[consume.Interruption]{consume.Interruption{
+		Why:   why,
+		From:  from,
+		Until: w.clock,
+	}, w.clock, w.history()})
 }
 
 // hide notes that filters withhold a version.
@@ -109,7 +113,8 @@ func (i *informer) close(w *world, rv uint64) {
 // forget is the end of a run. The checkpoint says whether something was hidden at its position.
 func (i *informer) forget() {
 	for _, span := range i.spans {
-		if i.hidden == nil && number(span.what.UntilResourceVersion) > i.acked && number(span.what.FromResourceVersion) <= i.acked {
+		if i.hidden == nil && number(span.what.UntilResourceVersion) > i.acked &&
+			number(span.what.FromResourceVersion) <= i.acked {
 			i.hidden = &consume.HiddenSpan{From: span.what.From, FromResourceVersion: span.what.FromResourceVersion}
 		}
 	}
@@ -117,10 +122,13 @@ func (i *informer) forget() {
 		i.hidden = nil // it is observed again
 	}
 	i.unknown, i.upTo = i.hidden != nil, i.acked
-	i.hiding, i.interruptions, i.spans = nil, nil, nil
+	i.hiding = nil
+	i.interruptions = nil
+	i.spans = nil
 }
 
-// entry is what the agent says about the scope, with the hidden spans that reach above the version that it claims.
+// entry is what the agent says about the scope, with the hidden spans that reach above the version
+// that it claims.
 func (i *informer) entry(w *world, since time.Time, claim uint64) consume.ScopeProgress {
 	out := consume.ScopeProgress{Resource: "pods", Scope: i.scope, History: w.history()}
 	if i.first != (point{}) && (i.snapshot == nil || !i.snapshot.lost) {
@@ -132,7 +140,10 @@ func (i *informer) entry(w *world, since time.Time, claim uint64) consume.ScopeP
 		}
 	}
 	if i.blind {
-		out.Interruptions = append(out.Interruptions, consume.Interruption{Why: consume.InterruptedSilent, From: i.away})
+		out.Interruptions = append(out.Interruptions, consume.Interruption{
+			Why:  consume.InterruptedSilent,
+			From: i.away,
+		})
 		if i.away.Before(out.To) {
 			out.To = i.away
 		}
@@ -167,10 +178,16 @@ func (w *world) progress(ends bool) {
 	default:
 		least := min(w.agent[plain].acked, w.agent[labelled].acked)
 		group := together(w.agent[plain].entry(w, p.Since, least), w.agent[labelled].entry(w, p.Since, least))
-		entries[plain], entries[labelled], p.Scopes = group, group, []consume.ScopeProgress{group}
+		entries[plain] = group
+		entries[labelled] = group
+		p.Scopes = []consume.ScopeProgress{group}
 	}
 	w.log = append(w.log, &consume.Event{
-		ID: fmt.Sprintf("progress/%s/%s/%d", writer, w.run, w.number), Type: consume.TypeProgress, Source: source, Time: w.clock, Progress: p,
+		ID:       fmt.Sprintf("progress/%s/%s/%d", writer, w.run, w.number),
+		Type:     consume.TypeProgress,
+		Source:   source,
+		Time:     w.clock,
+		Progress: p,
 	})
 	w.each(func(i *informer) {
 		entry := entries[i.scope]
@@ -222,7 +239,8 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 		} else if !i.ended {
 			r.conceal(i, at, i.resumes, entry)
 		}
-		if !slices.ContainsFunc(entry.Interruptions, func(x consume.Interruption) bool { return x.Why == consume.InterruptedStart }) {
+		if !slices.ContainsFunc(entry.Interruptions,
+			func(x consume.Interruption) bool { return x.Why == consume.InterruptedStart }) {
 			r.absent = append(r.absent, [2]time.Time{last, latest(began, i.heard)})
 		}
 	case p.Since.After(i.heard):
@@ -232,7 +250,8 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 	default:
 		r.follow(&i.reports[n-1], time.Time{}, entry)
 	}
-	if entry.ResourceVersion != "" && at.rv > 0 && at.history < entry.History { // the spans of the entry do not say their history
+	if entry.ResourceVersion != "" && at.rv > 0 && at.history < entry.History {
+		// the spans of the entry do not say their history
 		r.conceal(i, at, point{}, entry)
 	}
 	for _, x := range entry.Interruptions {
@@ -244,10 +263,13 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 	for _, h := range entry.Hidden {
 		r.hidden = append(r.hidden, hiddenIn{h, entry.History, entry.History, false, false})
 	}
-	i.heard, i.run, i.ended = w.clock, w.run, p.Ends
+	i.heard = w.clock
+	i.run = w.run
+	i.ended = p.Ends
 	if entry.ResourceVersion != "" {
 		r.to, r.rv = entry.To, point{w.history(), number(entry.ResourceVersion), entry.To}
-		if i.to = latest(i.to, r.to); i.at.before(r.rv) {
+		i.to = latest(i.to, r.to)
+		if i.at.before(r.rv) {
 			i.at = r.rv
 		}
 		i.reach(r.rv)
@@ -256,7 +278,8 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 	i.reports = append(i.reports, r)
 }
 
-// conceal notes versions of which no report says whether filters withheld them. A zero until is the next claim.
+// conceal notes versions of which no report says whether filters withheld them. A zero until is the
+// next claim.
 func (r *report) conceal(i *informer, from, until point, entry *consume.ScopeProgress) {
 	if i.scope != plain {
 		return // no filters
@@ -274,7 +297,8 @@ func (r *report) conceal(i *informer, from, until point, entry *consume.ScopePro
 	r.hidden = append(r.hidden, h)
 }
 
-// follow takes over what the last report says. until is the end of spans that were open then, zero if the new one says it.
+// follow takes over what the last report says. until is the end of spans that were open then, zero
+// if the new one says it.
 func (r *report) follow(last *report, until time.Time, entry *consume.ScopeProgress) {
 	for _, span := range last.absent {
 		if span[1].IsZero() {
@@ -288,7 +312,10 @@ func (r *report) follow(last *report, until time.Time, entry *consume.ScopeProgr
 		open := span.IsOpen()
 		span.lost = open && (span.lost || !until.IsZero())
 		if span.lost && entry.ResourceVersion != "" {
-			span.Until, span.UntilResourceVersion, span.until, span.lost = entry.To, entry.ResourceVersion, entry.History, false
+			span.Until = entry.To
+			span.UntilResourceVersion = entry.ResourceVersion
+			span.until = entry.History
+			span.lost = false
 			open = false
 		}
 		if !open || span.lost {
@@ -306,7 +333,8 @@ func (i *informer) claim(w *world, at point) {
 		if g.progress < 2 && g.run != w.run { // the next run takes the snapshot that is due
 			g.run, g.progress = w.run, 0
 		}
-		if g.progress++; g.progress == 1 {
+		g.progress++
+		if g.progress == 1 {
 			g.right = point{g.to.history, g.to.rv, w.clock}
 		}
 	}

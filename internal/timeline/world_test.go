@@ -41,7 +41,8 @@ func (o thing) json(form int) json.RawMessage {
 	if o.rv%3 == 0 {
 		value = "hmac-sha256:k1:c2FtZQ"
 	}
-	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"data":{"key":%q,"form":%d}}`, o.name, o.uid, o.rv, value, form)
+	return fmt.Appendf(nil, `{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"data":{"key":%q,"form":%d}}`,
+		o.name, o.uid, o.rv, value, form)
 }
 
 // revision is a revision of etcd.
@@ -61,8 +62,9 @@ func (p point) before(q point) bool {
 	return p.history < q.history || p.history == q.history && p.rv < q.rv
 }
 
-// world simulates a cluster, an agent and a record, and has the true history. The etcd is restored at times. The agent is killed,
-// loses the bus, and finds history gone. Late copies reach the record.
+// world simulates a cluster, an agent and a record, and has the true history. The etcd is restored
+// at times. The agent is killed, loses the bus, and finds history gone. Late copies reach the
+// record.
 type world struct {
 	t      *rapid.T
 	clock  time.Time
@@ -135,7 +137,13 @@ type letter struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, clock: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), rv: 100, etcd: make([][]revision, 1), agent: map[string]*informer{}}
+	w := &world{
+		t:     t,
+		clock: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+		rv:    100,
+		etcd:  make([][]revision, 1),
+		agent: map[string]*informer{},
+	}
 	w.began = []time.Time{{}}
 	for _, s := range []string{plain, labelled} {
 		w.agent[s] = &informer{scope: s, withheld: map[string]int{}}
@@ -151,14 +159,16 @@ func (w *world) chance(n int, of string) bool {
 	return rapid.IntRange(1, n).Draw(w.t, of) == n
 }
 
-// objects returns the objects of a scope ("": all) after the revisions of a history for which counts returns true.
+// objects returns the objects of a scope ("": all) after the revisions of a history for which
+// counts returns true.
 func (w *world) objects(scope string, history uint32, counts func(revision) bool) map[string]thing {
 	out := map[string]thing{}
 	for _, r := range w.etcd[history] {
 		if scope != "" && scopeOf(r.namespace) != scope || !counts(r) {
 			continue
 		}
-		if out[r.key()] = r.thing; r.gone {
+		out[r.key()] = r.thing
+		if r.gone {
 			delete(out, r.key())
 		}
 	}
@@ -238,7 +248,12 @@ func (w *world) marker(typ consume.EventType, scope string, rv uint64, snapshot 
 	e := &consume.Event{
 		ID:   fmt.Sprintf("%s/%s/%s/%d%s", scope, typ.Name(), snapshot, w.clock.UnixNano(), w.suffix()),
 		Type: typ, Source: source, APIVersion: "v1", Kind: "Pod", Resource: "pods", Scope: scope, Time: w.clock,
-		Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{Snapshot: snapshot, ResourceVersion: fmt.Sprint(rv), Writer: writer, Run: w.run},
+		Sequence: fmt.Sprintf("%020d", rv), Stream: &consume.Stream{
+			Snapshot:        snapshot,
+			ResourceVersion: fmt.Sprint(rv),
+			Writer:          writer,
+			Run:             w.run,
+		},
 	}
 	if scope == plain && (typ == consume.TypeScopeStarted || typ == consume.TypeSnapshotStarted) {
 		e.Stream.Rules = []consume.Rule{{Noise: []string{"status-only"}}}
@@ -284,11 +299,16 @@ func (w *world) stop() {
 // start starts the agent. how describes the history since the last stop, such as lost or expired.
 func (w *world) start(how string) {
 	w.tick()
-	w.alive, w.cut, w.run, w.number, w.next = true, false, fmt.Sprintf("0-%d", w.clock.UnixMilli()), 0, w.clock.Add(time.Minute)
+	w.alive = true
+	w.cut = false
+	w.run = fmt.Sprintf("0-%d", w.clock.UnixMilli())
+	w.number = 0
+	w.next = w.clock.Add(time.Minute)
 	began := w.clock
 	w.each(func(i *informer) {
 		how := how
-		if w.clock.Sub(i.seen) > consume.DefaultForget-time.Minute && how != "lost" { // no etcd has the versions of an hour ago
+		if w.clock.Sub(i.seen) > consume.DefaultForget-time.Minute && how != "lost" {
+			// no etcd has the versions of an hour ago
 			how = "compacted"
 		}
 		initial := i.first == (point{}) || how == "lost"
@@ -353,7 +373,9 @@ func (w *world) restore() {
 		i.close(w, w.rv)
 	})
 	w.tick()
-	w.etcd, w.began, w.rv = append(w.etcd, slices.Clone(old)), append(w.began, w.clock), old[len(old)-1].rv
+	w.etcd = append(w.etcd, slices.Clone(old))
+	w.began = append(w.began, w.clock)
+	w.rv = old[len(old)-1].rv
 	w.each(func(i *informer) {
 		i.announce(w, from[i.scope], consume.ReasonRewound, false).whole = true
 		i.observed, i.acked = w.rv, w.rv

@@ -31,7 +31,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Most tests wait. Run more of them at a time than there are processors, unless the command line overrides it.
+	// Most tests wait. Run more of them at a time than there are processors, unless the command
+	// line overrides it.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -41,7 +42,8 @@ func TestMain(m *testing.M) {
 // stand is a collector. It stores the requests that it accepts.
 type stand struct {
 	*httptest.Server
-	answer func(n int, w http.ResponseWriter) bool // answers the n-th request, and reports whether the spans are accepted; nil: accepts all
+	// answers the n-th request, and reports whether the spans are accepted; nil: accepts all
+	answer func(n int, w http.ResponseWriter) bool
 
 	mu       sync.Mutex
 	requests []*http.Request
@@ -75,7 +77,8 @@ func (s *stand) serve(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = proto.Unmarshal(raw, &req)
 	}
-	if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+	if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" ||
+		r.Header.Get("Content-Type") != "application/x-protobuf" {
 		http.Error(w, "no OTLP", http.StatusBadRequest)
 		return
 	}
@@ -157,7 +160,8 @@ func newTracer(t *testing.T, cfg trace.Config) *running {
 	t.Helper()
 	r := &running{reg: prometheus.NewPedanticRegistry()}
 	var err error
-	if r.Tracer, err = trace.New(cfg, slog.New(slog.NewTextHandler(&r.log, nil)), r.reg); err != nil {
+	r.Tracer, err = trace.New(cfg, slog.New(slog.NewTextHandler(&r.log, nil)), r.reg)
+	if err != nil {
 		t.Fatal(err)
 	}
 	r.SetFlush(time.Minute)
@@ -189,7 +193,13 @@ func (r *running) dropped(t *testing.T, reason string) float64 {
 	return r.metric(t, "kubecdc_trace_spans_dropped_total", reason)
 }
 
-var deployments = &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
+var deployments = &object.Resource{
+	Group:      "apps",
+	Version:    "v1",
+	Name:       "deployments",
+	Kind:       "Deployment",
+	Namespaced: true,
+}
 
 // capture returns the capture of one event, with three spans and one for the failed attempt.
 func capture(rv uint64) *publish.Capture {
@@ -203,7 +213,11 @@ func capture(rv uint64) *publish.Capture {
 	c.Steps = []publish.Step{
 		{Name: publish.StepEncode, Start: at.Add(3 * time.Millisecond), End: at.Add(4 * time.Millisecond), Bytes: 1234},
 		{
-			Name: publish.StepPublish, Start: at.Add(4 * time.Millisecond), End: at.Add(8 * time.Millisecond), Bytes: 1234, Failed: 40,
+			Name:     publish.StepPublish,
+			Start:    at.Add(4 * time.Millisecond),
+			End:      at.Add(8 * time.Millisecond),
+			Bytes:    1234,
+			Failed:   40,
 			Failures: []publish.Failure{{At: at.Add(5 * time.Millisecond), Reason: "stream_full"}},
 		},
 	}

@@ -15,7 +15,8 @@ import (
 // schemaURL is the version of OpenTelemetry's semantic conventions that the attributes follow.
 const schemaURL = "https://opentelemetry.io/schemas/1.37.0"
 
-// sampledFlag is defined by W3C Trace Context; localParent says that a span's parent is known to be in the same process.
+// sampledFlag is defined by W3C Trace Context; localParent says that a span's parent is known to be
+// in the same process.
 const (
 	sampledFlag = 0x01
 	localParent = 0x100
@@ -31,7 +32,10 @@ func newResource(cfg *Config) *spans.ResourceSpans {
 	)
 	return &spans.ResourceSpans{
 		Resource: &resource.Resource{Attributes: a}, SchemaUrl: schemaURL,
-		ScopeSpans: []*spans.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "github.com/kubecdc/kubecdc", Version: cfg.Version}}},
+		ScopeSpans: []*spans.ScopeSpans{{Scope: &common.InstrumentationScope{
+			Name:    "github.com/kubecdc/kubecdc",
+			Version: cfg.Version,
+		}}},
 	}
 }
 

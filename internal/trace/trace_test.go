@@ -38,7 +38,13 @@ func TestTraceOfAnEvent(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, false, nil)
 	r := run(t, trace.Config{
-		Endpoint: s.URL + "/", Version: "v1.2.3", Instance: "kubecdc-0", Cluster: "prod-eu-1", ClusterUID: "11e0", System: "nats", Destination: "KUBECDC",
+		Endpoint:    s.URL + "/",
+		Version:     "v1.2.3",
+		Instance:    "kubecdc-0",
+		Cluster:     "prod-eu-1",
+		ClusterUID:  "11e0",
+		System:      "nats",
+		Destination: "KUBECDC",
 	})
 	c := capture(48211)
 	r.Captured(c)
@@ -55,12 +61,15 @@ func TestTraceOfAnEvent(t *testing.T) {
 	var got []view
 	seen := map[string]bool{}
 	for _, s := range all {
-		if hexOf(s.TraceId) != hexOf(c.Trace.ID[:]) || len(s.SpanId) != 8 || seen[hexOf(s.SpanId)] || s.Status != nil || s.Flags&1 == 0 {
+		if hexOf(s.TraceId) != hexOf(c.Trace.ID[:]) || len(s.SpanId) != 8 || seen[hexOf(s.SpanId)] || s.Status != nil ||
+			s.Flags&1 == 0 {
 			t.Errorf("span %q: %v", s.Name, s)
 		}
 		seen[hexOf(s.SpanId)] = true
 		since := func(n uint64) time.Duration { return time.Duration(int64(n) - c.Observed.UnixNano()) }
-		got = append(got, view{s.Name, hexOf(s.ParentSpanId), s.Kind, since(s.StartTimeUnixNano), since(s.EndTimeUnixNano)})
+		got = append(got, view{
+			s.Name, hexOf(s.ParentSpanId), s.Kind, since(s.StartTimeUnixNano), since(s.EndTimeUnixNano),
+		})
 	}
 	const ms = time.Millisecond
 	want := []view{
@@ -76,25 +85,45 @@ func TestTraceOfAnEvent(t *testing.T) {
 		t.Errorf("the root is %x, and traceparent says %s", all[0].SpanId, root)
 	}
 	if d := cmp.Diff(map[string]string{
-		"cloudevents.event_id": c.ID, "cloudevents.event_source": c.Source, "cloudevents.event_spec_version": "1.0", "cloudevents.event_type": c.Type,
-		"messaging.system": "nats", "messaging.destination.name": "KUBECDC", "messaging.message.id": c.ID, "k8s.namespace.name": "shop",
-		"kubecdc.resource": "deployments.apps", "kubecdc.op": "u", "kubecdc.object.kind": "Deployment", "kubecdc.object.name": "web",
-		"kubecdc.object.uid": "7c0e", "kubecdc.object.resource_version": "48211",
+		"cloudevents.event_id":            c.ID,
+		"cloudevents.event_source":        c.Source,
+		"cloudevents.event_spec_version":  "1.0",
+		"cloudevents.event_type":          c.Type,
+		"messaging.system":                "nats",
+		"messaging.destination.name":      "KUBECDC",
+		"messaging.message.id":            c.ID,
+		"k8s.namespace.name":              "shop",
+		"kubecdc.resource":                "deployments.apps",
+		"kubecdc.op":                      "u",
+		"kubecdc.object.kind":             "Deployment",
+		"kubecdc.object.name":             "web",
+		"kubecdc.object.uid":              "7c0e",
+		"kubecdc.object.resource_version": "48211",
 	}, attributes(all[0].Attributes)); d != "" {
 		t.Error(d)
 	}
 	published := all[3]
 	if d := cmp.Diff(map[string]string{
-		"messaging.operation.name": "publish", "messaging.operation.type": "send", "messaging.system": "nats", "messaging.destination.name": "KUBECDC",
-		"messaging.message.id": c.ID, "messaging.message.envelope.size": "1234", "kubecdc.attempts.failed": "40",
+		"messaging.operation.name":        "publish",
+		"messaging.operation.type":        "send",
+		"messaging.system":                "nats",
+		"messaging.destination.name":      "KUBECDC",
+		"messaging.message.id":            c.ID,
+		"messaging.message.envelope.size": "1234",
+		"kubecdc.attempts.failed":         "40",
 	}, attributes(published.Attributes)); d != "" {
 		t.Error(d)
 	}
-	if e := published.Events; len(e) != 1 || attributes(e[0].Attributes)["error.type"] != "stream_full" || published.DroppedEventsCount != 39 {
+	if e := published.Events; len(e) != 1 || attributes(e[0].Attributes)["error.type"] != "stream_full" ||
+		published.DroppedEventsCount != 39 {
 		t.Errorf("attempts: %v, %d more", e, published.DroppedEventsCount)
 	}
 	if d := cmp.Diff(map[string]string{
-		"service.name": "kubecdc", "service.version": "v1.2.3", "service.instance.id": "kubecdc-0", "k8s.cluster.name": "prod-eu-1", "k8s.cluster.uid": "11e0",
+		"service.name":        "kubecdc",
+		"service.version":     "v1.2.3",
+		"service.instance.id": "kubecdc-0",
+		"k8s.cluster.name":    "prod-eu-1",
+		"k8s.cluster.uid":     "11e0",
 	}, attributes(s.taken[0].ResourceSpans[0].Resource.Attributes)); d != "" {
 		t.Error(d)
 	}
@@ -112,7 +141,9 @@ func TestErrorsShowInSpans(t *testing.T) {
 	c.Err, c.Steps[1].Err = publish.ErrClosed, publish.ErrClosed
 	r.Captured(c)
 	all := s.spans(t, spansOfCapture)
-	for i, want := range []spans.Status_StatusCode{spans.Status_STATUS_CODE_ERROR, 0, 0, spans.Status_STATUS_CODE_ERROR} {
+	for i, want := range []spans.Status_StatusCode{
+		spans.Status_STATUS_CODE_ERROR, 0, 0, spans.Status_STATUS_CODE_ERROR,
+	} {
 		if got := all[i].GetStatus().GetCode(); got != want {
 			t.Errorf("span %s has status %v, want %v", all[i].Name, got, want)
 		}
@@ -136,7 +167,8 @@ func TestCollectorWithTLSAndCredentials(t *testing.T) {
 	stranger := run(t, trace.Config{Endpoint: s.URL, HeadersFile: headers})
 	stranger.Captured(capture(2))
 	stranger.stop()
-	if n := stranger.dropped(t, "shutdown"); n != spansOfCapture || !strings.Contains(stranger.log.String(), "certificate") {
+	if n := stranger.dropped(t, "shutdown"); n != spansOfCapture ||
+		!strings.Contains(stranger.log.String(), "certificate") {
 		t.Errorf("%v spans were dropped, log: %s", n, &stranger.log)
 	}
 }
@@ -197,7 +229,8 @@ func TestCollectorThatTakesAPart(t *testing.T) {
 	r.Captured(capture(1))
 	s.spans(t, spansOfCapture)
 	r.stop()
-	if got, lost := r.metric(t, "kubecdc_trace_spans_exported_total", ""), r.dropped(t, "refused"); got != 1 || lost != 3 {
+	if got, lost := r.metric(t, "kubecdc_trace_spans_exported_total", ""), r.dropped(t, "refused"); got != 1 ||
+		lost != 3 {
 		t.Errorf("%v were taken and %v refused, want 1 and 3", got, lost)
 	}
 }
@@ -220,8 +253,8 @@ func TestFlushAtTheEnd(t *testing.T) {
 	}
 }
 
-// A collector that accepts connections and never answers does not block captures. Excess captures are dropped and counted, and
-// the tracer ends soon.
+// A collector that accepts connections and never answers does not block captures. Excess captures
+// are dropped and counted, and the tracer ends soon.
 func TestDeadCollectorHoldsNobody(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig
@@ -244,7 +277,8 @@ func TestDeadCollectorHoldsNobody(t *testing.T) {
 	}
 	begin := time.Now()
 	r.stop()
-	// Without a time limit of its own, stop would wait for ten seconds for each of the nine batches.
+	// Without a time limit of its own, stop would wait for ten seconds for each of the nine
+	// batches.
 	if took := time.Since(begin); took > 45*time.Second {
 		t.Errorf("the end took %s", took)
 	}

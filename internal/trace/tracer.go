@@ -59,7 +59,8 @@ type Tracer struct {
 	cfg      Config
 	resource *spans.ResourceSpans // without spans
 	receiver *publishhttp.Receiver
-	// All workers write to queue, and Run reads from it. A full queue drops captures. It is never closed.
+	// All workers write to queue, and Run reads from it. A full queue drops captures. It is never
+	// closed.
 	queue   chan *publish.Capture
 	flush   time.Duration // flushTimeout
 	log     *slog.Logger
@@ -70,7 +71,9 @@ type Tracer struct {
 // New checks the configuration and reads the files that it names.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, error) {
 	receiver, err := publishhttp.NewReceiver(publishhttp.ClientConfig{
-		URL: addPath(cfg.Endpoint), Timeout: yamldoc.Duration{Duration: requestTimeout}, HeadersFile: cfg.HeadersFile, Insecure: cfg.Insecure, TLS: cfg.TLS,
+		URL: addPath(cfg.Endpoint), Timeout: yamldoc.Duration{
+			Duration: requestTimeout,
+		}, HeadersFile: cfg.HeadersFile, Insecure: cfg.Insecure, TLS: cfg.TLS,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("collector of traces: %w", err)
@@ -103,7 +106,8 @@ func (t *Tracer) drop(reason string, n int) {
 	t.metrics.dropped.WithLabelValues(reason).Add(float64(n))
 }
 
-// Run sends captures until ctx ends, then the remaining ones for at most flushTimeout. It always returns nil.
+// Run sends captures until ctx ends, then the remaining ones for at most flushTimeout. It always
+// returns nil.
 func (t *Tracer) Run(ctx context.Context) error {
 	defer t.receiver.Close()
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -118,7 +122,8 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 }
 
-// gather waits until a batch is full, or for lingerTime after its first capture. After ctx has ended it returns the queued captures.
+// gather waits until a batch is full, or for lingerTime after its first capture. After ctx has
+// ended it returns the queued captures.
 func (t *Tracer) gather(ctx context.Context) []*publish.Capture {
 	var batch []*publish.Capture
 	var linger <-chan time.Time
@@ -147,8 +152,8 @@ func (t *Tracer) gather(ctx context.Context) []*publish.Capture {
 // errLater reports that the collector may accept the same request later.
 var errLater = errors.New("it may be tried again")
 
-// send makes requests until the collector accepts or rejects the batch, or giveUpAfter is over. After ending is closed, it
-// makes one more attempt.
+// send makes requests until the collector accepts or rejects the batch, or giveUpAfter is over.
+// After ending is closed, it makes one more attempt.
 func (t *Tracer) send(ctx context.Context, ending <-chan struct{}, batch []*publish.Capture) {
 	body, n, err := t.encode(batch)
 	if err != nil {
@@ -191,14 +196,17 @@ func ended(c <-chan struct{}) bool {
 
 // attempt makes one request of n spans. after is the pause that the collector demands.
 func (t *Tracer) attempt(ctx context.Context, body []byte, n int) (after time.Duration, err error) {
-	a, err := t.receiver.Post(ctx, http.Header{"Content-Type": {"application/x-protobuf"}, "Content-Encoding": {"gzip"}}, body)
+	a, err := t.receiver.Post(ctx, http.Header{"Content-Type": {"application/x-protobuf"}, "Content-Encoding": {
+		"gzip",
+	}}, body)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%w: %w", errLater, err)
 	case a.Status >= 200 && a.Status < 300:
 		t.accepted(a.Body, n)
 		return 0, nil
-	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusBadGateway, a.Status == http.StatusServiceUnavailable,
+	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusBadGateway,
+		a.Status == http.StatusServiceUnavailable,
 		a.Status == http.StatusGatewayTimeout: // OTLP specification, "Failures"
 		return a.RetryAfter, fmt.Errorf("%w: it answers %d", errLater, a.Status)
 	}
@@ -206,7 +214,8 @@ func (t *Tracer) attempt(ctx context.Context, body []byte, n int) (after time.Du
 	return 0, fmt.Errorf("it answers %d %s", a.Status, http.StatusText(a.Status))
 }
 
-// accepted counts the spans that the collector accepted; it may report that it rejected some (OTLP specification, "Partial Success").
+// accepted counts the spans that the collector accepted; it may report that it rejected some (OTLP
+// specification, "Partial Success").
 func (t *Tracer) accepted(answer []byte, n int) {
 	var r collector.ExportTraceServiceResponse
 	rejected := 0
@@ -226,7 +235,8 @@ func (t *Tracer) give(reason string, n int, err error) {
 		return
 	}
 	t.warned = time.Now()
-	t.log.Warn("spans are dropped, events are not concerned", "collector", t.receiver.String(), "reason", reason, "spans", n, "err", err)
+	t.log.Warn("spans are dropped, events are not concerned", "collector", t.receiver.String(), "reason", reason,
+		"spans", n, "err", err)
 }
 
 // encode returns the body of a request, and the number of its spans.

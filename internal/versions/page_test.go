@@ -14,8 +14,9 @@ import (
 
 const page = "../../docs/reference/compatibility.md"
 
-// The page says what the table says: ranges, the oldest versions that are expected to work, and what
-// loses data. Its results, which `make test-versions UPDATE=1` writes, are of the tested minors.
+// The page says what the table says: ranges, the oldest versions that are expected to work, and
+// what loses data. Its results, which `make test-versions UPDATE=1` writes, are of the tested
+// minors.
 func TestPage(t *testing.T) {
 	raw, err := os.ReadFile(page)
 	if err != nil {
@@ -43,7 +44,8 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: expected to work is %q, want %q first", tc.row, cells[2], want)
 		}
 		for _, loss := range tc.server.Losses {
-			if want := "(#nats-servers), if a stream with several replicas is full"; !strings.Contains(text, "["+tc.server.Name+" before "+loss.Before+"]"+want) {
+			if want := "(#nats-servers), if a stream with several replicas is full"; !strings.Contains(text,
+				"["+tc.server.Name+" before "+loss.Before+"]"+want) {
 				t.Errorf("%s: the page does not say that versions before %s lose %s", tc.row, loss.Before, loss.What)
 			}
 		}
@@ -73,7 +75,9 @@ func TestPage(t *testing.T) {
 func rows(text, begin, end string) map[string][]string {
 	all := map[string][]string{}
 	lines := strings.Split(text, "\n")
-	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, begin) && strings.HasSuffix(l, end) })
+	at := slices.IndexFunc(lines, func(l string) bool {
+		return strings.HasPrefix(l, begin) && strings.HasSuffix(l, end)
+	})
 	if at < 0 {
 		return nil
 	}

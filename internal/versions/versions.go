@@ -31,8 +31,8 @@ func Kubernetes() Server {
 
 // NATS returns the row of nats-server.
 //
-// Versions before the required one have no consumers with several filters, and answer other requests
-// of readers differently.
+// Versions before the required one have no consumers with several filters, and answer other
+// requests of readers differently.
 //
 // The loss: each replica compares its own size with its own limit. If the stream is full, a replica
 // may reject what the leader has accepted, and lead later.
@@ -81,16 +81,16 @@ func (s Server) Loses(version string) bool {
 	return false
 }
 
-// IsBefore reports whether a version is below a minor, for example "1.33". It ignores what follows the
-// minor of the version. An unknown version is below none.
+// IsBefore reports whether a version is below a minor, for example "1.33". It ignores what follows
+// the minor of the version. An unknown version is below none.
 func IsBefore(version, minor string) bool {
 	x, y, isKnown := parse(version)
 	ofMajor, ofMinor, _ := parse(minor)
 	return isKnown && (x < ofMajor || x == ofMajor && y < ofMinor)
 }
 
-// parse returns the first two numbers of a version: 1 and 33 of "v1.33.13+k3s1". An API server that was
-// built without a version says "v0.0.0-master".
+// parse returns the first two numbers of a version: 1 and 33 of "v1.33.13+k3s1". An API server that
+// was built without a version says "v0.0.0-master".
 func parse(version string) (major, minor int, isKnown bool) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	second, _, _ := strings.Cut(rest, ".")

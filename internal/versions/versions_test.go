@@ -47,7 +47,8 @@ func TestServer(t *testing.T) {
 			t.Errorf("%s: %s.0, or an unknown version, counts as untested", s.Name, s.Tested[0])
 		}
 	}
-	if k := versions.Kubernetes(); !k.IsUntested("v1.32.9") || k.Unsupported("v1.32.9") != nil || k.Unsupported("v1.28.0") == nil {
+	if k := versions.Kubernetes(); !k.IsUntested("v1.32.9") || k.Unsupported("v1.32.9") != nil ||
+		k.Unsupported("v1.28.0") == nil {
 		t.Error("Kubernetes 1.32 is untested and meant to work, 1.28 is too old")
 	}
 }

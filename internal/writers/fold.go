@@ -154,7 +154,9 @@ func (f *Fold) writer(e *consume.Event, name, run string) *Writer {
 		f.writers[key] = w
 	}
 	if w.Run != run && consume.CompareRuns(run, w.Run) >= 0 {
-		w.Run, w.number, w.Ended = strings.Clone(run), 0, false
+		w.Run = strings.Clone(run)
+		w.number = 0
+		w.Ended = false
 	}
 	isForgotten := e.Stream != nil && e.Stream.End == consume.EndForgotten // an operator sends it
 	if w.Run == run && e.Time.After(w.LastEvent) && !isForgotten {

@@ -21,7 +21,11 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func event(t interface{ Fatalf(string, ...any) }, second int, text string) *consume.Event {
 	f := strings.Fields(text)
 	e := &consume.Event{
-		Source: "/kubernetes/prod", Cluster: "prod", ClusterUID: "uid-1", Time: noon.Add(time.Duration(second) * time.Second), ID: text,
+		Source:     "/kubernetes/prod",
+		Cluster:    "prod",
+		ClusterUID: "uid-1",
+		Time:       noon.Add(time.Duration(second) * time.Second),
+		ID:         text,
 	}
 	if f[2] == "progress" {
 		p := &consume.Progress{Writer: f[0], Run: f[1], Checkpoint: "configMap cdc " + f[0]}
@@ -42,9 +46,14 @@ func event(t interface{ Fatalf(string, ...any) }, second int, text string) *cons
 		return e
 	}
 	e.Type = map[string]consume.EventType{
-		"started": consume.TypeScopeStarted, "ended": consume.TypeScopeEnded, "forgotten": consume.TypeScopeEnded, "snapshot": consume.TypeSnapshotStarted,
+		"started":   consume.TypeScopeStarted,
+		"ended":     consume.TypeScopeEnded,
+		"forgotten": consume.TypeScopeEnded,
+		"snapshot":  consume.TypeSnapshotStarted,
 	}[f[2]]
-	e.Scope, e.APIVersion, e.Kind = f[3], "v1", "Pod"
+	e.Scope = f[3]
+	e.APIVersion = "v1"
+	e.Kind = "Pod"
 	e.Resource, _, _ = strings.Cut(f[3], "/")
 	e.Stream = &consume.Stream{Writer: f[0], Run: f[1], ResourceVersion: f[4]}
 	switch f[2] {
@@ -79,19 +88,41 @@ func TestScopesWithoutAnEnd(t *testing.T) {
 		events []string
 		want   []string
 	}{
-		"started":              {[]string{"w1 0-100 started pods 7"}, []string{"w1: pods@7"}},
-		"ended":                {[]string{"w1 0-100 started pods 7", "w1 0-100 ended pods 9"}, nil},
-		"started again":        {[]string{"w1 0-100 started pods 7", "w1 0-100 ended pods 9", "w1 0-200 started pods 9"}, []string{"w1: pods@9"}},
-		"ended by another one": {[]string{"w1 0-100 started pods 7", "w2 0-100 started pods 8", "w2 0-100 ended pods 9"}, []string{"w1: pods@7"}},
-		"of a former run":      {[]string{"w1 0-100 started pods/a 7", "w1 0-200 started pods/b 8"}, []string{"w1: pods/a@7", "w1: pods/b@8"}},
-		"the start comes late, as from another partition": {[]string{"w1 0-200 ended pods 9", "w1 0-100 started pods 7"}, nil},
-		"the end comes late":                              {[]string{"w1 0-200 started pods 9", "w1 0-100 ended pods 7"}, []string{"w1: pods@9"}},
-		"only a snapshot":                                 {[]string{"w1 0-100 snapshot pods 7"}, []string{"w1: pods@7"}},
-		"snapshot of a part":                              {[]string{"w1 0-100 started pods 7", "w1 0-100 snapshot pods/a 8"}, []string{"w1: pods@7"}},
-		"progress of all":                                 {[]string{"w1 0-100 started pods 7", "w1 0-100 progress 1 pods=9"}, []string{"w1: pods@9"}},
-		"progress of another":                             {[]string{"w1 0-100 started pods 7", "w1 0-100 started pods/a 7", "w1 0-100 progress 1 pods=9,pods/a=8"}, []string{"w1: pods@9", "w1: pods/a@8"}},
-		"progress of a run that does not have the scope":  {[]string{"w1 0-100 started pods 7", "w1 0-200 progress 1 pods=9"}, []string{"w1: pods@7"}},
-		"late progress":                                   {[]string{"w1 0-200 started pods 7", "w1 0-100 progress 1 pods=9"}, []string{"w1: pods@7"}},
+		"started": {[]string{"w1 0-100 started pods 7"}, []string{"w1: pods@7"}},
+		"ended":   {[]string{"w1 0-100 started pods 7", "w1 0-100 ended pods 9"}, nil},
+		"started again": {[]string{
+			"w1 0-100 started pods 7", "w1 0-100 ended pods 9", "w1 0-200 started pods 9",
+		}, []string{"w1: pods@9"}},
+		"ended by another one": {[]string{
+			"w1 0-100 started pods 7", "w2 0-100 started pods 8", "w2 0-100 ended pods 9",
+		}, []string{"w1: pods@7"}},
+		"of a former run": {[]string{"w1 0-100 started pods/a 7", "w1 0-200 started pods/b 8"}, []string{
+			"w1: pods/a@7", "w1: pods/b@8",
+		}},
+		"the start comes late, as from another partition": {[]string{
+			"w1 0-200 ended pods 9", "w1 0-100 started pods 7",
+		}, nil},
+		"the end comes late": {[]string{
+			"w1 0-200 started pods 9", "w1 0-100 ended pods 7",
+		}, []string{"w1: pods@9"}},
+		"only a snapshot": {[]string{"w1 0-100 snapshot pods 7"}, []string{
+			"w1: pods@7",
+		}},
+		"snapshot of a part": {[]string{
+			"w1 0-100 started pods 7", "w1 0-100 snapshot pods/a 8",
+		}, []string{"w1: pods@7"}},
+		"progress of all": {[]string{
+			"w1 0-100 started pods 7", "w1 0-100 progress 1 pods=9",
+		}, []string{"w1: pods@9"}},
+		"progress of another": {[]string{
+			"w1 0-100 started pods 7", "w1 0-100 started pods/a 7", "w1 0-100 progress 1 pods=9,pods/a=8",
+		}, []string{"w1: pods@9", "w1: pods/a@8"}},
+		"progress of a run that does not have the scope": {[]string{
+			"w1 0-100 started pods 7", "w1 0-200 progress 1 pods=9",
+		}, []string{"w1: pods@7"}},
+		"late progress": {[]string{
+			"w1 0-200 started pods 7", "w1 0-100 progress 1 pods=9",
+		}, []string{"w1: pods@7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := shown(fold(t, c.events...)); !slices.Equal(got, c.want) {
@@ -151,42 +182,75 @@ func TestChoose(t *testing.T) {
 		left    []string
 		fails   string
 	}{
-		"a writer that is gone":       {events: one, asked: writers.Asked{Names: []string{"w1"}}, now: gone, want: []string{"w1: pods"}},
-		"a writer that may work":      {events: one, asked: writers.Asked{Names: []string{"w1"}}, now: alive, refused: []string{"w1"}},
-		"a scope of one that is gone": {events: one, asked: writers.Asked{Names: []string{"pods"}}, now: gone, want: []string{"w1: pods"}},
-		"a scope of one that works":   {events: one, asked: writers.Asked{Names: []string{"pods"}}, now: alive, left: []string{"w1"}},
+		"a writer that is gone": {events: one, asked: writers.Asked{Names: []string{
+			"w1",
+		}}, now: gone, want: []string{"w1: pods"}},
+		"a writer that may work": {events: one, asked: writers.Asked{Names: []string{
+			"w1",
+		}}, now: alive, refused: []string{"w1"}},
+		"a scope of one that is gone": {events: one, asked: writers.Asked{Names: []string{
+			"pods",
+		}}, now: gone, want: []string{"w1: pods"}},
+		"a scope of one that works": {events: one, asked: writers.Asked{Names: []string{
+			"pods",
+		}}, now: alive, left: []string{"w1"}},
 		"one that has said that it ends": {
-			events: append(one, "w1 0-100 progress 2 pods=8 ends"), asked: writers.Asked{Names: []string{"w1"}}, now: alive, want: []string{"w1: pods"},
+			events: append(one, "w1 0-100 progress 2 pods=8 ends"), asked: writers.Asked{Names: []string{
+				"w1",
+			}}, now: alive, want: []string{"w1: pods"},
 		},
 		"its next run works": {
-			events: append(one, "w1 0-100 progress 2 pods=8 ends", "w1 0-200 started pods 8"), asked: writers.Asked{Names: []string{"w1"}}, now: alive, refused: []string{"w1"},
+			events: append(one, "w1 0-100 progress 2 pods=8 ends", "w1 0-200 started pods 8"), asked: writers.Asked{
+				Names: []string{"w1"},
+			}, now: alive, refused: []string{"w1"},
 		},
 		"a scope that the next run does not have": {
-			events: append(one, "w1 0-200 started pods/a 8"), asked: writers.Asked{Names: []string{"pods"}}, now: alive, want: []string{"w1: pods"},
+			events: append(one, "w1 0-200 started pods/a 8"), asked: writers.Asked{Names: []string{
+				"pods",
+			}}, now: alive, want: []string{"w1: pods"},
 		},
 		"again, after some have ended": {
-			events: append(one, "w1 0-100 started nodes 8", "w1 0-100 progress 3 pods=8 ends", "w1 0-100 forgotten nodes 8"), asked: writers.Asked{Names: []string{"w1"}}, now: alive,
+			events: append(one, "w1 0-100 started nodes 8", "w1 0-100 progress 3 pods=8 ends",
+				"w1 0-100 forgotten nodes 8"), asked: writers.Asked{Names: []string{"w1"}}, now: alive,
 			want: []string{"w1: pods"},
 		},
 		"a scope of one that is gone and of one that works": {
-			events: append(one, "w1 0-100 progress 3 pods=8 ends", "w2 0-100 started pods 9"), asked: writers.Asked{Names: []string{"pods"}}, now: alive, want: []string{"w1: pods"},
+			events: append(one, "w1 0-100 progress 3 pods=8 ends", "w2 0-100 started pods 9"), asked: writers.Asked{
+				Names: []string{"pods"},
+			}, now: alive, want: []string{"w1: pods"},
 			left: []string{"w2"},
 		},
 		"places, and the agent of one works": {
-			events: append(one, "w1 0-100 progress 3 pods=8 ends", "w2 0-100 started pods 9", "w2 0-100 progress 1 pods=9"), asked: writers.Asked{Checkpoints: []string{"*"}},
+			events: append(one, "w1 0-100 progress 3 pods=8 ends", "w2 0-100 started pods 9",
+				"w2 0-100 progress 1 pods=9"), asked: writers.Asked{Checkpoints: []string{"*"}},
 			now: alive, want: []string{"w1: pods"}, left: []string{"w2"},
 		},
-		"by the checkpoint":  {events: one, asked: writers.Asked{Checkpoints: []string{"configMap * w[0-9]"}}, now: gone, want: []string{"w1: pods"}},
+		"by the checkpoint": {events: one, asked: writers.Asked{Checkpoints: []string{
+			"configMap * w[0-9]",
+		}}, now: gone, want: []string{"w1: pods"}},
 		"another checkpoint": {events: one, asked: writers.Asked{Checkpoints: []string{"configMap cdc w2"}}, now: gone},
-		"nothing left":       {events: append(one, "w1 0-100 ended pods 9"), asked: writers.Asked{Names: []string{"pods"}}, now: gone},
-		"an unknown name":    {events: one, asked: writers.Asked{Names: []string{"w3"}}, now: gone, fails: "no writer and no scope w3; its writers:\n  w1 (configMap cdc w1) of cluster prod, last event at 2026-11-20T12:00:01Z"},
-		"another cluster":    {events: one, asked: writers.Asked{Names: []string{"w1"}, Cluster: "dev"}, now: gone, fails: "no writers at all"},
-		"another uid":        {events: one, asked: writers.Asked{Names: []string{"w1"}, ClusterUID: "uid-2"}, now: gone, fails: "no writers at all"},
+		"nothing left": {events: append(one, "w1 0-100 ended pods 9"), asked: writers.Asked{Names: []string{
+			"pods",
+		}}, now: gone},
+		"an unknown name": {
+			events: one, asked: writers.Asked{Names: []string{
+				"w3",
+			}},
+			now:   gone,
+			fails: "no writer and no scope w3; its writers:\n  w1 (configMap cdc w1) of cluster prod, last event at 2026-11-20T12:00:01Z",
+		},
+		"another cluster": {events: one, asked: writers.Asked{Names: []string{
+			"w1",
+		}, Cluster: "dev"}, now: gone, fails: "no writers at all"},
+		"another uid": {events: one, asked: writers.Asked{Names: []string{
+			"w1",
+		}, ClusterUID: "uid-2"}, now: gone, fails: "no writers at all"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			choice, err := c.asked.Choose(fold(t, c.events...).Writers(), c.now)
 			if c.fails != "" {
-				if unknown := new(writers.UnknownError); !errors.As(err, &unknown) || !strings.Contains(err.Error(), c.fails) {
+				if unknown := new(writers.UnknownError); !errors.As(err, &unknown) ||
+					!strings.Contains(err.Error(), c.fails) {
 					t.Fatalf("got %v, want %q", err, c.fails)
 				}
 				return
@@ -230,7 +294,8 @@ func TestChooseOfSeveralClusters(t *testing.T) {
 	}
 	asked := writers.Asked{Names: []string{"pods"}}
 	later := noon.Add(time.Hour)
-	if _, err := asked.Choose(f.Writers(), later); err == nil || !strings.Contains(err.Error(), "several clusters, such as prod (uid uid-1) and prod (uid uid-2)") {
+	if _, err := asked.Choose(f.Writers(), later); err == nil ||
+		!strings.Contains(err.Error(), "several clusters, such as prod (uid uid-1) and prod (uid uid-2)") {
 		t.Errorf("got %v", err)
 	}
 	asked.ClusterUID = "uid-2"

@@ -78,12 +78,14 @@ func binaryHeaders(event *schema) yaml.MapSlice {
 			required = append(required, "ce-"+name)
 		}
 	}
-	return m("type", "object", "required", append([]string{"content-type", "Nats-Msg-Id"}, required...), "properties", props)
+	return m("type", "object", "required", append([]string{"content-type", "Nats-Msg-Id"}, required...), "properties",
+		props)
 }
 
 func msgID() yaml.MapSlice {
 	return m("type", "string", "minLength", 22, "maxLength", 22,
-		"description", `The first 22 characters of base64url(sha256(source + "\n" + id)): JetStream drops a second copy within its duplicate window. Random if another record has taken that id.`)
+		"description",
+		`The first 22 characters of base64url(sha256(source + "\n" + id)): JetStream drops a second copy within its duplicate window. Random if another record has taken that id.`)
 }
 
 func structuredHeaders() yaml.MapSlice {
@@ -91,7 +93,9 @@ func structuredHeaders() yaml.MapSlice {
 		"content-type", m("type", "string", "const", "application/cloudevents+json"), "Nats-Msg-Id", msgID()))
 }
 
-func message(t *testing.T, title, summary, contentType string, headers yaml.MapSlice, schema string, example any) yaml.MapSlice {
+func message(
+	t *testing.T, title, summary, contentType string, headers yaml.MapSlice, schema string, example any,
+) yaml.MapSlice {
 	t.Helper()
 	return m("title", title, "summary", summary, "contentType", contentType, "headers", headers,
 		"payload", m("schemaFormat", "application/schema+json;version=draft-2020-12", "schema", ref(schema)),
@@ -115,50 +119,72 @@ func example(t *testing.T, name, mode string) any {
 }
 
 func TestAsyncAPIGenerated(t *testing.T) {
-	object, stream, progress := objectDocument(t), streamDocument(t), progressDocument(t)
+	object := objectDocument(t)
+	stream := streamDocument(t)
+	progress := progressDocument(t)
 	doc := m(
 		"asyncapi", "3.0.0",
 		"info", m(
 			"title", "kubecdc", "version", "1.0.0",
-			"description", "Change data capture for Kubernetes: the changes of a cluster's objects as CloudEvents 1.0 in a JetStream. "+
+			"description",
+			"Change data capture for Kubernetes: the changes of a cluster's objects as CloudEvents 1.0 in a JetStream. "+
 				"The rules for duplicates, order and deletions that nobody has seen are in events.md. "+
 				"Members, attributes and types of events may be added: ignore what you do not know.",
 			"license", m("name", "Apache-2.0", "url", "https://www.apache.org/licenses/LICENSE-2.0"),
 		),
 		"defaultContentType", "application/cloudevents+json",
 		"servers", m("nats", m("host", "localhost:4222", "protocol", "nats",
-			"description", "NATS with JetStream. The stream is called "+fromnats.DefaultStream+" unless configured otherwise (bus.nats.stream.name).")),
+			"description",
+			"NATS with JetStream. The stream is called "+fromnats.DefaultStream+
+				" unless configured otherwise (bus.nats.stream.name).")),
 		"channels", m(
 			"objects", channel(t, subject.Default, "Events of objects", "objectStructured", "objectBinary"),
-			"stream", channel(t, subject.Stream, "Events about the stream: snapshots", "streamStructured", "streamBinary"),
-			"scope", channel(t, subject.Scope, "Events about the stream: starts and ends of scopes, gaps", "streamStructured", "streamBinary"),
+			"stream",
+			channel(t, subject.Stream, "Events about the stream: snapshots", "streamStructured", "streamBinary"),
+			"scope",
+			channel(t, subject.Scope, "Events about the stream: starts and ends of scopes, gaps", "streamStructured",
+				"streamBinary"),
 			"progress", channel(t, subject.Progress, "The progress of agents", "progressStructured", "progressBinary"),
 		),
 		"operations", m(
-			"publishObject", m("action", "send", "channel", ref("#/channels/objects"), "summary", "The agent publishes what has happened to an object."),
-			"publishStream", m("action", "send", "channel", ref("#/channels/stream"), "summary", "The agent publishes that it reads all objects of a scope."),
-			"publishScope", m("action", "send", "channel", ref("#/channels/scope"), "summary", "The agent publishes which scopes it observes, and what is missing."),
-			"publishProgress", m("action", "send", "channel", ref("#/channels/progress"), "summary", "The agent publishes each minute how far it has come."),
+			"publishObject",
+			m("action", "send", "channel", ref("#/channels/objects"), "summary",
+				"The agent publishes what has happened to an object."),
+			"publishStream",
+			m("action", "send", "channel", ref("#/channels/stream"), "summary",
+				"The agent publishes that it reads all objects of a scope."),
+			"publishScope",
+			m("action", "send", "channel", ref("#/channels/scope"), "summary",
+				"The agent publishes which scopes it observes, and what is missing."),
+			"publishProgress",
+			m("action", "send", "channel", ref("#/channels/progress"), "summary",
+				"The agent publishes each minute how far it has come."),
 		),
 		"components", m("messages", m(
 			"objectStructured", message(t, "An object's event, structured mode",
-				"The whole CloudEvent as one JSON document (event.mode: structured, the default).", "application/cloudevents+json",
+				"The whole CloudEvent as one JSON document (event.mode: structured, the default).",
+				"application/cloudevents+json",
 				structuredHeaders(), "schema/object-v1.schema.json#/$defs/event", example(t, "updated", "structured")),
 			"objectBinary", message(t, "An object's event, binary mode",
-				"The attributes as headers, percent-encoded (CloudEvents NATS binding 1.0.3), the data as body (event.mode: binary).", "application/json",
-				binaryHeaders(object.Definitions["event"]), "schema/object-v1.schema.json", example(t, "updated", "binary")),
+				"The attributes as headers, percent-encoded (CloudEvents NATS binding 1.0.3), the data as body (event.mode: binary).",
+				"application/json",
+				binaryHeaders(object.Definitions["event"]), "schema/object-v1.schema.json",
+				example(t, "updated", "binary")),
 			"streamStructured", message(t, "An event about the stream, structured mode",
 				"The whole CloudEvent as one JSON document.", "application/cloudevents+json",
 				structuredHeaders(), "schema/stream-v1.schema.json#/$defs/event", example(t, "gap", "structured")),
 			"streamBinary", message(t, "An event about the stream, binary mode",
 				"The attributes as headers, percent-encoded, the data as body.", "application/json",
-				binaryHeaders(stream.Definitions["event"]), "schema/stream-v1.schema.json", example(t, "gap", "binary")),
+				binaryHeaders(stream.Definitions["event"]), "schema/stream-v1.schema.json",
+				example(t, "gap", "binary")),
 			"progressStructured", message(t, "The progress of an agent, structured mode",
 				"The whole CloudEvent as one JSON document.", "application/cloudevents+json",
-				structuredHeaders(), "schema/progress-v1.schema.json#/$defs/event", example(t, "progress", "structured")),
+				structuredHeaders(), "schema/progress-v1.schema.json#/$defs/event",
+				example(t, "progress", "structured")),
 			"progressBinary", message(t, "The progress of an agent, binary mode",
 				"The attributes as headers, percent-encoded, the data as body.", "application/json",
-				binaryHeaders(progress.Definitions["event"]), "schema/progress-v1.schema.json", example(t, "progress", "binary")),
+				binaryHeaders(progress.Definitions["event"]), "schema/progress-v1.schema.json",
+				example(t, "progress", "binary")),
 		)),
 	)
 	var b bytes.Buffer
@@ -166,7 +192,8 @@ func TestAsyncAPIGenerated(t *testing.T) {
 	if err := yaml.NewEncoder(&b, yaml.Indent(2), yaml.IndentSequence(true)).Encode(doc); err != nil {
 		t.Fatal(err)
 	}
-	// The encoder leaves digits with zeros in front without quotes, which other parsers take for a number.
+	// The encoder leaves digits with zeros in front without quotes, which other parsers take for a
+	// number.
 	written := regexp.MustCompile(`(?m): (0[0-9]+)$`).ReplaceAll(b.Bytes(), []byte(`: "$1"`))
 	same(t, asyncAPI, written)
 

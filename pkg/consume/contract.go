@@ -2,7 +2,8 @@ package consume
 
 import "github.com/kubecdc/kubecdc/internal/object"
 
-// Op is what happened to an object, as in the events' attribute op. Op.Word returns the word for it.
+// Op is what happened to an object, as in the events' attribute op. Op.Word returns the word for
+// it.
 type Op = object.Op
 
 // The ops. An event about the stream itself has none.
@@ -21,7 +22,8 @@ func Ops() []Op { return object.Ops() }
 // TypePrefix begins the type of every event of kubecdc.
 const TypePrefix = object.TypePrefix
 
-// EventType is the type of an event. That of an object's event is TypePrefix, "object." and Op.Word.
+// EventType is the type of an event. That of an object's event is TypePrefix, "object." and
+// Op.Word.
 type EventType = object.EventType
 
 // The types of events that are not about an object.
@@ -41,9 +43,10 @@ type EndReason = object.EndReason
 const (
 	EndDeselected = object.Deselected // "deselected": no rule selects the scope any more
 	EndReplaced   = object.Replaced   // "replaced": Stream.Successors have its objects now
-	EndRemoved    = object.Removed    // "removed": its resource, its namespace or its node was removed, and it had no object left
-	EndTakenOver  = object.TakenOver  // "taken-over": another agent observes it
-	EndForgotten  = object.Forgotten  // an operator has ended it, because its agent is gone for good
+	// "removed": its resource, its namespace or its node was removed, and it had no object left
+	EndRemoved   = object.Removed
+	EndTakenOver = object.TakenOver // "taken-over": another agent observes it
+	EndForgotten = object.Forgotten // an operator has ended it, because its agent is gone for good
 )
 
 // EndReasons returns all reasons of ends.
@@ -52,22 +55,28 @@ func EndReasons() []EndReason { return object.EndReasons() }
 // GapReason is why a span of history could not be read. Later versions may add reasons.
 type GapReason = object.GapReason
 
-// The reasons of gaps. A gap is followed by the versions inside it, by deltas found by comparing lists, or by a snapshot. The rules are the
-// same in each case.
+// The reasons of gaps. A gap is followed by the versions inside it, by deltas found by comparing
+// lists, or by a snapshot. The rules are the same in each case.
 //
-// After ReasonContentChanged no version is missing, but known versions have other content. So the next Before of an object may differ from
-// its last After. If the gap is recovered, the stripped or redacted fields, or the redaction key, have changed, and nothing follows.
-// Otherwise, the API server serves known versions in another form (a CustomResourceDefinition or a conversion was changed, or it was
-// upgraded), and a snapshot follows. Reads of snapshots after the gap replace the known version, also if they have the same one.
+// After ReasonContentChanged no version is missing, but known versions have other content. So the
+// next Before of an object may differ from its last After. If the gap is recovered, the stripped or
+// redacted fields, or the redaction key, have changed, and nothing follows. Otherwise, the API
+// server serves known versions in another form (a CustomResourceDefinition or a conversion was
+// changed, or it was upgraded), and a snapshot follows. Reads of snapshots after the gap replace
+// the known version, also if they have the same one.
 const (
-	ReasonExpired          = object.Expired          // "expired": the API server no longer had it
-	ReasonCompacted        = object.Compacted        // "compacted": etcd no longer had it
-	ReasonRewound          = object.Rewound          // "rewound": etcd was restored: see Event.History
-	ReasonSelectionChanged = object.SelectionChanged // "selection-changed": the configuration, or the version in which the resource is served
-	ReasonCheckpointLost   = object.CheckpointLost   // "checkpoint-lost": the agent lost its position, or the stream or topic was replaced
-	ReasonContentChanged   = object.ContentChanged   // "content-changed": by strip, redaction or its key (recovered), or by the API server
-	ReasonForbidden        = object.Forbidden        // "forbidden": the agent was not allowed to read
-	ReasonDeadLetter       = object.DeadLetter       // "dead-letter": one event went to the dead letters: Stream.DeadLetter is its ID
+	ReasonExpired   = object.Expired   // "expired": the API server no longer had it
+	ReasonCompacted = object.Compacted // "compacted": etcd no longer had it
+	ReasonRewound   = object.Rewound   // "rewound": etcd was restored: see Event.History
+	// "selection-changed": the configuration, or the version in which the resource is served
+	ReasonSelectionChanged = object.SelectionChanged
+	// "checkpoint-lost": the agent lost its position, or the stream or topic was replaced
+	ReasonCheckpointLost = object.CheckpointLost
+	// "content-changed": by strip, redaction or its key (recovered), or by the API server
+	ReasonContentChanged = object.ContentChanged
+	ReasonForbidden      = object.Forbidden // "forbidden": the agent was not allowed to read
+	// "dead-letter": one event went to the dead letters: Stream.DeadLetter is its ID
+	ReasonDeadLetter = object.DeadLetter
 )
 
 // GapReasons returns all reasons of gaps.

@@ -19,9 +19,12 @@ import (
 
 // TestContract demands each member of the closed sets of the schemas, and of the reference.
 func TestContract(t *testing.T) {
-	stream, progress, events := readFile(t, streamSchema), readFile(t, progressSchema), readFile(t, "../../docs/reference/events.md")
+	stream := readFile(t, streamSchema)
+	progress := readFile(t, progressSchema)
+	events := readFile(t, "../../docs/reference/events.md")
 	for _, op := range object.Ops() {
-		if op, word := string(op), op.Word(); !strings.Contains(readFile(t, objectSchema), `"`+object.ObjectTypePrefix+word+`"`) ||
+		if op, word := string(op),
+			op.Word(); !strings.Contains(readFile(t, objectSchema), `"`+object.ObjectTypePrefix+word+`"`) ||
 			!slices.Contains(valuesOf(t, objectSchema, "op"), op) || !strings.Contains(events, "| `"+word+"`") {
 			t.Errorf("op %q: the schema or events.md does not have it", op)
 		}
@@ -36,10 +39,12 @@ func TestContract(t *testing.T) {
 		}
 	}
 	for _, reason := range object.GapReasons() {
-		demand(t, "reason of a gap", string(reason), description(t, streamSchema, "reason"), section(events, "### Gaps"))
+		demand(t, "reason of a gap", string(reason), description(t, streamSchema, "reason"),
+			section(events, "### Gaps"))
 	}
 	for _, reason := range object.EndReasons() {
-		demand(t, "reason of an end", string(reason), description(t, streamSchema, "end"), section(events, "### Scopes"))
+		demand(t, "reason of an end", string(reason), description(t, streamSchema, "end"),
+			section(events, "### Scopes"))
 	}
 	for _, reason := range object.InterruptionReasons() {
 		demand(t, "reason of an interruption", string(reason), progress, section(events, "## Progress"))
@@ -111,7 +116,8 @@ func section(page, heading string) string {
 	return rest
 }
 
-// description returns what a schema says of the member of data that has a description and this name.
+// description returns what a schema says of the member of data that has a description and this
+// name.
 func description(t *testing.T, path, member string) string {
 	t.Helper()
 	var text string

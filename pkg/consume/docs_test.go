@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
-// TestDocsExamples compares each block of JSON in events.md with the golden event that the comment above it names.
+// TestDocsExamples compares each block of JSON in events.md with the golden event that the comment
+// above it names.
 func TestDocsExamples(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/events.md")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Event is one CloudEvent of kubecdc. Fields that an event does not have are zero. An Event owns its memory: reading the next one does not
-// change it.
+// Event is one CloudEvent of kubecdc. Fields that an event does not have are zero. An Event owns
+// its memory: reading the next one does not change it.
 type Event struct {
 	ID      string
 	Source  string
@@ -36,7 +36,8 @@ type Event struct {
 	Epoch           string
 	TraceParent     string
 
-	// DataRef is a URI of the complete event if this one was shortened to fit on the bus: see Whole. "": there is none.
+	// DataRef is a URI of the complete event if this one was shortened to fit on the bus: see
+	// Whole. "": there is none.
 	DataRef string
 	// DeadLetterReason is why a record is a dead letter; "" if it is not.
 	DeadLetterReason string
@@ -52,15 +53,16 @@ type Event struct {
 
 	// Opening: the record begins a new topic of Kafka, and other topics have the event from before.
 	Opening bool
-	// Position is the place after the event in the log that it was read from; zero if it was not read from a Source.
+	// Position is the place after the event in the log that it was read from; zero if it was not
+	// read from a Source.
 	Position Position
 
 	raw  []byte // the record, where it was read in structured mode
 	data []byte // the data, where it was read in binary mode
 }
 
-// OpeningHeader is the header of a record of Kafka that begins a new topic. Its event happened before
-// the topic was created, and other topics have it from that time. Its value is "true".
+// OpeningHeader is the header of a record of Kafka that begins a new topic. Its event happened
+// before the topic was created, and other topics have it from that time. Its value is "true".
 const OpeningHeader = "kubecdc-opening"
 
 // Data is the content of an object's event.
@@ -69,7 +71,8 @@ type Data struct {
 	ResourceVersion         string `json:"resourceVersion"`
 	PreviousResourceVersion string `json:"previousResourceVersion,omitempty"`
 
-	// Before and After are the object's JSON: "null" if the object does not exist, nil if the state is unknown.
+	// Before and After are the object's JSON: "null" if the object does not exist, nil if the state
+	// is unknown.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
 	// Patch is the RFC 6902 document that turns Before into After; nil: none.
@@ -78,14 +81,15 @@ type Data struct {
 	ChangedBy []Change `json:"changedBy,omitempty"`
 	Snapshot  string   `json:"snapshot,omitempty"` // of a Read
 	Inferred  bool     `json:"inferred,omitempty"` // found by comparing lists, not seen on a watch
-	// Redacted reports whether values of After were removed or replaced. Nil: no, unless the object is
-	// a Secret, of which it is not known then: an earlier agent did not say so.
+	// Redacted reports whether values of After were removed or replaced. Nil: no, unless the object
+	// is a Secret, of which it is not known then: an earlier agent did not say so.
 	Redacted *bool `json:"redacted,omitempty"`
-	// Skipped is the number of versions that filters have withheld since the object's last event. Before is the last of them, not the After of
-	// that event. After a stream event of the scope the count may be missing or too low, because it does not survive a restart.
+	// Skipped is the number of versions that filters have withheld since the object's last event.
+	// Before is the last of them, not the After of that event. After a stream event of the scope
+	// the count may be missing or too low, because it does not survive a restart.
 	Skipped int `json:"skipped,omitempty"`
-	// Truncated names the members that were left out to fit the event on the bus: before, after, patch, changedBy. They are nil here, whatever
-	// the op.
+	// Truncated names the members that were left out to fit the event on the bus: before, after,
+	// patch, changedBy. They are nil here, whatever the op.
 	Truncated []string `json:"truncated,omitempty"`
 	DataRef   string   `json:"dataref,omitempty"` // as Event.DataRef
 }
@@ -99,9 +103,10 @@ type Change struct {
 
 // Stream is the content of an event about the stream of one scope.
 type Stream struct {
-	Snapshot        string `json:"snapshot,omitempty"`        // snapshot.started, snapshot.completed
-	ResourceVersion string `json:"resourceVersion,omitempty"` // scope.started, scope.ended, snapshot.started, snapshot.completed
-	Objects         int    `json:"objects,omitempty"`         // snapshot.started: to be read; snapshot.completed: read
+	Snapshot string `json:"snapshot,omitempty"` // snapshot.started, snapshot.completed
+	// scope.started, scope.ended, snapshot.started, snapshot.completed
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Objects         int    `json:"objects,omitempty"` // snapshot.started: to be read; snapshot.completed: read
 	// Initial, of a started scope or snapshot, reports that the agent had no position of the scope,
 	// and did not find one on the bus. If the stream has earlier events of the scope, versions
 	// between them and this snapshot may be missing, although no gap says so.
@@ -115,9 +120,11 @@ type Stream struct {
 	ObservedSince time.Time `json:"observedSince,omitzero"` // scope.started, snapshot.started
 	// Rules take the objects of the scope, the first that matches. They do not have the limits that
 	// the name of the scope has.
-	Rules  []Rule `json:"rules,omitempty"`  // scope.started, snapshot.started
-	Writer string `json:"writer,omitempty"` // scope.started, scope.ended, snapshot.started: names an agent across its restarts
-	Run    string `json:"run,omitempty"`    // as Writer: names one run of the agent, "<epoch>-<milliseconds since 1970>"
+	Rules []Rule `json:"rules,omitempty"` // scope.started, snapshot.started
+	// scope.started, scope.ended, snapshot.started: names an agent across its restarts
+	Writer string `json:"writer,omitempty"`
+	// as Writer: names one run of the agent, "<epoch>-<milliseconds since 1970>"
+	Run string `json:"run,omitempty"`
 
 	End EndReason `json:"end,omitempty"` // scope.ended
 	// Successors are the names of the scopes that have the objects of an ended scope now, if they
@@ -128,9 +135,10 @@ type Stream struct {
 	ToResourceVersion   string    `json:"toResourceVersion,omitempty"`   // gap
 	Since               time.Time `json:"since,omitzero"`                // gap
 	Reason              GapReason `json:"reason,omitempty"`              // gap
-	DeadLetter          string    `json:"deadLetter,omitempty"`          // gap, ReasonDeadLetter: the ID of the event among the dead letters
-	// Recovered of a gap reports that every version inside it follows, of each object that existed at its start or end. An object that was
-	// created and deleted inside it remains unknown.
+	// gap, ReasonDeadLetter: the ID of the event among the dead letters
+	DeadLetter string `json:"deadLetter,omitempty"`
+	// Recovered of a gap reports that every version inside it follows, of each object that existed
+	// at its start or end. An object that was created and deleted inside it remains unknown.
 	Recovered bool `json:"recovered,omitempty"`
 }
 

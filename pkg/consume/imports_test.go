@@ -11,8 +11,9 @@ import (
 
 const module = "github.com/kubecdc/kubecdc/"
 
-// TestImports holds the list of what a program gets with the package: a program that parses and tracks
-// compiles no client of a bus, nothing of Kubernetes, and no SDK. Each source brings its own client.
+// TestImports holds the list of what a program gets with the package: a program that parses and
+// tracks compiles no client of a bus, nothing of Kubernetes, and no SDK. Each source brings its own
+// client.
 func TestImports(t *testing.T) {
 	parses := []string{
 		"github.com/klauspost/compress", // internal/object compresses last-known objects
@@ -21,13 +22,17 @@ func TestImports(t *testing.T) {
 	for pkg, want := range map[string][]string{
 		"pkg/consume":          parses,
 		"pkg/consume/fromfile": append(slices.Clone(parses), module+"pkg/consume/fromfile"),
-		"pkg/consume/cloudevents": append(slices.Clone(parses), module+"pkg/consume/cloudevents", "github.com/cloudevents/sdk-go",
+		"pkg/consume/cloudevents": append(slices.Clone(parses), module+"pkg/consume/cloudevents",
+			"github.com/cloudevents/sdk-go",
 			"github.com/json-iterator/go", "github.com/modern-go"),
-		"pkg/consume/fromnats": append(slices.Clone(parses), module+"pkg/consume/fromnats", module+"internal/natsversion",
-			module+"internal/pause", module+"internal/searchtime", module+"internal/silence", module+"internal/versions", "github.com/nats-io",
+		"pkg/consume/fromnats": append(slices.Clone(parses), module+"pkg/consume/fromnats",
+			module+"internal/natsversion",
+			module+"internal/pause", module+"internal/searchtime", module+"internal/silence",
+			module+"internal/versions", "github.com/nats-io",
 			"golang.org/x"),
 		"pkg/consume/fromkafka": append(slices.Clone(parses), module+"pkg/consume/fromkafka", module+"internal/kafkaid",
-			module+"internal/kafkanet", module+"internal/pause", "github.com/segmentio/kafka-go", "github.com/pierrec/lz4"),
+			module+"internal/kafkanet", module+"internal/pause", "github.com/segmentio/kafka-go",
+			"github.com/pierrec/lz4"),
 	} {
 		allowed := make(map[string]bool) // whether the package needs it
 		for _, prefix := range want {
@@ -56,10 +61,12 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// dependencies returns all packages that a package imports, also indirectly, beside the standard library.
+// dependencies returns all packages that a package imports, also indirectly, beside the standard
+// library.
 func dependencies(t *testing.T, pkg string) (all []string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		"{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -21,9 +21,10 @@ const (
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
-// FromMessage reads an event from a message of NATS, whose header is a nats.Header: in structured mode (content-type
-// application/cloudevents+json) or in binary mode (headers ce-…, percent-encoded as the CloudEvents NATS binding 1.0.3 has
-// it, and the data as body). The event keeps body, which must not change any more.
+// FromMessage reads an event from a message of NATS, whose header is a nats.Header: in structured
+// mode (content-type application/cloudevents+json) or in binary mode (headers ce-…, percent-encoded
+// as the CloudEvents NATS binding 1.0.3 has it, and the data as body). The event keeps body, which
+// must not change any more.
 func FromMessage(header map[string][]string, body []byte) (*Event, error) {
 	media, binary := "", false
 	for name, values := range header {
@@ -53,7 +54,8 @@ func parseBinary(header map[string][]string, body []byte) (*Event, error) {
 	e := &Event{data: body}
 	var specversion string
 	for name, values := range header {
-		if len(values) == 0 || len(name) <= len(attributePrefix) || !strings.EqualFold(name[:len(attributePrefix)], attributePrefix) {
+		if len(values) == 0 || len(name) <= len(attributePrefix) ||
+			!strings.EqualFold(name[:len(attributePrefix)], attributePrefix) {
 			continue
 		}
 		name = strings.ToLower(name[len(attributePrefix):])
@@ -116,8 +118,9 @@ func unhex(c byte) (byte, bool) {
 	return 0, false
 }
 
-// MarshalJSON returns the event in structured mode. For an event that was read, it returns the record's bytes, or in binary mode its attributes
-// and data. It ignores changes of the fields. Any other event is written from its fields.
+// MarshalJSON returns the event in structured mode. For an event that was read, it returns the
+// record's bytes, or in binary mode its attributes and data. It ignores changes of the fields. Any
+// other event is written from its fields.
 func (e *Event) MarshalJSON() ([]byte, error) {
 	if e.raw != nil {
 		return e.raw, nil
@@ -146,7 +149,8 @@ func (e *Event) MarshalJSON() ([]byte, error) {
 			return
 		}
 		var quoted []byte
-		if quoted, err = marshal(value); err == nil {
+		quoted, err = marshal(value)
+		if err == nil {
 			out = append(append(append(out, `,"`...), name...), `":`...)
 			out = append(out, quoted...)
 		}

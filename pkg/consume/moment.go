@@ -2,8 +2,9 @@ package consume
 
 import "strings"
 
-// Touch records only that the object of e existed before e, so that a snapshot under way does not sweep it. A reader of the state at an
-// earlier moment calls it instead of Apply for the events of objects after that moment.
+// Touch records only that the object of e existed before e, so that a snapshot under way does not
+// sweep it. A reader of the state at an earlier moment calls it instead of Apply for the events of
+// objects after that moment.
 func (t *Tracker) Touch(e *Event) {
 	if e.DeadLetterReason != "" || e.Data == nil {
 		return
@@ -20,7 +21,8 @@ func (t *Tracker) Touch(e *Event) {
 	}
 }
 
-// Highest returns the highest History and sequence seen of an object, zero if the object is unknown.
+// Highest returns the highest History and sequence seen of an object, zero if the object is
+// unknown.
 func (t *Tracker) Highest(cluster ClusterKey, resource, uid string) (history uint32, sequence uint64) {
 	r := t.resources[resourceKey{cluster, resource}]
 	if r == nil {
@@ -39,8 +41,8 @@ func (t *Tracker) Has(cluster ClusterKey, resource, uid string) bool {
 	return r != nil && r.live[uid] != nil
 }
 
-// ScopeCovers reports whether objects in a namespace ("": cluster-scoped) may belong to a scope, as in Event.Scope of a stream
-// event. It ignores selectors.
+// ScopeCovers reports whether objects in a namespace ("": cluster-scoped) may belong to a scope, as
+// in Event.Scope of a stream event. It ignores selectors.
 func ScopeCovers(scope, namespace string) bool { return contains(scope, namespace) }
 
 // IsPartOf reports whether part is the scope of a snapshot of one namespace of a scope.

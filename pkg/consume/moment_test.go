@@ -7,8 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A reader of the state at resourceVersion 25 does not apply a change at 26. It is all that says that the object was there when the
-// snapshot was taken.
+// A reader of the state at resourceVersion 25 does not apply a change at 26. It is all that says
+// that the object was there when the snapshot was taken.
 func TestTouchSparesFromTheSweep(t *testing.T) {
 	for _, before := range []string{"", "10", "20", "21"} {
 		touch := before == "10" || before == "20" // else it may have begun after the snapshot
@@ -19,13 +19,27 @@ func TestTouchSparesFromTheSweep(t *testing.T) {
 			started S1 @20 => news
 			r api/2 @11 S1 => -`)
 		later := &consume.Event{
-			Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", Namespace: "shop", Name: "web", UID: "1", Op: consume.Updated,
-			Sequence: fmt.Sprintf("%020d", 26), Data: &consume.Data{Op: consume.Updated, PreviousResourceVersion: before},
+			Source:     "/kubernetes/a",
+			APIVersion: "v1",
+			Resource:   "pods",
+			Namespace:  "shop",
+			Name:       "web",
+			UID:        "1",
+			Op:         consume.Updated,
+			Sequence:   fmt.Sprintf("%020d", 26),
+			Data: &consume.Data{
+				Op:                      consume.Updated,
+				PreviousResourceVersion: before,
+			},
 		}
 		tr.Touch(later)
 		v := tr.Apply(&consume.Event{
-			Type: consume.TypeSnapshotCompleted, Source: "/kubernetes/a", APIVersion: "v1", Resource: "pods", Scope: "pods",
-			Stream: &consume.Stream{Snapshot: "S1", ResourceVersion: "20"},
+			Type:       consume.TypeSnapshotCompleted,
+			Source:     "/kubernetes/a",
+			APIVersion: "v1",
+			Resource:   "pods",
+			Scope:      "pods",
+			Stream:     &consume.Stream{Snapshot: "S1", ResourceVersion: "20"},
 		})
 		if swept := len(v.Gone) > 0; swept == touch {
 			t.Errorf("was %q before: swept: %v", before, v.Gone)
@@ -54,7 +68,8 @@ func TestHighest(t *testing.T) {
 		{"/kubernetes/a", "nodes", "1", 0, 0},
 		{"/kubernetes/b", "pods", "1", 0, 0},
 	} {
-		if history, sequence := tr.Highest(consume.ClusterKey{Source: c.source}, c.resource, c.uid); history != c.history || sequence != c.sequence {
+		if history, sequence := tr.Highest(consume.ClusterKey{Source: c.source}, c.resource, c.uid); history !=
+			c.history || sequence != c.sequence {
 			t.Errorf("highest of %s: /h%d %d, want /h%d %d", c.uid, history, sequence, c.history, c.sequence)
 		}
 	}

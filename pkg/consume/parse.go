@@ -35,11 +35,11 @@ func kindOf(typ EventType) kind {
 	return kindUnknown
 }
 
-// Parse reads an event from a record in structured mode: the CloudEvent as one JSON document. The event keeps record,
-// which must not change any more.
+// Parse reads an event from a record in structured mode: the CloudEvent as one JSON document. The
+// event keeps record, which must not change any more.
 //
-// JSON is checked as strictly as by encoding/json. Unknown attributes, members and types of events are not errors, because later versions may
-// add them.
+// JSON is checked as strictly as by encoding/json. Unknown attributes, members and types of events
+// are not errors, because later versions may add them.
 func Parse(record []byte) (*Event, error) {
 	e := &Event{raw: record}
 	var specversion string
@@ -74,12 +74,13 @@ func Parse(record []byte) (*Event, error) {
 	return e, nil
 }
 
-// set sets an attribute to its JSON. null means that it is absent. Extensions may also be numbers and booleans (JSON event format 1.0, section
-// 2.2).
+// set sets an attribute to its JSON. null means that it is absent. Extensions may also be numbers
+// and booleans (JSON event format 1.0, section 2.2).
 func (e *Event) set(name, value []byte, specversion *string) error {
 	text, ok := "", true
 	if !null(value) {
-		if text, ok = jsonscan.Text(value); !ok {
+		text, ok = jsonscan.Text(value)
+		if !ok {
 			text = string(value)
 		}
 	}
@@ -103,7 +104,8 @@ func (e *Event) setTime(text string) (err error) {
 		e.Time = time.Time{}
 		return nil
 	}
-	if e.Time, err = time.Parse(time.RFC3339Nano, text); err != nil {
+	e.Time, err = time.Parse(time.RFC3339Nano, text)
+	if err != nil {
 		return fmt.Errorf("attribute time is not an RFC 3339 time: %q", text)
 	}
 	return nil
@@ -258,7 +260,8 @@ func (a *absent) unless(name, value string) {
 	}
 }
 
-// rawData are the members of data as written in the record. Their meaning depends on the type, which may follow them.
+// rawData are the members of data as written in the record. Their meaning depends on the type,
+// which may follow them.
 type rawData struct {
 	object bool // data is a JSON object
 
@@ -272,7 +275,8 @@ type rawData struct {
 // read reads the value at m.
 func (d *rawData) read(m *jsonscan.Members) {
 	*d = rawData{} // the last of duplicates counts
-	if d.object = m.Enter('{'); !d.object {
+	d.object = m.Enter('{')
+	if !d.object {
 		m.Value()
 		return
 	}

@@ -32,20 +32,40 @@ var unexported = cmpopts.IgnoreUnexported(consume.Event{})
 func TestParse(t *testing.T) {
 	want := &consume.Event{
 		ID: "deployments.apps/7c0e/48211", Source: "/kubernetes/prod-eu-1", Type: "dev.kubecdc.object.updated",
-		Subject: "/apis/apps/v1/namespaces/shop/deployments/web", Time: time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC),
-		DataContentType: "application/json", DataSchema: "https://kubecdc.dev/schema/object/v1",
-		Cluster: "prod-eu-1", ClusterUID: "11e0", APIVersion: "apps/v1", Kind: "Deployment", Resource: "deployments",
-		Namespace: "shop", Name: "web", UID: "7c0e", Op: consume.Updated, ResourceVersion: "48211",
-		Sequence: "00000000000000048211", PartitionKey: "prod-eu-1/apps/deployments/shop/web", Epoch: "3", TraceParent: "00-1-2-01",
+		Subject:         "/apis/apps/v1/namespaces/shop/deployments/web",
+		Time:            time.Date(2026, 11, 20, 15, 0, 0, 123456789, time.UTC),
+		DataContentType: "application/json",
+		DataSchema:      "https://kubecdc.dev/schema/object/v1",
+		Cluster:         "prod-eu-1",
+		ClusterUID:      "11e0",
+		APIVersion:      "apps/v1",
+		Kind:            "Deployment",
+		Resource:        "deployments",
+		Namespace:       "shop",
+		Name:            "web",
+		UID:             "7c0e",
+		Op:              consume.Updated,
+		ResourceVersion: "48211",
+		Sequence:        "00000000000000048211",
+		PartitionKey:    "prod-eu-1/apps/deployments/shop/web",
+		Epoch:           "3",
+		TraceParent:     "00-1-2-01",
 		Data: &consume.Data{
-			Op: consume.Updated, ResourceVersion: "48211", PreviousResourceVersion: "48007", Inferred: true, Redacted: new(false), Skipped: 2,
-			Before: json.RawMessage(`{"spec":{"replicas":3}}`), After: json.RawMessage(`{"spec":{"replicas":5}}`),
-			Patch: json.RawMessage(`[{"op":"replace","path":"/spec/replicas","value":5}]`),
+			Op:                      consume.Updated,
+			ResourceVersion:         "48211",
+			PreviousResourceVersion: "48007",
+			Inferred:                true,
+			Redacted:                new(false),
+			Skipped:                 2,
+			Before:                  json.RawMessage(`{"spec":{"replicas":3}}`),
+			After:                   json.RawMessage(`{"spec":{"replicas":5}}`),
+			Patch:                   json.RawMessage(`[{"op":"replace","path":"/spec/replicas","value":5}]`),
 			ChangedBy: []consume.Change{
 				{Manager: "kubectl-edit", Operation: "Update", Time: time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)},
 				{Manager: "hpa"},
 			},
-			Truncated: []string{"patch"}, DataRef: "s3://x",
+			Truncated: []string{"patch"},
+			DataRef:   "s3://x",
 		},
 	}
 	if diff := cmp.Diff(want, parse(t, updated), unexported); diff != "" {
@@ -53,8 +73,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A null member means that there is no value, and an absent one that the value is unknown. The order of members, escapes and duplicate
-// members do not matter.
+// A null member means that there is no value, and an absent one that the value is unknown. The
+// order of members, escapes and duplicate members do not matter.
 func TestParseMembers(t *testing.T) {
 	created := parse(t, replaced(t, updated, `"before":{"spec":{"replicas":3}}`, `"before":null`))
 	if string(created.Data.Before) != "null" {
@@ -67,8 +87,13 @@ func TestParseMembers(t *testing.T) {
 	dataFirst := parse(t, `{"data":{"snapshot":"a","objects":3},"scope":"pods","apiversion":"v1","resource":"pods",
 		"id":"x","id":"pods\u002f\"1","source":"/k","namespace":null,"type":"dev.kubecdc.snapshot.started","specversion":"1.0"}`)
 	want := &consume.Event{
-		ID: `pods/"1`, Source: "/k", Type: consume.TypeSnapshotStarted, Scope: "pods", APIVersion: "v1", Resource: "pods",
-		Stream: &consume.Stream{Snapshot: "a", Objects: 3},
+		ID:         `pods/"1`,
+		Source:     "/k",
+		Type:       consume.TypeSnapshotStarted,
+		Scope:      "pods",
+		APIVersion: "v1",
+		Resource:   "pods",
+		Stream:     &consume.Stream{Snapshot: "a", Objects: 3},
 	}
 	if diff := cmp.Diff(want, dataFirst, unexported); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -114,14 +139,26 @@ func TestParseGolden(t *testing.T) {
 			}
 		}
 		again, err := json.Marshal(&consume.Event{
-			ID: e.ID, Source: e.Source, Type: e.Type, APIVersion: e.APIVersion, Resource: e.Resource, Name: e.Name, UID: e.UID,
-			Op: e.Op, Scope: e.Scope, Data: e.Data, Stream: e.Stream, Progress: e.Progress,
+			ID:         e.ID,
+			Source:     e.Source,
+			Type:       e.Type,
+			APIVersion: e.APIVersion,
+			Resource:   e.Resource,
+			Name:       e.Name,
+			UID:        e.UID,
+			Op:         e.Op,
+			Scope:      e.Scope,
+			Data:       e.Data,
+			Stream:     e.Stream,
+			Progress:   e.Progress,
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", r.Name, err)
 		}
 		made := parse(t, string(again))
-		if diff := cmp.Diff([]any{e.Data, e.Stream, e.Progress}, []any{made.Data, made.Stream, made.Progress}); diff != "" {
+		if diff := cmp.Diff([]any{e.Data, e.Stream, e.Progress}, []any{
+			made.Data, made.Stream, made.Progress,
+		}); diff != "" {
 			t.Errorf("%s: -want +made from fields\n%s", r.Name, diff)
 		}
 	}
@@ -147,19 +184,47 @@ func TestParseProgress(t *testing.T) {
 		return at
 	}
 	want := &consume.Progress{
-		Writer: "3f0a", Run: "2-1795186799000", Number: 8, Checkpoint: "configmap kubecdc/positions", Node: "n1", APIServerVersion: "v1.37.1",
-		Since: at("14:50:00"), To: at("14:59:29"), SnapshotBegan: at("14:00:00"), Etcd: "1", Ends: true,
+		Writer:           "3f0a",
+		Run:              "2-1795186799000",
+		Number:           8,
+		Checkpoint:       "configmap kubecdc/positions",
+		Node:             "n1",
+		APIServerVersion: "v1.37.1",
+		Since:            at("14:50:00"),
+		To:               at("14:59:29"),
+		SnapshotBegan:    at("14:00:00"),
+		Etcd:             "1",
+		Ends:             true,
 		Scopes: []consume.ScopeProgress{
-			{Resource: "deployments.apps", Scope: "deployments.apps/shop", Etcd: consume.EtcdUnknown}, // nothing is claimed, and nothing copied
-			{Resource: "pods", Etcd: "1", Count: 7, ResourceVersion: "48300", History: 2, To: at("14:59:29"), SnapshotBegan: at("14:00:00")},
+			// nothing is claimed, and nothing copied
+			{Resource: "deployments.apps", Scope: "deployments.apps/shop", Etcd: consume.EtcdUnknown},
 			{
-				Resource: "pods", Scope: "pods/shop", Etcd: "1", ResourceVersion: "48310", To: at("14:58:00"), SnapshotBegan: at("13:00:00"),
+				Resource:        "pods",
+				Etcd:            "1",
+				Count:           7,
+				ResourceVersion: "48300",
+				History:         2,
+				To:              at("14:59:29"),
+				SnapshotBegan:   at("14:00:00"),
+			},
+			{
+				Resource:        "pods",
+				Scope:           "pods/shop",
+				Etcd:            "1",
+				ResourceVersion: "48310",
+				To:              at("14:58:00"),
+				SnapshotBegan:   at("13:00:00"),
 				Interruptions: []consume.Interruption{
 					{Why: consume.InterruptedCut, From: at("14:51:00"), Until: at("14:52:00")},
 					{Why: consume.InterruptedBlocked, From: at("14:58:00")},
 				},
 				Hidden: []consume.HiddenSpan{
-					{From: at("14:53:00"), FromResourceVersion: "48001", Until: at("14:55:00"), UntilResourceVersion: "48250"},
+					{
+						From:                 at("14:53:00"),
+						FromResourceVersion:  "48001",
+						Until:                at("14:55:00"),
+						UntilResourceVersion: "48250",
+					},
 					{FromResourceVersion: "48290"},
 				},
 			},
@@ -189,10 +254,14 @@ func TestParseProgress(t *testing.T) {
 func TestParseFormerProgress(t *testing.T) {
 	const former = `{"specversion":"1.0","id":"pods/progress/52100/1795186800/h2","source":"/kubernetes/prod-eu-1","type":"dev.kubecdc.progress",` +
 		`"apiversion":"v1","resource":"pods","scope":"pods","sequence":"00000000000000052100","data":{"resourceVersion":"52100"}}`
-	for name, record := range map[string]string{"whole": former, "without data": replaced(t, former, `"data":{"resourceVersion":"52100"}`, `"x":1`)} {
+	for name, record := range map[string]string{
+		"whole":        former,
+		"without data": replaced(t, former, `"data":{"resourceVersion":"52100"}`, `"x":1`),
+	} {
 		e := parse(t, record)
 		if !e.IsFormerProgress() || e.Data != nil || e.Stream != nil || e.Progress != nil {
-			t.Errorf("%s: former: %t, data %v, stream %v, progress %v", name, e.IsFormerProgress(), e.Data, e.Stream, e.Progress)
+			t.Errorf("%s: former: %t, data %v, stream %v, progress %v", name, e.IsFormerProgress(), e.Data, e.Stream,
+				e.Progress)
 		}
 		if e.GroupResource() != "pods" || e.Scope != "pods" || e.History() != 2 {
 			t.Errorf("%s: resource %s, scope %s, history %d", name, e.GroupResource(), e.Scope, e.History())
@@ -211,7 +280,11 @@ func TestParseUnknown(t *testing.T) {
 	later := `{"specversion":"1.0","id":"a/b","source":"/k","type":"dev.kubecdc.weather","answer":42,"fine":true,"x":"<é\"","data":[1]}`
 	e := parse(t, later)
 	want := &consume.Event{
-		ID: "a/b", Source: "/k", Type: "dev.kubecdc.weather", Extensions: map[string]string{"answer": "42", "fine": "true", "x": `<é"`},
+		ID: "a/b", Source: "/k", Type: "dev.kubecdc.weather", Extensions: map[string]string{
+			"answer": "42",
+			"fine":   "true",
+			"x":      `<é"`,
+		},
 	}
 	if diff := cmp.Diff(want, e, unexported); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -242,36 +315,82 @@ func TestParseErrors(t *testing.T) {
 		{"empty", ``, "JSON ends before the value does", false},
 		{"cut off", updated[:len(updated)/2], "JSON ends before the value does", false},
 		{"more behind", updated + `{}`, `JSON syntax at byte 1060: unexpected '{'`, false},
-		{"comma", replaced(t, updated, `"skipped":2,`, `"skipped":2,,`), `JSON syntax at byte 749: unexpected ','`, false},
+		{
+			"comma", replaced(t, updated, `"skipped":2,`, `"skipped":2,,`), `JSON syntax at byte 749: unexpected ','`,
+			false,
+		},
 		{"control character in an object", replaced(t, updated, `{"replicas":3}`, "\"\n\""), `unexpected '\n'`, false},
 		{"no object", `["a"]`, "not an event of kubecdc: the record is not a JSON object", true},
-		{"not a CloudEvent", `{"id":"a"}`, "not an event of kubecdc: no CloudEvent, it has no specversion, source, type", true},
-		{"another CloudEvent", `{"specversion":"1.0","id":"a","source":"b","type":"com.github.push"}`, `its type is "com.github.push", want dev.kubecdc.…`, true},
+		{
+			"not a CloudEvent", `{"id":"a"}`,
+			"not an event of kubecdc: no CloudEvent, it has no specversion, source, type", true,
+		},
+		{
+			"another CloudEvent", `{"specversion":"1.0","id":"a","source":"b","type":"com.github.push"}`,
+			`its type is "com.github.push", want dev.kubecdc.…`, true,
+		},
 		{"another version", replaced(t, updated, `"1.0"`, `"0.3"`), `specversion is "0.3", want 1.0`, true},
-		{"no uid", replaced(t, updated, `"uid":"7c0e",`, ``), `dev.kubecdc.object.updated deployments.apps/7c0e/48211 has no uid`, true},
+		{
+			"no uid", replaced(t, updated, `"uid":"7c0e",`, ``),
+			`dev.kubecdc.object.updated deployments.apps/7c0e/48211 has no uid`, true,
+		},
 		{"no data", updated[:strings.Index(updated, `"data"`)] + `"data_base64":"e30="}`, "has no data", true},
 		{"data is no object", updated[:strings.Index(updated, `"data"`)] + `"data":"{}"}`, "has no data", true},
-		{"no scope", `{"specversion":"1.0","id":"a","source":"b","type":"dev.kubecdc.gap","data":{}}`, "dev.kubecdc.gap a has no apiversion, resource, scope", true},
+		{
+			"no scope", `{"specversion":"1.0","id":"a","source":"b","type":"dev.kubecdc.gap","data":{}}`,
+			"dev.kubecdc.gap a has no apiversion, resource, scope", true,
+		},
 		{"attribute", replaced(t, updated, `"uid":"7c0e"`, `"uid":7`), "attribute uid is not a string", false},
-		{"extension", replaced(t, updated, `"epoch":"3"`, `"x":{}`), "attribute x is neither a string nor a number nor a boolean", false},
-		{"time", replaced(t, updated, `2026-11-20T15:00:00.123456789Z`, `today`), `attribute time is not an RFC 3339 time: "today"`, false},
-		{"time is a number", replaced(t, updated, `"2026-11-20T15:00:00.123456789Z"`, `1`), "attribute time is not a string", false},
-		{"inferred", replaced(t, updated, `"inferred":true`, `"inferred":"yes"`), "data.inferred is not a boolean", false},
+		{
+			"extension", replaced(t, updated, `"epoch":"3"`, `"x":{}`),
+			"attribute x is neither a string nor a number nor a boolean", false,
+		},
+		{
+			"time", replaced(t, updated, `2026-11-20T15:00:00.123456789Z`, `today`),
+			`attribute time is not an RFC 3339 time: "today"`, false,
+		},
+		{
+			"time is a number", replaced(t, updated, `"2026-11-20T15:00:00.123456789Z"`, `1`),
+			"attribute time is not a string", false,
+		},
+		{
+			"inferred", replaced(t, updated, `"inferred":true`, `"inferred":"yes"`), "data.inferred is not a boolean",
+			false,
+		},
 		{"redacted", replaced(t, updated, `"redacted":false`, `"redacted":0`), "data.redacted is not a boolean", false},
 		{"skipped", replaced(t, updated, `"skipped":2`, `"skipped":2.5`), "data.skipped is not an integer", false},
 		{"patch", replaced(t, updated, `"patch":[`, `"patch":{},"x":[`), "data.patch is not an array", false},
 		{"before", replaced(t, updated, `"before":{`, `"before":[],"x":{`), "data.before is not an object", false},
-		{"changedBy", replaced(t, updated, `"changedBy":[`, `"changedBy":[1,`), "data.changedBy is not an array of objects", false},
-		{"changedBy.time", replaced(t, updated, `"2026-11-20T15:00:00Z"`, `"now"`), "data.changedBy.time is not an RFC 3339 time", false},
+		{
+			"changedBy", replaced(t, updated, `"changedBy":[`, `"changedBy":[1,`),
+			"data.changedBy is not an array of objects", false,
+		},
+		{
+			"changedBy.time", replaced(t, updated, `"2026-11-20T15:00:00Z"`, `"now"`),
+			"data.changedBy.time is not an RFC 3339 time", false,
+		},
 		{"progress without data", progress[:strings.Index(progress, `"data"`)] + `"x":1}`, "has no data", true},
-		{"no writer", replaced(t, progress, `"writer":"3f0a",`, ``), "dev.kubecdc.progress progress/3f0a/2-1795186799000/8 has no data.writer", true},
-		{"neither writer nor run", replaced(t, progress, `"writer":"3f0a","run":"2-1795186799000"`, `"writer":"","run":null`), "has no data.writer, data.run", true},
+		{
+			"no writer", replaced(t, progress, `"writer":"3f0a",`, ``),
+			"dev.kubecdc.progress progress/3f0a/2-1795186799000/8 has no data.writer", true,
+		},
+		{
+			"neither writer nor run",
+			replaced(t, progress, `"writer":"3f0a","run":"2-1795186799000"`, `"writer":"","run":null`),
+			"has no data.writer, data.run", true,
+		},
 		{"run", replaced(t, progress, `"run":"2-1795186799000"`, `"run":2`), "data.run is not a string", false},
 		{"number", replaced(t, progress, `"number":8`, `"number":"8"`), "data.number is not an integer", false},
-		{"since", replaced(t, progress, `"since":"2026-11-20T14:50:00Z"`, `"since":"today"`), "data.since is not an RFC 3339 time", false},
+		{
+			"since", replaced(t, progress, `"since":"2026-11-20T14:50:00Z"`, `"since":"today"`),
+			"data.since is not an RFC 3339 time", false,
+		},
 		{"ends", replaced(t, progress, `"ends":true`, `"ends":1`), "data.ends is not a boolean", false},
 		{"scopes", replaced(t, progress, `"count":7`, `"count":"7"`), "data.scopes is not an array of scopes", false},
-		{"interruptions", replaced(t, progress, `"until":"2026-11-20T14:52:00Z"`, `"until":"later"`), "data.scopes is not an array of scopes", false},
+		{
+			"interruptions", replaced(t, progress, `"until":"2026-11-20T14:52:00Z"`, `"until":"later"`),
+			"data.scopes is not an array of scopes", false,
+		},
 		{"truncated", replaced(t, updated, `["patch"]`, `[1]`), "data.truncated is not an array of strings", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -284,8 +403,11 @@ func TestParseErrors(t *testing.T) {
 			}
 		})
 	}
-	_, err := consume.FromMessage(map[string][]string{"content-type": {"application/cloudevents-batch+json"}}, []byte(`[]`))
-	if want := "not an event of kubecdc: content-type is application/cloudevents-batch+json, want application/cloudevents+json"; err == nil || err.Error() != want {
+	_, err := consume.FromMessage(map[string][]string{"content-type": {
+		"application/cloudevents-batch+json",
+	}}, []byte(`[]`))
+	if want := "not an event of kubecdc: content-type is application/cloudevents-batch+json, want application/cloudevents+json"; err ==
+		nil || err.Error() != want {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}
 }
@@ -298,7 +420,8 @@ func replaced(tb testing.TB, s, from, to string) string {
 	return strings.Replace(s, from, to, 1)
 }
 
-// FuzzParse compares Parse with encoding/json: both accept the same records and read the same values.
+// FuzzParse compares Parse with encoding/json: both accept the same records and read the same
+// values.
 func FuzzParse(f *testing.F) {
 	for _, r := range consumetest.Goldens(f, "structured") {
 		f.Add(r.Body)
@@ -324,8 +447,17 @@ func FuzzParse(f *testing.F) {
 			return s
 		}
 		for name, got := range map[string]string{
-			"id": e.ID, "source": e.Source, "type": string(e.Type), "subject": e.Subject, "uid": e.UID, "name": e.Name, "op": string(e.Op),
-			"namespace": e.Namespace, "scope": e.Scope, "sequence": e.Sequence, "kind": e.Kind,
+			"id":        e.ID,
+			"source":    e.Source,
+			"type":      string(e.Type),
+			"subject":   e.Subject,
+			"uid":       e.UID,
+			"name":      e.Name,
+			"op":        string(e.Op),
+			"namespace": e.Namespace,
+			"scope":     e.Scope,
+			"sequence":  e.Sequence,
+			"kind":      e.Kind,
 		} {
 			if want := text(name); got != want {
 				t.Fatalf("%s is %q, want %q", name, got, want)
@@ -338,7 +470,9 @@ func FuzzParse(f *testing.F) {
 		if err := json.Unmarshal(members["data"], &data); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{string(data["before"]), string(data["after"])}, []string{string(e.Data.Before), string(e.Data.After)}); diff != "" {
+		if diff := cmp.Diff([]string{string(data["before"]), string(data["after"])}, []string{
+			string(e.Data.Before), string(e.Data.After),
+		}); diff != "" {
 			t.Fatalf("-want +got\n%s", diff)
 		}
 		if patch := string(data["patch"]); patch != string(e.Data.Patch) && patch != "null" {
@@ -362,7 +496,8 @@ func TestParseDeepObject(t *testing.T) {
 	if record, err := e.MarshalJSON(); err != nil || !strings.Contains(string(record), deep) {
 		t.Errorf("the record has %d bytes: %v", len(record), err)
 	}
-	if _, err := consume.Parse([]byte(replaced(t, updated, `"after":{"spec":{"replicas":5}}`, `"after":[`+deep+`]`))); err == nil {
+	if _, err := consume.Parse(
+		[]byte(replaced(t, updated, `"after":{"spec":{"replicas":5}}`, `"after":[`+deep+`]`))); err == nil {
 		t.Error("no error for an object of more levels")
 	}
 }

@@ -19,8 +19,8 @@ type Progress struct {
 	APIServerVersion string `json:"apiServerVersion,omitempty"`
 	// Since is the beginning of the time of which the event has all interruptions and hidden spans:
 	// those whose end was noted at Since or later. Two events of a run have all of them if Since of
-	// the later one is not after the time of the earlier one. An entry also has earlier hidden spans
-	// that reach above its ResourceVersion.
+	// the later one is not after the time of the earlier one. An entry also has earlier hidden
+	// spans that reach above its ResourceVersion.
 	Since time.Time `json:"since"`
 	Ends  bool      `json:"ends,omitempty"` // the run ends
 	// To and SnapshotBegan hold for each of Scopes that has a ResourceVersion and none of its own.
@@ -41,9 +41,9 @@ type ScopeProgress struct {
 	Scope string `json:"scope,omitempty"`
 	Count int    `json:"count,omitempty"`
 	// Etcd names the etcd of the resource among those of the writer, or is EtcdUnknown; "": as
-	// before. Progress has it in the first ten minutes of a run, for ten minutes after a change, and
-	// once an hour. Resources with the same name are in one etcd: their resourceVersions are of one order.
-	// Those of two names cannot be compared.
+	// before. Progress has it in the first ten minutes of a run, for ten minutes after a change,
+	// and once an hour. Resources with the same name are in one etcd: their resourceVersions are of
+	// one order. Those of two names cannot be compared.
 	Etcd string `json:"etcd,omitempty"`
 	// ResourceVersion is the one up to which the log has everything before this event; "": nothing
 	// is known. On Kafka, the log is the partition that has the event.
@@ -62,8 +62,8 @@ type ScopeProgress struct {
 // EtcdUnknown is ScopeProgress.Etcd of a resource whose etcd is not known yet.
 const EtcdUnknown = "unknown"
 
-// Interruption is a span of time in which an agent did not observe a scope, or is not known to have.
-// A change inside it may have a later time.
+// Interruption is a span of time in which an agent did not observe a scope, or is not known to
+// have. A change inside it may have a later time.
 type Interruption struct {
 	Why   InterruptionReason `json:"why"`
 	From  time.Time          `json:"from,omitzero"`

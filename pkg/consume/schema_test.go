@@ -157,7 +157,12 @@ func enum[T any](vs ...T) (out []any) {
 // reflected is the schema of a Go type; it allows members that are added later.
 func reflected(t *testing.T, v any, first map[string]string) *schema {
 	t.Helper()
-	r := &generate.Reflector{Anonymous: true, ExpandedStruct: true, DoNotReference: true, AllowAdditionalProperties: true}
+	r := &generate.Reflector{
+		Anonymous:                 true,
+		ExpandedStruct:            true,
+		DoNotReference:            true,
+		AllowAdditionalProperties: true,
+	}
 	s := r.Reflect(v)
 	s.Version = ""
 	describe(t, s, "", first)
@@ -239,8 +244,11 @@ func allFields(but ...string) consume.Event {
 }
 
 func document(title, id string, data, event *schema) *schema {
-	data.Version, data.ID, data.Title = generate.Version, generate.ID(id), title
-	data.Description = "The data of the event. The whole event in structured mode is " + id + "#event. Members and attributes may be added: ignore what you do not know."
+	data.Version = generate.Version
+	data.ID = generate.ID(id)
+	data.Title = title
+	data.Description = "The data of the event. The whole event in structured mode is " + id +
+		"#event. Members and attributes may be added: ignore what you do not know."
 	event.Anchor = "event"
 	event.Properties.Set("data", &schema{Ref: "#"})
 	event.Required = append(event.Required, "data")
@@ -299,7 +307,10 @@ func objectDocument(t *testing.T) *schema {
 	for _, op := range consume.Ops() {
 		typ := consume.TypePrefix + "object." + op.Word()
 		types = append(types, typ)
-		event.AllOf = append(event.AllOf, &schema{If: obj("op", constant(op)), Then: obj("type", constant(typ), "data", obj("op", constant(op)))})
+		event.AllOf = append(event.AllOf, &schema{
+			If:   obj("op", constant(op)),
+			Then: obj("type", constant(typ), "data", obj("op", constant(op))),
+		})
 	}
 	member(event, "type").Enum = enum(types...)
 	return document("The event of an object", "https://kubecdc.dev/schema/object/v1", data, event)
@@ -330,7 +341,9 @@ func streamDocument(t *testing.T) *schema {
 		{consume.TypeScopeEnded, []string{"end"}},
 	} {
 		types = append(types, x.typ)
-		event.AllOf = append(event.AllOf, &schema{If: obj("type", constant(x.typ)), Then: obj("data", &schema{Required: x.required})})
+		event.AllOf = append(event.AllOf, &schema{If: obj("type", constant(x.typ)), Then: obj("data", &schema{
+			Required: x.required,
+		})})
 	}
 	member(event, "type").Enum = enum(types...)
 	return document("An event about the stream", "https://kubecdc.dev/schema/stream/v1", data, event)
@@ -351,9 +364,11 @@ func progressDocument(t *testing.T) *schema {
 	member(data, "number").Minimum = one
 	member(scopes, "count").Minimum, member(scopes, "history").Minimum = zero, zero
 	member(data, "run").Pattern = "^[0-9]+-[0-9]+$"
-	event := attributes(t, allFields("APIVersion", "Kind", "Resource", "Namespace", "Name", "UID", "Op", "ResourceVersion", "Sequence",
-		"Scope", "TraceParent", "DataRef", "DeadLetterReason"), progressTexts,
-		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid", "partitionkey")
+	event := attributes(t,
+		allFields("APIVersion", "Kind", "Resource", "Namespace", "Name", "UID", "Op", "ResourceVersion", "Sequence",
+			"Scope", "TraceParent", "DataRef", "DeadLetterReason"), progressTexts,
+		"id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "cluster", "clusteruid",
+		"partitionkey")
 	member(event, "id").Pattern = "^progress/[^/]+/[0-9]+-[0-9]+/[1-9][0-9]*$"
 	member(event, "type").Const = consume.TypeProgress
 	return document("The progress of an agent", "https://kubecdc.dev/schema/progress/v1", data, event)
@@ -373,7 +388,8 @@ func same(t *testing.T, path string, got []byte) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not what the types say; go test ./pkg/consume -update writes it: -there +generated\n%s", path, diff)
+		t.Errorf("%s is not what the types say; go test ./pkg/consume -update writes it: -there +generated\n%s", path,
+			diff)
 	}
 }
 
@@ -412,7 +428,8 @@ func compiled(t *testing.T) map[string]*validate.Schema {
 			t.Fatal(err)
 		}
 		for _, ref := range []string{id, id + "#event"} {
-			if out[ref], err = c.Compile(ref); err != nil {
+			out[ref], err = c.Compile(ref)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -504,8 +521,12 @@ func TestSchemasRefuse(t *testing.T) {
 		{"progress", []string{"data", "scopes"}, absent},
 		{"progress", []string{"data", "scopes"}, []any{map[string]any{"scope": "pods"}}},
 		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "resourceVersion": "07"}}},
-		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "interruptions": []any{map[string]any{}}}}},
-		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "hidden": []any{map[string]any{"from": "1"}}}}},
+		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "interruptions": []any{
+			map[string]any{},
+		}}}},
+		{"progress", []string{"data", "scopes"}, []any{map[string]any{"resource": "pods", "hidden": []any{
+			map[string]any{"from": "1"},
+		}}}},
 		{"snapshot-completed", []string{"data", "objects"}, json.Number("-1")},
 		{"snapshot-completed", []string{"data", "snapshot"}, absent},
 	} {
@@ -521,7 +542,8 @@ func TestSchemasRefuse(t *testing.T) {
 		if _, there := at[last]; !there && tc.value == absent {
 			t.Fatalf("%s has no %v", tc.record, tc.path)
 		}
-		if at[last] = tc.value; tc.value == absent {
+		at[last] = tc.value
+		if tc.value == absent {
 			delete(at, last)
 		}
 		if err := schemas[id+"#event"].Validate(doc); err == nil {

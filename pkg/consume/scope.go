@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// contains reports whether objects of the scope's resource in the namespace ("": cluster-scoped) may belong to the scope, by its name: "pods",
-// "pods/shop", "pods/team-?,!team-x?labelSelector=app=web". Only the API server can apply selectors.
+// contains reports whether objects of the scope's resource in the namespace ("": cluster-scoped)
+// may belong to the scope, by its name: "pods", "pods/shop",
+// "pods/team-?,!team-x?labelSelector=app=web". Only the API server can apply selectors.
 func contains(scope, namespace string) bool {
 	_, patterns, ok := strings.Cut(strings.TrimSuffix(scope, selectorsOf(scope)), "/")
 	if !ok {
@@ -26,7 +27,8 @@ func contains(scope, namespace string) bool {
 	return included
 }
 
-// selectorsOf returns the selectors in a scope's name, with the question mark: "?labelSelector=app=web". "": it has none.
+// selectorsOf returns the selectors in a scope's name, with the question mark:
+// "?labelSelector=app=web". "": it has none.
 func selectorsOf(scope string) string {
 	if eq := strings.IndexByte(scope, '='); eq >= 0 { // patterns of namespaces have none
 		return scope[max(strings.LastIndexByte(scope[:eq], '?'), 0):]

@@ -22,10 +22,13 @@ func TestShortenedEvents(t *testing.T) {
 			events[r.Name] = e
 		}
 		short := events["short-updated-reference"]
-		if short.DataRef == "" || short.DataRef != short.Data.DataRef || short.DeadLetterReason != "" || short.Extensions != nil {
-			t.Errorf("%s: dataref %q and %q, reason %q, extensions %v", mode, short.DataRef, short.Data.DataRef, short.DeadLetterReason, short.Extensions)
+		if short.DataRef == "" || short.DataRef != short.Data.DataRef || short.DeadLetterReason != "" ||
+			short.Extensions != nil {
+			t.Errorf("%s: dataref %q and %q, reason %q, extensions %v", mode, short.DataRef, short.Data.DataRef,
+				short.DeadLetterReason, short.Extensions)
 		}
-		if !slices.Equal(short.Data.Truncated, []string{"before", "after", "patch"}) || short.Data.After != nil || short.Data.Before != nil || short.Data.Patch != nil {
+		if !slices.Equal(short.Data.Truncated, []string{"before", "after", "patch"}) || short.Data.After != nil ||
+			short.Data.Before != nil || short.Data.Patch != nil {
 			t.Errorf("%s: without %v: %s", mode, short.Data.Truncated, short.Data.After)
 		}
 		if e := events["dead-letter"]; e.DeadLetterReason == "" || e.DataRef != "" || e.Data.After == nil {
@@ -41,14 +44,17 @@ func TestShortenedEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := parse(t, string(record))
-			if diff := cmp.Diff([]string{events[name].DataRef, events[name].DeadLetterReason}, []string{again.DataRef, again.DeadLetterReason}); diff != "" {
+			if diff := cmp.Diff([]string{events[name].DataRef, events[name].DeadLetterReason}, []string{
+				again.DataRef, again.DeadLetterReason,
+			}); diff != "" {
 				t.Errorf("%s: %s", mode, diff)
 			}
 		}
 	}
 }
 
-// A shortened event is news like any other, but the whole event or a duplicate is not; a gap after a dead letter changes nothing.
+// A shortened event is news like any other, but the whole event or a duplicate is not; a gap after
+// a dead letter changes nothing.
 func TestTrackerOfShortenedEvents(t *testing.T) {
 	records := map[string]*consume.Event{}
 	for _, r := range consumetest.Goldens(t, "structured") {
@@ -77,25 +83,33 @@ func TestTrackerOfShortenedEvents(t *testing.T) {
 	}
 }
 
-// A sweep spares an object whose event is a dead letter, since the object exists. An object whose deletion is a dead letter is gone.
+// A sweep spares an object whose event is a dead letter, since the object exists. An object whose
+// deletion is a dead letter is gone.
 func TestTrackerSparesDeadLetters(t *testing.T) {
 	event := func(id, typ, rest string) *consume.Event {
-		return parse(t, `{"specversion":"1.0","id":"`+id+`","source":"/kubernetes/x","type":"dev.kubecdc.`+typ+`","apiversion":"v1","resource":"pods",`+rest+`}`)
+		return parse(t,
+			`{"specversion":"1.0","id":"`+id+`","source":"/kubernetes/x","type":"dev.kubecdc.`+typ+
+				`","apiversion":"v1","resource":"pods",`+rest+`}`)
 	}
 	pod := func(uid, name string) *consume.Event {
-		return event("pods/"+uid+"/5", "object.created", `"namespace":"shop","name":"`+name+`","uid":"`+uid+`","op":"c","sequence":"00000000000000000005","data":{"op":"c","resourceVersion":"5","after":{}}`)
+		return event("pods/"+uid+"/5", "object.created",
+			`"namespace":"shop","name":"`+name+`","uid":"`+uid+
+				`","op":"c","sequence":"00000000000000000005","data":{"op":"c","resourceVersion":"5","after":{}}`)
 	}
 	gap := func(letter string) *consume.Event {
-		return event("pods/gap/0-5/"+letter, "gap", `"scope":"pods","data":{"reason":"dead-letter","deadLetter":"`+letter+`"}`)
+		return event("pods/gap/0-5/"+letter, "gap",
+			`"scope":"pods","data":{"reason":"dead-letter","deadLetter":"`+letter+`"}`)
 	}
 	snapshot := func(what string) *consume.Event {
-		return event("pods/s1/"+what, "snapshot."+what, `"scope":"pods","data":{"snapshot":"s1","resourceVersion":"9","objects":0}`)
+		return event("pods/s1/"+what, "snapshot."+what,
+			`"scope":"pods","data":{"snapshot":"s1","resourceVersion":"9","objects":0}`)
 	}
 	var tr consume.Tracker
 	var gone []string
 	for _, e := range []*consume.Event{
 		pod("1", "a"), pod("2", "b"), pod("3", "c"), pod("4", "d"), pod("5", "e"), snapshot("started"),
-		gap("pods/1/5/r/s1"), gap("pods/2/7/h1"), gap("pods/3/d"), gap("pods/3/d"), gap("pods/4/d/h1"), gap("pods/6/5/r/s1"), gap("pods/7/d"),
+		gap("pods/1/5/r/s1"), gap("pods/2/7/h1"), gap("pods/3/d"), gap("pods/3/d"), gap("pods/4/d/h1"),
+		gap("pods/6/5/r/s1"), gap("pods/7/d"),
 		pod("3", "c"), snapshot("completed"),
 	} {
 		for _, o := range tr.Apply(e).Gone {

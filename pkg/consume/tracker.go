@@ -25,10 +25,12 @@ func (o *Object) ClusterKey() ClusterKey { return ClusterKey{o.Source, o.Cluster
 
 // Verdict is the result of the rules for one event.
 type Verdict struct {
-	// News reports whether no earlier event said the same. Otherwise the event is a copy or late: ignore it. Gone counts in either case.
+	// News reports whether no earlier event said the same. Otherwise the event is a copy or late:
+	// ignore it. Gone counts in either case.
 	News bool
-	// Gone are objects that no longer exist and have no event that says so: a sweep found them, another object has their name, or their
-	// deletion is a dead letter. They are sorted by namespace, name and uid.
+	// Gone are objects that no longer exist and have no event that says so: a sweep found them,
+	// another object has their name, or their deletion is a dead letter. They are sorted by
+	// namespace, name and uid.
 	Gone []Object
 }
 
@@ -81,10 +83,12 @@ const DefaultForget = time.Hour
 // The zero value is ready for use. A Tracker can be saved as JSON between two events. It belongs to
 // one goroutine.
 type Tracker struct {
-	// Forget is the time for which deleted objects are kept, by the times of the resource's events. 0: DefaultForget.
+	// Forget is the time for which deleted objects are kept, by the times of the resource's events.
+	// 0: DefaultForget.
 	Forget time.Duration
 
-	// clock counts started snapshots. An object with a lower clock than a snapshot's start was touched before it.
+	// clock counts started snapshots. An object with a lower clock than a snapshot's start was
+	// touched before it.
 	clock     uint64
 	resources map[resourceKey]*resource
 	writers   map[writerKey]*writer
@@ -97,7 +101,8 @@ type resourceKey struct {
 
 func resourceOf(e *Event) resourceKey { return resourceKey{e.ClusterKey(), e.GroupResource()} }
 
-// resource is the state of one resource of one cluster. Its API versions (apps/v1, apps/v1beta1) share objects and resourceVersions.
+// resource is the state of one resource of one cluster. Its API versions (apps/v1, apps/v1beta1)
+// share objects and resourceVersions.
 type resource struct {
 	live   map[string]*liveObject // by uid
 	names  map[name]string        // of live ones: the uid
@@ -112,7 +117,8 @@ type resource struct {
 
 type name struct{ namespace, name string }
 
-// point is a version: a sequence in a history. Sequence 0 stands for a resourceVersion that is not a number.
+// point is a version: a sequence in a history. Sequence 0 stands for a resourceVersion that is not
+// a number.
 type point struct {
 	history uint32
 	seq     uint64
@@ -153,7 +159,8 @@ type scope struct {
 	started  uint64 // the clock at its start
 	version  point  // at which it was taken, or the last one
 
-	// past has the ids of the last snapshots: their starts and ends are copies, and so are those of a lower version.
+	// past has the ids of the last snapshots: their starts and ends are copies, and so are those of
+	// a lower version.
 	past []string
 	// floor is the resourceVersion of the last snapshot that was seen from its start to its end.
 	floor point
@@ -211,7 +218,12 @@ func (t *Tracker) All() iter.Seq[Object] {
 
 func (k resourceKey) object(uid string, n name) Object {
 	return Object{
-		Source: k.cluster.Source, ClusterUID: k.cluster.UID, Resource: k.resource, Namespace: n.namespace, Name: n.name, UID: uid,
+		Source:     k.cluster.Source,
+		ClusterUID: k.cluster.UID,
+		Resource:   k.resource,
+		Namespace:  n.namespace,
+		Name:       n.name,
+		UID:        uid,
 	}
 }
 
@@ -238,8 +250,11 @@ func (t *Tracker) resourceAt(key resourceKey, now time.Time) *resource {
 
 func newResource() *resource {
 	return &resource{
-		live: map[string]*liveObject{}, names: map[name]string{}, dead: map[string]deadObject{}, scopes: map[string]*scope{},
-		parts: map[string]map[string]*scope{},
+		live:   map[string]*liveObject{},
+		names:  map[name]string{},
+		dead:   map[string]deadObject{},
+		scopes: map[string]*scope{},
+		parts:  map[string]map[string]*scope{},
 	}
 }
 
@@ -335,8 +350,8 @@ func (r *resource) isNews(e *Event, at point, o *liveObject) bool {
 	return true
 }
 
-// leftBefore returns the left event of an object that a later snapshot reads at a lower version; the
-// zero value: there is none.
+// leftBefore returns the left event of an object that a later snapshot reads at a lower version;
+// the zero value: there is none.
 func (r *resource) leftBefore(e *Event, at point) point {
 	dead, ok := r.dead[e.UID]
 	if !ok || dead.deleted || !at.below(dead.at) {
@@ -397,8 +412,9 @@ func (r *resource) isOutdated(e *Event, at point, reader string) bool {
 	return false
 }
 
-// touched returns the clock at which an event shows that its object exists or is deleted. It is that of the last snapshot under way whose list is
-// older than the event. An older event does not count, for example a late one of an earlier agent: if the object still existed, the snapshot
+// touched returns the clock at which an event shows that its object exists or is deleted. It is
+// that of the last snapshot under way whose list is older than the event. An older event does not
+// count, for example a late one of an earlier agent: if the object still existed, the snapshot
 // would read it.
 func (r *resource) touched(e *Event, at point, clock uint64) uint64 {
 	var last uint64
@@ -438,7 +454,8 @@ func (t *Tracker) forget() time.Duration {
 	return DefaultForget
 }
 
-// prune removes old deleted objects. Each is kept for at least forget, and at most a quarter longer.
+// prune removes old deleted objects. Each is kept for at least forget, and at most a quarter
+// longer.
 func (r *resource) prune(forget time.Duration) {
 	if len(r.dead) == 0 || r.now.Sub(r.pruned) < forget/4 {
 		return
@@ -472,7 +489,9 @@ func (t *Tracker) stream(e *Event) Verdict {
 		}
 		s.end()
 		t.clock++
-		s.snapshot, s.started, s.version = id, t.clock, at
+		s.snapshot = id
+		s.started = t.clock
+		s.version = at
 	case TypeSnapshotCompleted:
 		if id != s.snapshot {
 			return Verdict{News: addID(&s.past, id) && !at.below(s.version)} // the start was not seen
@@ -523,8 +542,8 @@ func addID(past *[]string, id string) bool {
 	return true
 }
 
-// sweep removes the objects that the completed snapshot of s shows to be gone. They need not be kept as deleted: an event of an unknown object
-// that is not above the floor of s is late.
+// sweep removes the objects that the completed snapshot of s shows to be gone. They need not be
+// kept as deleted: an event of an unknown object that is not above the floor of s is late.
 func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 	var gone []Object
 	for uid, o := range r.live {
@@ -539,7 +558,8 @@ func (r *resource) sweep(key resourceKey, scope string, s *scope) []Object {
 		}
 	}
 	slices.SortFunc(gone, func(a, b Object) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+			strings.Compare(a.UID, b.UID))
 	})
 	return gone
 }

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// letter applies the id of a dead letter to the object that it names. If the dead letter is the object's deletion, the object is gone. Otherwise
-// it exists, and a sweep keeps it: the snapshot has found it, or it has changed since, and only the event is missing.
+// letter applies the id of a dead letter to the object that it names. If the dead letter is the
+// object's deletion, the object is gone. Otherwise it exists, and a sweep keeps it: the snapshot
+// has found it, or it has changed since, and only the event is missing.
 func (r *resource) letter(key resourceKey, id string, at point, clock uint64) []Object {
 	_, rest, _ := strings.Cut(id, "/")
 	uid, version, _ := strings.Cut(rest, "/")
@@ -37,7 +38,11 @@ func (r *resource) rewind(name string) {
 	}
 	clear(r.dead)
 	for _, s := range r.scopes {
-		s.version, s.floor, s.reached = point{}, point{}, point{}
-		s.progress.To, s.progress.ResourceVersion, s.progress.History = time.Time{}, "", 0
+		s.version = point{}
+		s.floor = point{}
+		s.reached = point{}
+		s.progress.To = time.Time{}
+		s.progress.ResourceVersion = ""
+		s.progress.History = 0
 	}
 }

@@ -282,12 +282,16 @@ func (m *model) reached(scope string) consume.Reached {
 			continue
 		}
 		if !e.Time.Before(out.Time) {
-			out.Time, out.Writer, out.Run, out.Ended = e.Time, r.writer, r.String(), false
+			out.Time = e.Time
+			out.Writer = r.writer
+			out.Run = r.String()
+			out.Ended = false
 		}
 		if entry.ResourceVersion == "" {
 			continue
 		}
-		if cmp.Or(cmp.Compare(entry.History, out.History), cmp.Compare(number(entry.ResourceVersion), numberOr0(out.ResourceVersion))) >= 0 {
+		if cmp.Or(cmp.Compare(entry.History, out.History),
+			cmp.Compare(number(entry.ResourceVersion), numberOr0(out.ResourceVersion))) >= 0 {
 			out.ResourceVersion, out.History = entry.ResourceVersion, entry.History
 		}
 		if entry.To.After(out.To) {

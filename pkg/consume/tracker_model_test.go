@@ -17,11 +17,12 @@ import (
 )
 
 // A Tracker reads a simulated stream of two scopes. The cluster changes all the time, and its etcd
-// is restored now and then, and serves known versions in another form. The agent crashes during snapshots. It then resumes them, or restarts
-// without state, misses changes and takes new snapshots. It also takes snapshots on demand, of a
-// scope or a part of one. Records are duplicated, delayed and reordered among objects. After each
-// record, the Tracker must agree with a model that keeps the whole log and follows the contract
-// literally. After a snapshot of all scopes, the Tracker must hold exactly the objects that exist.
+// is restored now and then, and serves known versions in another form. The agent crashes during
+// snapshots. It then resumes them, or restarts without state, misses changes and takes new
+// snapshots. It also takes snapshots on demand, of a scope or a part of one. Records are
+// duplicated, delayed and reordered among objects. After each record, the Tracker must agree with a
+// model that keeps the whole log and follows the contract literally. After a snapshot of all
+// scopes, the Tracker must hold exactly the objects that exist.
 //
 // Two agents observe each scope, in runs that start and end the observation of the scopes and send
 // progress. Some records of a run come after those of a later one.
@@ -32,7 +33,8 @@ func TestTrackerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		read := &reading{&consume.Tracker{Forget: time.Hour}}
 		worlds := []*world{
-			newWorld(t, read, "uid-of-a", ""), newWorld(t, read, "uid-of-b", ""), newWorld(t, read, "uid-of-a", "twins.example.com"),
+			newWorld(t, read, "uid-of-a", ""), newWorld(t, read, "uid-of-b", ""),
+			newWorld(t, read, "uid-of-a", "twins.example.com"),
 		}
 		of := func(f func(*world)) func(*rapid.T) {
 			return func(t *rapid.T) { f(rapid.SampledFrom(worlds).Draw(t, "world")) }
@@ -55,7 +57,8 @@ func TestTrackerModel(t *testing.T) {
 			}),
 			"resume": of(func(w *world) { w.agent.resume(w) }),
 			"snapshot": of(func(w *world) {
-				w.agent.snapshot(w, rapid.SampledFrom([]string{"pods/a,b", "pods/c", "pods/a", "pods/b"}).Draw(t, "scope"))
+				w.agent.snapshot(w,
+					rapid.SampledFrom([]string{"pods/a,b", "pods/c", "pods/a", "pods/b"}).Draw(t, "scope"))
 			}),
 			"reform":   of(func(w *world) { w.reform(rapid.SampledFrom(scopes).Draw(t, "scope")) }),
 			"progress": of(func(w *world) { w.drawRun().progress(w) }),
@@ -98,8 +101,13 @@ type reading struct{ tracker *consume.Tracker }
 
 func newWorld(t *rapid.T, read *reading, clusterUID, group string) *world {
 	w := &world{
-		t: t, read: read, clusterUID: clusterUID, group: group, truth: map[string]thing{}, queued: map[string][]*consume.Event{},
-		model: &model{highest: map[string]version{}, alive: map[string]consume.Object{}, swept: map[string]bool{}},
+		t:          t,
+		read:       read,
+		clusterUID: clusterUID,
+		group:      group,
+		truth:      map[string]thing{},
+		queued:     map[string][]*consume.Event{},
+		model:      &model{highest: map[string]version{}, alive: map[string]consume.Object{}, swept: map[string]bool{}},
 	}
 	w.runs[0], w.runs[1] = newRun("a"+group), newRun("b"+group)
 	w.agent.restart(w)
@@ -120,13 +128,23 @@ func (w *world) known() []consume.Object {
 
 // event returns the attributes that all events of the world have.
 func (w *world) event() *consume.Event {
-	return &consume.Event{Source: "/kubernetes/x", ClusterUID: w.clusterUID, APIVersion: path.Join(w.group, "v1"), Resource: "pods"}
+	return &consume.Event{
+		Source:     "/kubernetes/x",
+		ClusterUID: w.clusterUID,
+		APIVersion: path.Join(w.group, "v1"),
+		Resource:   "pods",
+	}
 }
 
 // objectOf returns the object of an event.
 func objectOf(e *consume.Event) consume.Object {
 	return consume.Object{
-		Source: e.Source, ClusterUID: e.ClusterUID, Resource: e.GroupResource(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+		Source:     e.Source,
+		ClusterUID: e.ClusterUID,
+		Resource:   e.GroupResource(),
+		Namespace:  e.Namespace,
+		Name:       e.Name,
+		UID:        e.UID,
 	}
 }
 
@@ -166,7 +184,8 @@ func isWhole(scope string) bool { return slices.Contains(scopes, scope) }
 
 // wholeOf returns the scope of the informer that has a part.
 func wholeOf(part string) string {
-	return scopes[slices.IndexFunc(scopes, func(scope string) bool { return within(scope, strings.TrimPrefix(part, "pods/")) })]
+	return scopes[slices.IndexFunc(scopes,
+		func(scope string) bool { return within(scope, strings.TrimPrefix(part, "pods/")) })]
 }
 
 // within reports whether a namespace belongs to a scope.
@@ -179,14 +198,17 @@ func (w *world) objects() map[string]consume.Object {
 	out := map[string]consume.Object{}
 	for key, o := range w.truth {
 		e := w.event()
-		e.Namespace, e.Name, e.UID = o.namespace, o.name, o.uid
+		e.Namespace = o.namespace
+		e.Name = o.name
+		e.UID = o.uid
 		out[key] = objectOf(e)
 	}
 	return out
 }
 
 func (w *world) change(create bool) {
-	ns, name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, "namespace"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.t, "name")
+	ns := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, "namespace")
+	name := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.t, "name")
 	key := ns + "/" + name
 	o, exists := w.truth[key]
 	if exists == create {
@@ -215,8 +237,9 @@ func (w *world) remove() {
 	w.agent.saw(w, consume.Deleted, o)
 }
 
-// agent models the visible behavior of the real agent. Its markers are acknowledged before later records, live deltas wait for
-// the start of the snapshot, and each object's records leave in order.
+// agent models the visible behavior of the real agent. Its markers are acknowledged before later
+// records, live deltas wait for the start of the snapshot, and each object's records leave in
+// order.
 type agent struct {
 	running   bool
 	snapshots map[string]*snapshot // under way, by scope
@@ -258,8 +281,9 @@ func (a *agent) snapshot(w *world, scope string) {
 	w.deliver(w.marker(consume.TypeSnapshotStarted, scope, s))
 }
 
-// resume is a crash after which the agent has its position, but has not recorded everything that it has sent since. Queued events are
-// sent, because the API server delivers them again. Snapshots resume under their ids and reread some unchanged objects.
+// resume is a crash after which the agent has its position, but has not recorded everything that it
+// has sent since. Queued events are sent, because the API server delivers them again. Snapshots
+// resume under their ids and reread some unchanged objects.
 func (a *agent) resume(w *world) {
 	w.startRun(0)
 	for _, scope := range slices.Sorted(maps.Keys(a.snapshots)) {
@@ -273,8 +297,8 @@ func (a *agent) resume(w *world) {
 	}
 }
 
-// restore restores etcd from a backup. The agent detects it, at the latest by the versions on the bus. It may still send
-// queued events.
+// restore restores etcd from a backup. The agent detects it, at the latest by the versions on the
+// bus. It may still send queued events.
 func (w *world) restore(crash bool) {
 	if w.backup == nil {
 		return
@@ -293,7 +317,8 @@ func (w *world) restore(crash bool) {
 	w.agent.restart(w)
 }
 
-// reform is a change of the form of known versions, which the agent announces. A snapshot follows, sometimes later.
+// reform is a change of the form of known versions, which the agent announces. A snapshot follows,
+// sometimes later.
 func (w *world) reform(scope string) {
 	if w.reforms == 8 || !w.agent.running || !w.runs[0].isStarted(w, scope) {
 		return // a Tracker keeps only the last ids
@@ -355,7 +380,8 @@ func (a *agent) work(w *world) {
 			return
 		}
 		for _, events := range w.queued {
-			if slices.ContainsFunc(events, func(e *consume.Event) bool { return e.Op == consume.Read && e.Data.Snapshot == s.id }) {
+			if slices.ContainsFunc(events,
+				func(e *consume.Event) bool { return e.Op == consume.Read && e.Data.Snapshot == s.id }) {
 				return // completed follows the last acknowledged read
 			}
 		}
@@ -368,7 +394,10 @@ func (w *world) enqueue(op consume.Op, o thing, snapshot string) {
 	key := o.namespace + "/" + o.name
 	e := w.event()
 	e.ID, e.Sequence = fmt.Sprint(o.uid, "/", o.rv, "/", op, "/", snapshot, w.suffix()), fmt.Sprintf("%020d", o.rv)
-	e.Op, e.Namespace, e.Name, e.UID = op, o.namespace, o.name, o.uid
+	e.Op = op
+	e.Namespace = o.namespace
+	e.Name = o.name
+	e.UID = o.uid
 	e.Data = &consume.Data{Op: op, Snapshot: snapshot}
 	w.queued[key] = append(w.queued[key], e)
 }
@@ -380,7 +409,8 @@ func (w *world) send() {
 	}
 	key := rapid.SampledFrom(keys).Draw(w.t, "send")
 	e := w.queued[key][0]
-	if w.queued[key] = w.queued[key][1:]; len(w.queued[key]) == 0 {
+	w.queued[key] = w.queued[key][1:]
+	if len(w.queued[key]) == 0 {
 		delete(w.queued, key)
 	}
 	w.deliver(e)
@@ -466,8 +496,9 @@ func (m *model) apply(e *consume.Event) consume.Verdict {
 	return v
 }
 
-// isNews reports whether an event is news. A duplicate never is. An event of a known object is news if its version is above all
-// earlier ones. An event of an unknown object is news if it is above the snapshots that showed the object to be gone.
+// isNews reports whether an event is news. A duplicate never is. An event of a known object is news
+// if its version is above all earlier ones. An event of an unknown object is news if it is above
+// the snapshots that showed the object to be gone.
 func (m *model) isNews(e *consume.Event) bool {
 	if slices.ContainsFunc(m.log, func(o *consume.Event) bool { return o.ID == e.ID }) || e.IsFormerProgress() {
 		return false
@@ -501,12 +532,14 @@ func (m *model) isNews(e *consume.Event) bool {
 		}
 	}
 	return !slices.ContainsFunc(m.log, func(o *consume.Event) bool {
-		return o.Type == consume.TypeSnapshotCompleted && o.Scope != reading && within(o.Scope, e.Namespace) && versionOf(e) <= versionOf(o)
+		return o.Type == consume.TypeSnapshotCompleted && o.Scope != reading && within(o.Scope, e.Namespace) &&
+			versionOf(e) <= versionOf(o)
 	})
 }
 
-// isReformed reports whether a read shows a known object in another form, as a gap has said. The read is the first one of a
-// snapshot that started after the gap, and no such snapshot of the gap's scope is complete.
+// isReformed reports whether a read shows a known object in another form, as a gap has said. The
+// read is the first one of a snapshot that started after the gap, and no such snapshot of the gap's
+// scope is complete.
 func (m *model) isReformed(e *consume.Event, reading string) bool {
 	if _, alive := m.alive[e.UID]; !alive {
 		return false
@@ -522,7 +555,9 @@ func (m *model) isReformed(e *consume.Event, reading string) bool {
 		}
 		isOver := false
 		for k, o := range m.log[i:] {
-			isOver = isOver || m.news[i+k] && o.Type == consume.TypeSnapshotCompleted && o.Scope == gap.Scope && m.start(o.Scope, o.Stream.Snapshot) > i
+			isOver = isOver ||
+				m.news[i+k] && o.Type == consume.TypeSnapshotCompleted && o.Scope == gap.Scope &&
+					m.start(o.Scope, o.Stream.Snapshot) > i
 		}
 		if !isOver {
 			return true
@@ -573,8 +608,8 @@ func (m *model) reading(e *consume.Event) (scope string) {
 	return scope
 }
 
-// sweep returns the objects of the scope that were neither read nor changed since the snapshot was taken. A read by a later
-// snapshot counts too.
+// sweep returns the objects of the scope that were neither read nor changed since the snapshot was
+// taken. A read by a later snapshot counts too.
 func (m *model) sweep(completed *consume.Event) []consume.Object {
 	touched := m.touched(m.start(completed.Scope, completed.Stream.Snapshot), completed.Scope)
 	var gone []consume.Object

@@ -14,7 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Agents on nodes and the central agent share a stream. None of them affects objects that another one observes.
+// Agents on nodes and the central agent share a stream. None of them affects objects that another
+// one observes.
 func TestTrackerOfParts(t *testing.T) {
 	const (
 		unbound = " scope=pods?fieldSelector=spec.nodeName="
@@ -96,8 +97,8 @@ func TestTrackerOfParts(t *testing.T) {
 	}
 }
 
-// A scope is no longer selected, and selected again. Objects that did not change meanwhile are read at
-// a version below that of their left events.
+// A scope is no longer selected, and selected again. Objects that did not change meanwhile are read
+// at a version below that of their left events.
 func TestTrackerOfAScopeThatIsSelectedAgain(t *testing.T) {
 	for name, lines := range map[string]string{
 		"an object that has not changed": `
@@ -143,12 +144,18 @@ func TestTrackerOfAScopeThatIsSelectedAgain(t *testing.T) {
 	}
 }
 
-// A Tracker reads the events of the agents on two nodes and of the central agent, with late duplicates and snapshots of each of
-// the three. Pods are created, bound, changed and deleted. The events of one agent arrive in order, those of different agents
-// in any order. In the end the Tracker holds exactly the Pods that exist.
+// A Tracker reads the events of the agents on two nodes and of the central agent, with late
+// duplicates and snapshots of each of the three. Pods are created, bound, changed and deleted. The
+// events of one agent arrive in order, those of different agents in any order. In the end the
+// Tracker holds exactly the Pods that exist.
 func TestTrackerOfPartsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &nodesWorld{t: t, pods: map[string]*nodePod{}, queued: map[string][]*consume.Event{}, tracker: &consume.Tracker{}}
+		w := &nodesWorld{
+			t:       t,
+			pods:    map[string]*nodePod{},
+			queued:  map[string][]*consume.Event{},
+			tracker: &consume.Tracker{},
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"create": func(*rapid.T) { w.create() },
 			"bind":   func(*rapid.T) { w.bind() },
@@ -175,7 +182,13 @@ func TestTrackerOfPartsModel(t *testing.T) {
 		}
 		var want []consume.Object
 		for _, p := range w.pods {
-			want = append(want, consume.Object{Source: "/kubernetes/x", Resource: "pods", Namespace: "shop", Name: p.name, UID: p.uid})
+			want = append(want, consume.Object{
+				Source:    "/kubernetes/x",
+				Resource:  "pods",
+				Namespace: "shop",
+				Name:      p.name,
+				UID:       p.uid,
+			})
 		}
 		slices.SortFunc(want, byName)
 		if diff := gocmp.Diff(want, slices.SortedFunc(w.tracker.All(), byName)); diff != "" {
@@ -202,7 +215,9 @@ type nodesWorld struct {
 // say queues an event of a node's agent; "" is the central agent.
 func (w *nodesWorld) say(node string, e *consume.Event) {
 	w.ids++
-	e.Source, e.APIVersion, e.Resource = "/kubernetes/x", "v1", "pods"
+	e.Source = "/kubernetes/x"
+	e.APIVersion = "v1"
+	e.Resource = "pods"
 	e.Scope = "pods?fieldSelector=spec.nodeName=" + node
 	if e.ID == "" {
 		e.ID = fmt.Sprint(w.ids)
@@ -223,7 +238,12 @@ func (w *nodesWorld) create() {
 		return
 	}
 	w.rv++
-	p := &nodePod{name: name, uid: fmt.Sprint("uid-", w.rv), node: rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(w.t, "node"), rv: w.rv}
+	p := &nodePod{
+		name: name,
+		uid:  fmt.Sprint("uid-", w.rv),
+		node: rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(w.t, "node"),
+		rv:   w.rv,
+	}
 	w.pods[name] = p
 	w.tell(p.node, consume.Created, p, "")
 }
@@ -281,7 +301,8 @@ func (w *nodesWorld) send() {
 	}
 	node := rapid.SampledFrom(slices.Sorted(maps.Keys(w.queued))).Draw(w.t, "agent")
 	e := w.queued[node][0]
-	if w.queued[node] = w.queued[node][1:]; len(w.queued[node]) == 0 {
+	w.queued[node] = w.queued[node][1:]
+	if len(w.queued[node]) == 0 {
 		delete(w.queued, node)
 	}
 	e.Time = noon.Add(time.Duration(len(w.log)) * time.Second)
@@ -296,22 +317,40 @@ func (w *nodesWorld) again() {
 	}
 }
 
-// Two agents observe a scope. One continues a snapshot that is older than that of the other, and whose
-// first start the Tracker has not seen. The versions do not begin again.
+// Two agents observe a scope. One continues a snapshot that is older than that of the other, and
+// whose first start the Tracker has not seen. The versions do not begin again.
 func TestTrackerOfAnOlderSnapshotThatIsContinued(t *testing.T) {
 	t.Parallel()
 	var tracker consume.Tracker
 	stream := func(typ consume.EventType, id string, rv int, continued bool) {
 		tracker.Apply(&consume.Event{
-			ID: id + string(typ), Type: typ, Source: "x", APIVersion: "v1", Resource: "pods", Scope: "pods", Time: time.Unix(int64(1000+rv), 0),
-			ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv),
-			Stream: &consume.Stream{Snapshot: id, ResourceVersion: fmt.Sprint(rv), Continued: continued},
+			ID:              id + string(typ),
+			Type:            typ,
+			Source:          "x",
+			APIVersion:      "v1",
+			Resource:        "pods",
+			Scope:           "pods",
+			Time:            time.Unix(int64(1000+rv), 0),
+			ResourceVersion: fmt.Sprint(rv),
+			Sequence:        fmt.Sprintf("%020d", rv),
+			Stream:          &consume.Stream{Snapshot: id, ResourceVersion: fmt.Sprint(rv), Continued: continued},
 		})
 	}
 	object := func(op consume.Op, rv int) bool {
 		return tracker.Apply(&consume.Event{
-			ID: fmt.Sprint("pods/u/", rv), Type: "dev.kubecdc.object.updated", Source: "x", APIVersion: "v1", Resource: "pods", Namespace: "shop", Name: "web", UID: "u",
-			Op: op, Time: time.Unix(1500, 0), ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv), Data: &consume.Data{Op: op},
+			ID:              fmt.Sprint("pods/u/", rv),
+			Type:            "dev.kubecdc.object.updated",
+			Source:          "x",
+			APIVersion:      "v1",
+			Resource:        "pods",
+			Namespace:       "shop",
+			Name:            "web",
+			UID:             "u",
+			Op:              op,
+			Time:            time.Unix(1500, 0),
+			ResourceVersion: fmt.Sprint(rv),
+			Sequence:        fmt.Sprintf("%020d", rv),
+			Data:            &consume.Data{Op: op},
 		}).News
 	}
 	stream(consume.TypeSnapshotStarted, "S2", 28, false)
@@ -319,8 +358,20 @@ func TestTrackerOfAnOlderSnapshotThatIsContinued(t *testing.T) {
 	object(consume.Updated, 30)
 	stream(consume.TypeSnapshotCompleted, "S2", 28, false)
 	e := &consume.Event{
-		ID: "S1", Type: consume.TypeSnapshotStarted, Source: "x", APIVersion: "v1", Resource: "pods", Scope: "pods", Time: time.Unix(2000, 0),
-		ResourceVersion: "21", Sequence: fmt.Sprintf("%020d", 21), Stream: &consume.Stream{Snapshot: "S1", ResourceVersion: "21", Continued: true},
+		ID:              "S1",
+		Type:            consume.TypeSnapshotStarted,
+		Source:          "x",
+		APIVersion:      "v1",
+		Resource:        "pods",
+		Scope:           "pods",
+		Time:            time.Unix(2000, 0),
+		ResourceVersion: "21",
+		Sequence:        fmt.Sprintf("%020d", 21),
+		Stream: &consume.Stream{
+			Snapshot:        "S1",
+			ResourceVersion: "21",
+			Continued:       true,
+		},
 	}
 	tracker.Apply(e)
 	if object(consume.Updated, 25) {
@@ -332,8 +383,9 @@ func TestTrackerOfAnOlderSnapshotThatIsContinued(t *testing.T) {
 	}
 }
 
-// A reader begins inside a snapshot, after its first start: it sees a change of an object, and then the start of a later run. The agent does
-// not read the object again, because the bus has its change. So the end of the snapshot does not show that it is gone.
+// A reader begins inside a snapshot, after its first start: it sees a change of an object, and then
+// the start of a later run. The agent does not read the object again, because the bus has its
+// change. So the end of the snapshot does not show that it is gone.
 func TestTrackerThatBeginsInsideASnapshot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -347,13 +399,23 @@ func TestTrackerThatBeginsInsideASnapshot(t *testing.T) {
 		var tracker consume.Tracker
 		apply := func(typ string, uid string, rv int, s *consume.Stream) {
 			e := &consume.Event{
-				ID: fmt.Sprint(typ, uid, rv), Type: consume.EventType(consume.TypePrefix + typ), Source: "x", APIVersion: "v1", Resource: "pods",
-				ResourceVersion: fmt.Sprint(rv), Sequence: fmt.Sprintf("%020d", rv), Time: time.Unix(int64(1000+rv), 0), Stream: s,
+				ID:              fmt.Sprint(typ, uid, rv),
+				Type:            consume.EventType(consume.TypePrefix + typ),
+				Source:          "x",
+				APIVersion:      "v1",
+				Resource:        "pods",
+				ResourceVersion: fmt.Sprint(rv),
+				Sequence:        fmt.Sprintf("%020d", rv),
+				Time:            time.Unix(int64(1000+rv), 0),
+				Stream:          s,
 			}
 			if s != nil {
 				e.Scope = "pods"
 			} else {
-				e.Namespace, e.Name, e.UID, e.Op = "shop", uid, uid, consume.Updated
+				e.Namespace = "shop"
+				e.Name = uid
+				e.UID = uid
+				e.Op = consume.Updated
 				e.Data = &consume.Data{Op: consume.Updated}
 			}
 			tracker.Apply(e)
@@ -362,7 +424,11 @@ func TestTrackerThatBeginsInsideASnapshot(t *testing.T) {
 			apply("snapshot.started", "", 20, &consume.Stream{Snapshot: "S1", ResourceVersion: "20"})
 		}
 		apply("object.updated", "a", 30, nil)
-		apply("snapshot.started", "", 20, &consume.Stream{Snapshot: "S1", ResourceVersion: "20", Continued: c.continued})
+		apply("snapshot.started", "", 20, &consume.Stream{
+			Snapshot:        "S1",
+			ResourceVersion: "20",
+			Continued:       c.continued,
+		})
 		apply("object.updated", "b", 31, nil)
 		apply("snapshot.completed", "", 20, &consume.Stream{Snapshot: "S1", ResourceVersion: "20"})
 		if got := tracker.Len(); got != c.want {

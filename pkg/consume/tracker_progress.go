@@ -34,10 +34,10 @@ type Reached struct {
 //
 // It distinguishes an idle cluster from a dead agent. Each agent sends progress once a minute, also
 // if nothing changes. If Time is more than three minutes before the present, the agent or the
-// connection to it is down, unless the scope has Ended. (In a quiet topic of one namespace on Kafka,
-// wait 65 minutes.) If Time is recent, the agent works. Then To shows whether it observes this
-// scope. While the watch of the scope works, To is at most two minutes before Time. It is older for
-// a resource without bookmarks, in which nothing has changed.
+// connection to it is down, unless the scope has Ended. (In a quiet topic of one namespace on
+// Kafka, wait 65 minutes.) If Time is recent, the agent works. Then To shows whether it observes
+// this scope. While the watch of the scope works, To is at most two minutes before Time. It is
+// older for a resource without bookmarks, in which nothing has changed.
 func (t *Tracker) Reached(cluster ClusterKey, scope string) (Reached, bool) {
 	resource := scope
 	if i := strings.IndexAny(scope, "/?"); i >= 0 {
@@ -250,14 +250,19 @@ func (t *Tracker) progress(e *Event) Verdict {
 func (s *scope) reach(now time.Time, w *writer, entry *ScopeProgress) {
 	p := &s.progress
 	if !now.Before(p.Time) {
-		p.Time, p.Writer, p.Run, p.Ended = now, w.name, w.run, false
+		p.Time = now
+		p.Writer = w.name
+		p.Run = w.run
+		p.Ended = false
 	}
 	if entry.ResourceVersion == "" {
 		return
 	}
 	at := point{entry.History, sequence(entry.ResourceVersion)}
 	if !at.below(s.reached) { // after a kill, an agent may report a little less than before
-		s.reached, p.ResourceVersion, p.History = at, strings.Clone(entry.ResourceVersion), at.history
+		s.reached = at
+		p.ResourceVersion = strings.Clone(entry.ResourceVersion)
+		p.History = at.history
 	}
 	if entry.To.After(p.To) {
 		p.To = entry.To

@@ -28,7 +28,9 @@ func progressOf(t *testing.T, e *consume.Event, writer, run string, words []stri
 		var s consume.ScopeProgress
 		if ok {
 			version, history, _ := strings.Cut(version, "h")
-			s.ResourceVersion, s.History, s.To = version, uint32(number32(t, history)), e.Time.Add(-30*time.Second)
+			s.ResourceVersion = version
+			s.History = uint32(number32(t, history))
+			s.To = e.Time.Add(-30 * time.Second)
 		}
 		if resource, all := strings.CutPrefix(name, "all:"); all {
 			s.Resource = resource
@@ -90,7 +92,8 @@ func TestTrackerReached(t *testing.T) {
 			"pods", "none", `
 			+1m
 			progress 1 pods/shop@7 all:pods@20 by=a/0-1 => news`,
-			"pods", "01:02 by a/0-1 @20h0 to 00:32", other, "01:02 by a/0-1 @20h0 to 00:32", "pods/shop", "01:02 by a/0-1 @7h0 to 00:32",
+			"pods", "01:02 by a/0-1 @20h0 to 00:32", other, "01:02 by a/0-1 @20h0 to 00:32", "pods/shop",
+			"01:02 by a/0-1 @7h0 to 00:32",
 			"pods/bank", "none", "nodes", "none",
 		},
 		"a scope that is started while a progress is on its way": {
@@ -332,15 +335,24 @@ func TestTrackerReached(t *testing.T) {
 
 func TestEventHistory(t *testing.T) {
 	for id, want := range map[string]uint32{
-		"pods/7c0e/48211": 0, "pods/7c0e/48211/h1": 1, "pods/7c0e/d/h12": 12, "pods/7c0e/5/r/S-5/h3": 3, "pods/gap/7-5/h2": 2,
-		"pods/h5/7": 0, "pods/7c0e/5/h": 0, "": 0, "pods/7c0e/5/h99999999999": 0,
+		"pods/7c0e/48211":          0,
+		"pods/7c0e/48211/h1":       1,
+		"pods/7c0e/d/h12":          12,
+		"pods/7c0e/5/r/S-5/h3":     3,
+		"pods/gap/7-5/h2":          2,
+		"pods/h5/7":                0,
+		"pods/7c0e/5/h":            0,
+		"":                         0,
+		"pods/7c0e/5/h99999999999": 0,
 	} {
 		if got := (&consume.Event{ID: id}).History(); got != want {
 			t.Errorf("%s: %d, want %d", id, got, want)
 		}
 	}
 	// The parts of a progress's id are no history, whatever a copy of the record names its writer.
-	for _, id := range []string{"progress/3f0a5c1e9b7d2846/0-1795186799000/7", "progress/h2/h3/7", "progress/copy/0-1/h7"} {
+	for _, id := range []string{
+		"progress/3f0a5c1e9b7d2846/0-1795186799000/7", "progress/h2/h3/7", "progress/copy/0-1/h7",
+	} {
 		if got := (&consume.Event{Type: consume.TypeProgress, ID: id}).History(); got != 0 {
 			t.Errorf("%s: %d, want 0", id, got)
 		}

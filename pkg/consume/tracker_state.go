@@ -102,15 +102,23 @@ func (p point) state() pointState { return pointState{p.history, p.seq} }
 
 func (s pointState) point() point { return point{s.History, s.Sequence} }
 
-// MarshalJSON returns the Tracker's state. Save it together with the position in the stream, or earlier: records that are applied again
-// are copies.
+// MarshalJSON returns the Tracker's state. Save it together with the position in the stream, or
+// earlier: records that are applied again are copies.
 func (t Tracker) MarshalJSON() ([]byte, error) {
 	st := trackerState{Version: stateVersion, Clock: t.clock, Resources: []resourceState{}}
 	for key, r := range t.resources {
-		rs := resourceState{Source: key.cluster.Source, Cluster: key.cluster.UID, Resource: key.resource, Now: r.now, Pruned: r.pruned}
+		rs := resourceState{
+			Source:   key.cluster.Source,
+			Cluster:  key.cluster.UID,
+			Resource: key.resource,
+			Now:      r.now,
+			Pruned:   r.pruned,
+		}
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 			o := r.live[uid]
-			rs.Live = append(rs.Live, liveState{o.at.state(), uid, o.name.namespace, o.name.name, o.touched, o.part, o.left.state()})
+			rs.Live = append(rs.Live, liveState{
+				o.at.state(), uid, o.name.namespace, o.name.name, o.touched, o.part, o.left.state(),
+			})
 		}
 		for _, uid := range slices.Sorted(maps.Keys(r.dead)) {
 			d := r.dead[uid]
@@ -118,22 +126,29 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.scopes)) {
 			s := r.scopes[name]
-			saved := scopeState{name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.gaps, s.turns, s.reformed, nil}
+			saved := scopeState{
+				name, s.snapshot, s.started, s.version.state(), s.past, s.floor.state(), s.gaps, s.turns, s.reformed,
+				nil,
+			}
 			if p := s.progress; !p.Time.IsZero() {
-				saved.Progress = &progressState{s.reached.state(), p.Time, p.To, p.ResourceVersion, p.Writer, p.Run, p.Ended}
+				saved.Progress = &progressState{
+					s.reached.state(), p.Time, p.To, p.ResourceVersion, p.Writer, p.Run, p.Ended,
+				}
 			}
 			rs.Scopes = append(rs.Scopes, saved)
 		}
 		st.Resources = append(st.Resources, rs)
 	}
 	slices.SortFunc(st.Resources, func(a, b resourceState) int {
-		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Resource, b.Resource))
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Cluster, b.Cluster),
+			strings.Compare(a.Resource, b.Resource))
 	})
 	for key, w := range t.writers {
 		st.Writers = append(st.Writers, w.state(key.cluster))
 	}
 	slices.SortFunc(st.Writers, func(a, b writerState) int {
-		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Writer, b.Writer))
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Cluster, b.Cluster),
+			strings.Compare(a.Writer, b.Writer))
 	})
 	return json.Marshal(&st)
 }
@@ -179,7 +194,8 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		return fmt.Errorf("read the state of a tracker: %w", err)
 	}
 	if st.Version != stateVersion {
-		return fmt.Errorf("read the state of a tracker: its version is %d, want %d: start over from a snapshot", st.Version, stateVersion)
+		return fmt.Errorf("read the state of a tracker: its version is %d, want %d: start over from a snapshot",
+			st.Version, stateVersion)
 	}
 	resources := make(map[resourceKey]*resource, len(st.Resources))
 	for _, rs := range st.Resources {
@@ -187,7 +203,8 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		r.now, r.pruned = rs.Now, rs.Pruned
 		for _, o := range rs.Live {
 			n := name{o.Namespace, o.Name}
-			r.live[o.UID], r.names[n] = &liveObject{name: n, at: o.point(), touched: o.Touched, part: o.Part, left: o.Left.point()}, o.UID
+			r.live[o.UID] = &liveObject{name: n, at: o.point(), touched: o.Touched, part: o.Part, left: o.Left.point()}
+			r.names[n] = o.UID
 		}
 		if len(r.names) != len(r.live) {
 			return fmt.Errorf("read the state of a tracker: two objects of %s have one name", rs.Resource)
@@ -213,6 +230,8 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		w := &st.Writers[i]
 		writers[writerKey{ClusterKey{w.Source, w.Cluster}, w.Writer}] = w.writer()
 	}
-	t.clock, t.resources, t.writers = st.Clock, resources, writers
+	t.clock = st.Clock
+	t.resources = resources
+	t.writers = writers
 	return nil
 }

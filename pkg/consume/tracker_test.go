@@ -69,7 +69,10 @@ func script(t *testing.T, tr *consume.Tracker, lines string) {
 			e.Type, e.ID = consume.TypeGap, "gap/"+f[1]+e.ID
 			e.Stream = &consume.Stream{Reason: consume.GapReason(f[1])}
 		case "begin", "end":
-			e.Type = map[string]consume.EventType{"begin": consume.TypeScopeStarted, "end": consume.TypeScopeEnded}[f[0]]
+			e.Type = map[string]consume.EventType{
+				"begin": consume.TypeScopeStarted,
+				"end":   consume.TypeScopeEnded,
+			}[f[0]]
 			e.ID = fmt.Sprint(e.Scope, "/", f[0], "/", now.UnixNano(), e.ID)
 			e.Stream = &consume.Stream{Writer: writer, Run: run}
 		case "progress":
@@ -488,10 +491,12 @@ func TestTrackerState(t *testing.T) {
 }
 
 func byName(a, b consume.Object) int {
-	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+	return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// After a gap of reason content-changed, reads of later snapshots replace known versions, once in each.
+// After a gap of reason content-changed, reads of later snapshots replace known versions, once in
+// each.
 func TestTrackerReplacesOtherForms(t *testing.T) {
 	script(t, &consume.Tracker{}, `
 		started S1 @20 => news

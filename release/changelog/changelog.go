@@ -1,4 +1,5 @@
-// Package changelog reads and edits CHANGELOG.md: a section for each release, the newest first, below the section Unreleased.
+// Package changelog reads and edits CHANGELOG.md: a section for each release, the newest first,
+// below the section Unreleased.
 package changelog
 
 import (
@@ -21,8 +22,9 @@ type Section struct {
 	Text    string // without its heading
 }
 
-// Parse returns the sections in their order. The first one is Unreleased. It returns an error if a heading has another form, a
-// version is there twice, or a date is later than that of the section above.
+// Parse returns the sections in their order. The first one is Unreleased. It returns an error if a
+// heading has another form, a version is there twice, or a date is later than that of the section
+// above.
 func Parse(text string) ([]Section, error) {
 	var all []Section
 	seen := map[string]bool{}
@@ -44,7 +46,9 @@ func Parse(text string) ([]Section, error) {
 		case bare == unreleased && len(all) == 0:
 			all = append(all, Section{})
 		case strings.HasPrefix(bare, "## "):
-			return nil, fmt.Errorf("line %d: %q is neither %q nor a heading such as %q", i+1, bare, unreleased, "## v1.2.3 - 2026-12-01")
+			return nil,
+				fmt.Errorf("line %d: %q is neither %q nor a heading such as %q", i+1, bare, unreleased,
+					"## v1.2.3 - 2026-12-01")
 		case len(all) > 0:
 			all[len(all)-1].Text += line
 		}
@@ -72,7 +76,8 @@ func Find(text, version string) (Section, error) {
 	return Section{}, fmt.Errorf("it has no section for %s", version)
 }
 
-// Cut returns the text in which what is not released belongs to version, and the section Unreleased is empty.
+// Cut returns the text in which what is not released belongs to version, and the section Unreleased
+// is empty.
 func Cut(text, version string, day time.Time) (string, error) {
 	all, err := Parse(text)
 	if err != nil {
@@ -93,7 +98,8 @@ func Cut(text, version string, day time.Time) (string, error) {
 }
 
 // install is a command that installs or upgrades the chart.
-var install = regexp.MustCompile(`(helm (?:install|upgrade) kubecdc )(charts/kubecdc|oci://ghcr\.io/kubecdc/charts/kubecdc --version \S+)`)
+var install = regexp.MustCompile(
+	`(helm (?:install|upgrade) kubecdc )(charts/kubecdc|oci://ghcr\.io/kubecdc/charts/kubecdc --version \S+)`)
 
 // Charts returns the charts that the commands of a page install, as the commands name them.
 func Charts(page string) []string {
@@ -104,8 +110,8 @@ func Charts(page string) []string {
 	return all
 }
 
-// Chart returns the chart that pages install: the directory of the sources until there is a release, then the chart of the latest
-// release that is no candidate (v1.2.3-rc.1).
+// Chart returns the chart that pages install: the directory of the sources until there is a
+// release, then the chart of the latest release that is no candidate (v1.2.3-rc.1).
 func Chart(all []Section) string {
 	for _, s := range all {
 		if s.Version != "" && !strings.Contains(s.Version, "-") {
@@ -121,7 +127,8 @@ func Install(page, chart string) string { return install.ReplaceAllString(page, 
 // Pages are the files that have such commands.
 func Pages() []string {
 	return []string{
-		"README.md", "charts/kubecdc/README.md", "charts/kubecdc/README.md.gotmpl", "charts/kubecdc/UPGRADE.md", "docs/guides/backup.md", "docs/guides/install.md",
+		"README.md", "charts/kubecdc/README.md", "charts/kubecdc/README.md.gotmpl", "charts/kubecdc/UPGRADE.md",
+		"docs/guides/backup.md", "docs/guides/install.md",
 		"docs/guides/select.md", "docs/guides/upgrade.md", "examples/README.md",
 	}
 }

@@ -80,7 +80,8 @@ func TestChart(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", text, chart, want)
 		}
 		got := changelog.Install(page, chart)
-		if charts := changelog.Charts(got); len(charts) != 2 || charts[0] != want || charts[1] != want || !strings.HasSuffix(got, " -f x\nhelm template kubecdc charts/kubecdc\n") {
+		if charts := changelog.Charts(got); len(charts) != 2 || charts[0] != want || charts[1] != want ||
+			!strings.HasSuffix(got, " -f x\nhelm template kubecdc charts/kubecdc\n") {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -102,7 +103,8 @@ func TestPagesInstallTheLatestRelease(t *testing.T) {
 	}
 	for _, tree := range []string{"../../README.md", "../../charts", "../../docs", "../../examples"} {
 		err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, ".gotmpl") || strings.Contains(path, "/decisions/") {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, ".gotmpl") ||
+				strings.Contains(path, "/decisions/") {
 				return err
 			}
 			b, err := os.ReadFile(path)
@@ -113,7 +115,8 @@ func TestPagesInstallTheLatestRelease(t *testing.T) {
 				}
 			}
 			if listed[path] != (len(charts) > 0) {
-				t.Errorf("%s has %d commands that install the chart, and is among the pages: %t", path, len(charts), listed[path])
+				t.Errorf("%s has %d commands that install the chart, and is among the pages: %t", path, len(charts),
+					listed[path])
 			}
 			return err
 		})

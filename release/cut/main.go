@@ -1,12 +1,14 @@
-// Command cut cuts a release. The unreleased items of CHANGELOG.md get a section of their own, and the pages install the chart of the
-// release. The command commits that and makes the tag. It pushes nothing.
+// Command cut cuts a release. The unreleased items of CHANGELOG.md get a section of their own, and
+// the pages install the chart of the release. The command commits that and makes the tag. It pushes
+// nothing.
 //
 //	cut [--check] v1.2.3
 //	cut --notes v1.2.3
 //
-// It first runs what a release must not be without (targets below) on the commit, and refuses if one fails or if the Makefile
-// lacks it. It notes in .cache/release which targets have passed on a commit, and does not run them again. --check only says whether a
-// release can be cut. --notes prints the section of a release.
+// It first runs what a release must not be without (targets below) on the commit, and refuses if
+// one fails or if the Makefile lacks it. It notes in .cache/release which targets have passed on a
+// commit, and does not run them again. --check only says whether a release can be cut. --notes
+// prints the section of a release.
 package main
 
 import (
@@ -28,8 +30,9 @@ import (
 	"github.com/kubecdc/kubecdc/release/changelog"
 )
 
-// targets returns targets of the Makefile. They test the versions of Kubernetes, NATS and Kafka, the clients of
-// `kubecdc serve` and of the bus, the attacks of docs/security.md, and known vulnerabilities.
+// targets returns targets of the Makefile. They test the versions of Kubernetes, NATS and Kafka,
+// the clients of `kubecdc serve` and of the bus, the attacks of docs/security.md, and known
+// vulnerabilities.
 func targets() []string {
 	return []string{"vulncheck", "test-versions", "test-clients", "test-hostile"}
 }
@@ -141,7 +144,8 @@ func (c *cutter) writeCharts(text string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(changelog.Install(string(page), changelog.Chart(all))), 0o644); err != nil { //nolint:gosec // A document.
+		if err := os.WriteFile(path, []byte(changelog.Install(string(page), changelog.Chart(all))), 0o644); err !=
+			nil { //nolint:gosec // A document.
 			return err
 		}
 	}

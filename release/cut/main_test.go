@@ -13,13 +13,19 @@ import (
 
 const unreleased = "# Changelog\n\n## Unreleased\n\n### Added\n\n- a thing\n"
 
-// repository is a new one whose targets note that they ran. Those of failing fail, those of missing are not there.
+// repository is a new one whose targets note that they ran. Those of failing fail, those of missing
+// are not there.
 func repository(t *testing.T, failing, missing string) *cutter {
 	t.Helper()
 	dir := t.TempDir()
 	for name, value := range map[string]string{
-		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull, "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.com",
-		"GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@example.com", "MAKEFLAGS": "",
+		"GIT_CONFIG_GLOBAL":   os.DevNull,
+		"GIT_CONFIG_SYSTEM":   os.DevNull,
+		"GIT_AUTHOR_NAME":     "t",
+		"GIT_AUTHOR_EMAIL":    "t@example.com",
+		"GIT_COMMITTER_NAME":  "t",
+		"GIT_COMMITTER_EMAIL": "t@example.com",
+		"MAKEFLAGS":           "",
 	} {
 		t.Setenv(name, value)
 	}
@@ -92,7 +98,8 @@ func TestCut(t *testing.T) {
 	if got, want := read(t, c, ".cache/ran"), strings.Join(targets(), "\n")+"\n"; got != want {
 		t.Errorf("ran:\n%s", got)
 	}
-	if git(t, c, "rev-parse", "v0.1.0^{commit}") != git(t, c, "rev-parse", "HEAD") || git(t, c, "rev-parse", "HEAD^") != tested {
+	if git(t, c, "rev-parse", "v0.1.0^{commit}") != git(t, c, "rev-parse", "HEAD") ||
+		git(t, c, "rev-parse", "HEAD^") != tested {
 		t.Error("the tag is not the commit after the one that was tested")
 	}
 	want := append([]string{"CHANGELOG.md"}, changelog.Pages()...)
@@ -100,7 +107,8 @@ func TestCut(t *testing.T) {
 	if changed := strings.Fields(git(t, c, "diff", "--name-only", "HEAD^")); !slices.Equal(changed, want) {
 		t.Errorf("the commit changes %s", changed)
 	}
-	if page := read(t, c, "README.md"); page != "helm install kubecdc oci://ghcr.io/kubecdc/charts/kubecdc --version 0.1.0\n" {
+	if page := read(t, c, "README.md"); page !=
+		"helm install kubecdc oci://ghcr.io/kubecdc/charts/kubecdc --version 0.1.0\n" {
 		t.Errorf("README: %s", page)
 	}
 	var notes strings.Builder
@@ -124,7 +132,8 @@ func TestNoReleaseWithout(t *testing.T) {
 						t.Fatalf("got %v", err)
 					}
 				}
-				if git(t, c, "tag") != "" || git(t, c, "status", "--porcelain") != "" || read(t, c, "CHANGELOG.md") != unreleased {
+				if git(t, c, "tag") != "" || git(t, c, "status", "--porcelain") != "" ||
+					read(t, c, "CHANGELOG.md") != unreleased {
 					t.Error("something was changed")
 				}
 			})

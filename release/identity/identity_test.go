@@ -29,7 +29,8 @@ func read(t *testing.T, path string) string {
 // policy is what one command of cosign demands of a certificate.
 type policy struct{ command, identity, issuer string }
 
-// policies returns those of all commands of cosign in text. Each names one identity and one issuer, without patterns.
+// policies returns those of all commands of cosign in text. Each names one identity and one issuer,
+// without patterns.
 func policies(t *testing.T, text string) []policy {
 	t.Helper()
 	value := func(command, flag string) string {
@@ -48,13 +49,15 @@ func policies(t *testing.T, text string) []policy {
 		if strings.Contains(command, "-regexp") {
 			t.Errorf("a pattern can match what nobody thought of: %s", command)
 		}
-		all = append(all, policy{command, value(command, "certificate-identity"), value(command, "certificate-oidc-issuer")})
+		all = append(all, policy{
+			command, value(command, "certificate-identity"), value(command, "certificate-oidc-issuer"),
+		})
 	}
 	return all
 }
 
-// TestPolicyOfThePage signs as workflows of several identities do, with certificates of a virtual Fulcio, and verifies with the
-// policy of each command of the page.
+// TestPolicyOfThePage signs as workflows of several identities do, with certificates of a virtual
+// Fulcio, and verifies with the policy of each command of the page.
 func TestPolicyOfThePage(t *testing.T) {
 	shown := policies(t, read(t, page))
 	if len(shown) != 3 {
@@ -74,19 +77,35 @@ func TestPolicyOfThePage(t *testing.T) {
 		identity, issuer string
 		passes           bool
 	}{
-		"the workflow at the tag":              {right, issuer, true},
-		"another tag":                          {strings.Replace(right, "v1.2.3", "v1.2.4", 1), issuer, false},
-		"a tag that begins like it":            {right + "0", issuer, false},
-		"another workflow":                     {strings.Replace(right, "release.yaml", "pull-request.yaml", 1), issuer, false},
-		"a workflow whose name ends like it":   {strings.Replace(right, "release.yaml", "x-release.yaml", 1), issuer, false},
-		"a branch":                             {strings.Replace(right, "refs/tags/v1.2.3", "refs/heads/main", 1), issuer, false},
-		"a branch with the name of the tag":    {strings.Replace(right, "refs/tags", "refs/heads", 1), issuer, false},
-		"a pull request":                       {strings.Replace(right, "refs/tags/v1.2.3", "refs/pull/7/merge", 1), issuer, false},
-		"a fork":                               {strings.Replace(right, "kubecdc/kubecdc", "mallory/kubecdc", 1), issuer, false},
-		"another repository of the owner":      {strings.Replace(right, "kubecdc/kubecdc/", "kubecdc/site/", 1), issuer, false},
-		"a repository whose name begins alike": {strings.Replace(right, "kubecdc/kubecdc/", "kubecdc/kubecdc-x/", 1), issuer, false},
-		"a host whose name ends like it":       {strings.Replace(right, "github.com", "evilgithub.com", 1), issuer, false},
-		"another issuer":                       {right, "https://gitlab.com", false},
+		"the workflow at the tag":   {right, issuer, true},
+		"another tag":               {strings.Replace(right, "v1.2.3", "v1.2.4", 1), issuer, false},
+		"a tag that begins like it": {right + "0", issuer, false},
+		"another workflow": {
+			strings.Replace(right, "release.yaml", "pull-request.yaml", 1), issuer, false,
+		},
+		"a workflow whose name ends like it": {
+			strings.Replace(right, "release.yaml", "x-release.yaml", 1), issuer, false,
+		},
+		"a branch": {
+			strings.Replace(right, "refs/tags/v1.2.3", "refs/heads/main", 1), issuer, false,
+		},
+		"a branch with the name of the tag": {strings.Replace(right, "refs/tags", "refs/heads", 1), issuer, false},
+		"a pull request": {
+			strings.Replace(right, "refs/tags/v1.2.3", "refs/pull/7/merge", 1), issuer, false,
+		},
+		"a fork": {
+			strings.Replace(right, "kubecdc/kubecdc", "mallory/kubecdc", 1), issuer, false,
+		},
+		"another repository of the owner": {
+			strings.Replace(right, "kubecdc/kubecdc/", "kubecdc/site/", 1), issuer, false,
+		},
+		"a repository whose name begins alike": {
+			strings.Replace(right, "kubecdc/kubecdc/", "kubecdc/kubecdc-x/", 1), issuer, false,
+		},
+		"a host whose name ends like it": {
+			strings.Replace(right, "github.com", "evilgithub.com", 1), issuer, false,
+		},
+		"another issuer": {right, "https://gitlab.com", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			entity, err := sigstore.Sign(signer.identity, signer.issuer, artifact)
@@ -98,7 +117,8 @@ func TestPolicyOfThePage(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				policy := verify.NewPolicy(verify.WithArtifact(bytes.NewReader(artifact)), verify.WithCertificateIdentity(identity))
+				policy := verify.NewPolicy(verify.WithArtifact(bytes.NewReader(artifact)),
+					verify.WithCertificateIdentity(identity))
 				switch _, err = verifier.Verify(entity, policy); {
 				case signer.passes && err != nil:
 					t.Errorf("%s\nrefuses %s: %v", p.command, signer.identity, err)
@@ -113,7 +133,8 @@ func TestPolicyOfThePage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			other := verify.NewPolicy(verify.WithArtifact(strings.NewReader("other")), verify.WithCertificateIdentity(identity))
+			other := verify.NewPolicy(verify.WithArtifact(strings.NewReader("other")),
+				verify.WithCertificateIdentity(identity))
 			if _, err := verifier.Verify(entity, other); err == nil {
 				t.Error("a signature of another file passes")
 			}
@@ -121,7 +142,8 @@ func TestPolicyOfThePage(t *testing.T) {
 	}
 }
 
-// TestWorkflowVerifiesWithThePolicy compares the page with what the workflow checks before it pushes image and chart.
+// TestWorkflowVerifiesWithThePolicy compares the page with what the workflow checks before it
+// pushes image and chart.
 func TestWorkflowVerifiesWithThePolicy(t *testing.T) {
 	checked := policies(t, strings.ReplaceAll(read(t, workflow), "${GITHUB_REF_NAME}", "v1.2.3"))
 	if len(checked) != 1 {
@@ -129,10 +151,12 @@ func TestWorkflowVerifiesWithThePolicy(t *testing.T) {
 	}
 	for _, p := range policies(t, read(t, page)) {
 		if p.identity != checked[0].identity || p.issuer != checked[0].issuer {
-			t.Errorf("the page demands %s of %s, the workflow %s of %s", p.identity, p.issuer, checked[0].identity, checked[0].issuer)
+			t.Errorf("the page demands %s of %s, the workflow %s of %s", p.identity, p.issuer, checked[0].identity,
+				checked[0].issuer)
 		}
 	}
-	if _, err := os.Stat("../../.github/workflows/release.yaml"); err != nil || !strings.Contains(checked[0].identity, "/.github/workflows/release.yaml@") {
+	if _, err := os.Stat("../../.github/workflows/release.yaml"); err != nil ||
+		!strings.Contains(checked[0].identity, "/.github/workflows/release.yaml@") {
 		t.Errorf("the identity is not that of the workflow: %s", checked[0].identity)
 	}
 }

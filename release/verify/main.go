@@ -2,9 +2,10 @@
 //
 //	verify [--dist ../dist] VERSION
 //
-// VERSION is without v, as in 1.2.3. It reads dist/release and dist/parts. Each file of the release is there once and has the sum
-// that checksums.txt says. Archives have their files, binaries are those of the toolchain of go.mod. SBOMs are of these binaries.
-// The image has the binaries of the archives, and the chart the version. It writes dist/release/provenance.json: the subjects that
+// VERSION is without v, as in 1.2.3. It reads dist/release and dist/parts. Each file of the release
+// is there once and has the sum that checksums.txt says. Archives have their files, binaries are
+// those of the toolchain of go.mod. SBOMs are of these binaries. The image has the binaries of the
+// archives, and the chart the version. It writes dist/release/provenance.json: the subjects that
 // the workflow attests.
 package main
 
@@ -112,7 +113,8 @@ func (r *release) verify() error {
 			return fmt.Errorf("%s: %w", r.sbom(platform), err)
 		}
 	}
-	// Their hashes are those of the binaries in the image: image/build writes them from the files that it copies.
+	// Their hashes are those of the binaries in the image: image/build writes them from the files
+	// that it copies.
 	for _, arch := range []string{"amd64", "arm64"} {
 		name := "kubecdc-linux-" + arch + ".cdx.json"
 		if err := r.verifySBOM(name, "linux_"+arch); err != nil {
@@ -202,7 +204,8 @@ func (r *release) verifyArchive(platform string) error {
 		settings[s.Key] = s.Value
 	}
 	built := settings["GOOS"] + "_" + settings["GOARCH"]
-	if info.GoVersion != r.toolchain || built != platform || settings["CGO_ENABLED"] != "0" || settings["-trimpath"] != "true" {
+	if info.GoVersion != r.toolchain || built != platform || settings["CGO_ENABLED"] != "0" ||
+		settings["-trimpath"] != "true" {
 		return fmt.Errorf("%s is of %s for %s (CGO_ENABLED=%s, -trimpath=%s); want %s", binary, info.GoVersion, built,
 			settings["CGO_ENABLED"], settings["-trimpath"], r.toolchain)
 	}
@@ -224,7 +227,8 @@ func untar(b []byte) (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if files[h.Name], err = io.ReadAll(io.LimitReader(t, maxFile)); err != nil {
+		files[h.Name], err = io.ReadAll(io.LimitReader(t, maxFile))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -249,7 +253,8 @@ func unzip(b []byte) (map[string][]byte, error) {
 	return files, nil
 }
 
-// verifySBOM fails if the document is not about the binary of the platform's archive, or lacks the standard library.
+// verifySBOM fails if the document is not about the binary of the platform's archive, or lacks the
+// standard library.
 func (r *release) verifySBOM(name, platform string) error {
 	b, err := r.read(name)
 	if err != nil {
@@ -270,7 +275,8 @@ func (r *release) verifySBOM(name, platform string) error {
 	}
 	self := bom.Metadata.Component
 	if bom.BOMFormat != "CycloneDX" || self.Version != r.version || len(self.Hashes) != 1 {
-		return fmt.Errorf("it is no CycloneDX document about %s with one hash: %s %s", r.version, bom.BOMFormat, self.Version)
+		return fmt.Errorf("it is no CycloneDX document about %s with one hash: %s %s", r.version, bom.BOMFormat,
+			self.Version)
 	}
 	if got, want := self.Hashes[0].Content, r.binaries[platform]; got != want {
 		return fmt.Errorf("it is about a binary with the sum %s; that of the archive has %s", got, want)
@@ -280,7 +286,8 @@ func (r *release) verifySBOM(name, platform string) error {
 		has[c.Name] = c.Version
 	}
 	if "go"+has["std"] != r.toolchain || has["k8s.io/client-go"] == "" {
-		return fmt.Errorf("its standard library is of go%s, want %s, and client-go %q", has["std"], r.toolchain, has["k8s.io/client-go"])
+		return fmt.Errorf("its standard library is of go%s, want %s, and client-go %q", has["std"], r.toolchain,
+			has["k8s.io/client-go"])
 	}
 	return nil
 }
@@ -303,7 +310,8 @@ func (r *release) verifyChart() error {
 	return nil
 }
 
-// writeSubjects writes an in-toto statement with the subjects that actions/attest-build-provenance reads from checksums.txt.
+// writeSubjects writes an in-toto statement with the subjects that actions/attest-build-provenance
+// reads from checksums.txt.
 func (r *release) writeSubjects() error {
 	type subject struct {
 		Name   string            `json:"name"`
@@ -321,5 +329,6 @@ func (r *release) writeSubjects() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.dist, "release", "provenance.json"), append(b, '\n'), 0o644) //nolint:gosec // Not secret.
+	return os.WriteFile(filepath.Join(r.dist, "release", "provenance.json"), append(b, '\n'),
+		0o644) //nolint:gosec // Not secret.
 }

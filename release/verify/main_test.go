@@ -32,7 +32,10 @@ func fakeInfo(r io.ReaderAt) (*debug.BuildInfo, error) {
 		return nil, fmt.Errorf("no binary of Go: %q", b)
 	}
 	return &debug.BuildInfo{GoVersion: f[0], Settings: []debug.BuildSetting{
-		{Key: "GOOS", Value: f[1]}, {Key: "GOARCH", Value: f[2]}, {Key: "CGO_ENABLED", Value: f[3]}, {Key: "-trimpath", Value: "true"},
+		{Key: "GOOS", Value: f[1]}, {Key: "GOARCH", Value: f[2]}, {Key: "CGO_ENABLED", Value: f[3]}, {
+			Key:   "-trimpath",
+			Value: "true",
+		},
 	}}, nil
 }
 
@@ -90,13 +93,17 @@ func pack(t *testing.T, name string, files map[string][]byte) []byte {
 }
 
 func sbom(version, std string, of []byte) []byte {
-	return fmt.Appendf(nil, `{"bomFormat":"CycloneDX","metadata":{"component":{"version":%q,"hashes":[{"alg":"SHA-256","content":%q}]}},
-		"components":[{"name":"std","version":%q},{"name":"k8s.io/client-go","version":"v0.37.2"}]}`, version, sum(of), std)
+	return fmt.Appendf(nil,
+		`{"bomFormat":"CycloneDX","metadata":{"component":{"version":%q,"hashes":[{"alg":"SHA-256","content":%q}]}},
+		"components":[{"name":"std","version":%q},{"name":"k8s.io/client-go","version":"v0.37.2"}]}`, version, sum(of),
+		std)
 }
 
 func chart(t *testing.T, version, app string) []byte {
 	t.Helper()
-	return pack(t, "x.tgz", map[string][]byte{"kubecdc/Chart.yaml": fmt.Appendf(nil, "appVersion: %q\nname: kubecdc\nversion: %s\n", app, version)})
+	return pack(t, "x.tgz", map[string][]byte{
+		"kubecdc/Chart.yaml": fmt.Appendf(nil, "appVersion: %q\nname: kubecdc\nversion: %s\n", app, version),
+	})
 }
 
 // good is a release as it should be.
@@ -179,20 +186,46 @@ func TestGoodReleasePasses(t *testing.T) {
 func TestBadReleaseIsRefused(t *testing.T) {
 	const linux, windows = "kubecdc_1.2.3_linux_amd64", "kubecdc_1.2.3_windows_arm64"
 	for want, damage := range map[string]func(m made){
-		"checksums.txt: it lacks kubecdc_1.2.3_darwin_arm64.tar.gz": func(m made) { delete(m, "kubecdc_1.2.3_darwin_arm64.tar.gz") },
-		"checksums.txt: it lacks kubecdc-image.tar":                 func(m made) { delete(m, "kubecdc-image.tar") },
-		"checksums.txt: it has kubecdc_1.2.3_linux_386.tar.gz":      func(m made) { m["kubecdc_1.2.3_linux_386.tar.gz"] = nil },
-		linux + ".tar.gz: it lacks LICENSE":                         func(m made) { m[linux+".tar.gz"] = archive(t, ".tar.gz", binary("linux_amd64"), "LICENSE") },
-		windows + ".zip: it lacks kubecdc.exe":                      func(m made) { m[windows+".zip"] = archive(t, ".zip", nil, "") },
-		linux + ".tar.gz: kubecdc is of go1.26.8 for linux_amd64":   func(m made) { m[linux+".tar.gz"] = archive(t, ".tar.gz", []byte("go1.26.8 linux amd64 0"), "") },
-		linux + ".tar.gz: kubecdc is of go1.26.11 for linux_arm64":  func(m made) { m[linux+".tar.gz"] = archive(t, ".tar.gz", binary("linux_arm64"), "") },
-		"CGO_ENABLED=1": func(m made) { m[linux+".tar.gz"] = archive(t, ".tar.gz", []byte("go1.26.11 linux amd64 1"), "") },
-		linux + ".cdx.json: it is about a binary with the sum":            func(m made) { m[linux+".cdx.json"] = sbom(version, "1.26.11", []byte("x")) },
-		linux + ".cdx.json: its standard library is of go1.26.8":          func(m made) { m[linux+".cdx.json"] = sbom(version, "1.26.8", binary("linux_amd64")) },
-		linux + ".cdx.json: it is no CycloneDX document about 1.2.3":      func(m made) { m[linux+".cdx.json"] = sbom("1.2.2", "1.26.11", binary("linux_amd64")) },
-		"kubecdc-linux-arm64.cdx.json: it is about a binary with the sum": func(m made) { m["kubecdc-linux-arm64.cdx.json"] = sbom(version, "1.26.11", binary("linux_amd64")) },
-		`kubecdc-1.2.3.tgz: Chart.yaml lacks "version: 1.2.3"`:            func(m made) { m["kubecdc-1.2.3.tgz"] = chart(t, "0.1.0", version) },
-		`kubecdc-1.2.3.tgz: Chart.yaml lacks "appVersion: 1.2.3"`:         func(m made) { m["kubecdc-1.2.3.tgz"] = chart(t, version, "0.1.0") },
+		"checksums.txt: it lacks kubecdc_1.2.3_darwin_arm64.tar.gz": func(m made) {
+			delete(m, "kubecdc_1.2.3_darwin_arm64.tar.gz")
+		},
+		"checksums.txt: it lacks kubecdc-image.tar": func(m made) { delete(m, "kubecdc-image.tar") },
+		"checksums.txt: it has kubecdc_1.2.3_linux_386.tar.gz": func(m made) {
+			m["kubecdc_1.2.3_linux_386.tar.gz"] = nil
+		},
+		linux + ".tar.gz: it lacks LICENSE": func(m made) {
+			m[linux+".tar.gz"] = archive(t, ".tar.gz", binary("linux_amd64"), "LICENSE")
+		},
+		windows + ".zip: it lacks kubecdc.exe": func(m made) {
+			m[windows+".zip"] = archive(t, ".zip", nil, "")
+		},
+		linux + ".tar.gz: kubecdc is of go1.26.8 for linux_amd64": func(m made) {
+			m[linux+".tar.gz"] = archive(t, ".tar.gz", []byte("go1.26.8 linux amd64 0"), "")
+		},
+		linux + ".tar.gz: kubecdc is of go1.26.11 for linux_arm64": func(m made) {
+			m[linux+".tar.gz"] = archive(t, ".tar.gz", binary("linux_arm64"), "")
+		},
+		"CGO_ENABLED=1": func(m made) {
+			m[linux+".tar.gz"] = archive(t, ".tar.gz", []byte("go1.26.11 linux amd64 1"), "")
+		},
+		linux + ".cdx.json: it is about a binary with the sum": func(m made) {
+			m[linux+".cdx.json"] = sbom(version, "1.26.11", []byte("x"))
+		},
+		linux + ".cdx.json: its standard library is of go1.26.8": func(m made) {
+			m[linux+".cdx.json"] = sbom(version, "1.26.8", binary("linux_amd64"))
+		},
+		linux + ".cdx.json: it is no CycloneDX document about 1.2.3": func(m made) {
+			m[linux+".cdx.json"] = sbom("1.2.2", "1.26.11", binary("linux_amd64"))
+		},
+		"kubecdc-linux-arm64.cdx.json: it is about a binary with the sum": func(m made) {
+			m["kubecdc-linux-arm64.cdx.json"] = sbom(version, "1.26.11", binary("linux_amd64"))
+		},
+		`kubecdc-1.2.3.tgz: Chart.yaml lacks "version: 1.2.3"`: func(m made) {
+			m["kubecdc-1.2.3.tgz"] = chart(t, "0.1.0", version)
+		},
+		`kubecdc-1.2.3.tgz: Chart.yaml lacks "appVersion: 1.2.3"`: func(m made) {
+			m["kubecdc-1.2.3.tgz"] = chart(t, version, "0.1.0")
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			m := good(t)
@@ -208,7 +241,8 @@ func TestBadReleaseIsRefused(t *testing.T) {
 	}
 	t.Run("changed after the sums", func(t *testing.T) {
 		r := good(t).write(t)
-		if err := os.WriteFile(filepath.Join(r.dist, "parts", "kubecdc-image.tar"), []byte("other"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(r.dist, "parts", "kubecdc-image.tar"), []byte("other"), 0o644); err !=
+			nil {
 			t.Fatal(err)
 		}
 		if err := r.verify(); err == nil || !strings.Contains(err.Error(), "kubecdc-image.tar has the sum") {

@@ -1,10 +1,12 @@
-// Command vulncheck fails if the agent calls code with a known vulnerability. The database is a version of the module
-// golang.org/x/vulndb, pinned with its sum, so that the same sources give the same answer. govulncheck finds the calls.
+// Command vulncheck fails if the agent calls code with a known vulnerability. The database is a
+// version of the module golang.org/x/vulndb, pinned with its sum, so that the same sources give the
+// same answer. govulncheck finds the calls.
 //
 //	vulncheck [--exceptions FILE] [--max-age 720h] DIRECTORY PACKAGE…
 //
-// It prints the called vulnerabilities, with one of the calls. The standard library is that of the Go toolchain that runs it: make
-// vulncheck sets the one of go.mod. Exit code 0: no called vulnerability without an exception; 1: some, or the check failed.
+// It prints the called vulnerabilities, with one of the calls. The standard library is that of the
+// Go toolchain that runs it: make vulncheck sets the one of go.mod. Exit code 0: no called
+// vulnerability without an exception; 1: some, or the check failed.
 package main
 
 import (
@@ -68,7 +70,8 @@ func check(ctx context.Context, out io.Writer, file string, maxAge time.Duration
 	if err != nil {
 		return fmt.Errorf("database: %w", err)
 	}
-	args := append([]string{"run", scanner, "-C", dir, "-format", "json", "-db", "file://" + filepath.ToSlash(db)}, packages...)
+	args := append([]string{"run", scanner, "-C", dir, "-format", "json", "-db", "file://" + filepath.ToSlash(db)},
+		packages...)
 	messages, err := output(exec.CommandContext(ctx, "go", args...))
 	if err != nil {
 		return fmt.Errorf("govulncheck: %w", err)
@@ -93,7 +96,8 @@ func checkAge(version string, maxAge time.Duration, now time.Time) error {
 		return err
 	}
 	if age := now.Sub(made); maxAge > 0 && age > maxAge {
-		return fmt.Errorf("the database is %d days old, and at most %d are allowed: take a newer version of %s in release/vulncheck/main.go",
+		return fmt.Errorf(
+			"the database is %d days old, and at most %d are allowed: take a newer version of %s in release/vulncheck/main.go",
 			int(age.Hours()/24), int(maxAge.Hours()/24), database)
 	}
 	return nil
@@ -191,7 +195,9 @@ func (f *frame) name() string {
 // read reads the messages of govulncheck -format json. Its exit code is 0 whatever it has found.
 func read(messages io.Reader) (result, error) {
 	var r result
-	summaries, called, seen := map[string]string{}, map[string]vulnerability{}, map[string]bool{}
+	summaries := map[string]string{}
+	called := map[string]vulnerability{}
+	seen := map[string]bool{}
 	for d := json.NewDecoder(messages); ; {
 		var m struct {
 			Config *struct {
@@ -245,7 +251,8 @@ func read(messages io.Reader) (result, error) {
 	return r, nil
 }
 
-// judge prints what is called, and fails if there is no exception for it, or an exception for nothing.
+// judge prints what is called, and fails if there is no exception for it, or an exception for
+// nothing.
 func judge(out io.Writer, r result, exceptions []exception) error {
 	unused := slices.Clone(exceptions)
 	bad := 0
@@ -261,7 +268,8 @@ func judge(out io.Writer, r result, exceptions []exception) error {
 	}
 	var err error
 	if bad > 0 {
-		err = fmt.Errorf("the agent calls %d vulnerabilities: take the fixed versions, or see release/exceptions.txt", bad)
+		err = fmt.Errorf("the agent calls %d vulnerabilities: take the fixed versions, or see release/exceptions.txt",
+			bad)
 	}
 	for _, e := range unused {
 		err = errors.Join(err, fmt.Errorf("the exception for %s is not needed: remove it", e.id))

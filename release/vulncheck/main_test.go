@@ -8,7 +8,8 @@ import (
 
 var day = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 
-// messages are of the form that govulncheck v1.9.0 prints. One vulnerability is called, by two ways, one is imported, one required.
+// messages are of the form that govulncheck v1.9.0 prints. One vulnerability is called, by two
+// ways, one is imported, one required.
 const messages = `
 {"config": {"protocol_version": "v1.0.0", "scanner_name": "govulncheck", "go_version": "go1.26.8", "scan_level": "symbol", "scan_mode": "source"}}
 {"progress": {"message": "Scanning your code and 700 packages across 80 dependent modules for known vulnerabilities..."}}
@@ -36,10 +37,19 @@ func TestCalledVulnerabilitiesFail(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	for name, c := range map[string]struct{ exceptions, err, out string }{
-		"no exception":               {"", "calls 1 vulnerabilities", "GO-2026-6809: FAILED: Distrust compromised intermediates\n  fixed in stdlib@v1.26.10\n  cmd/agent/main.go:104: "},
-		"an exception":               {"GO-2026-6809 2026-12-01 no such chain\n", "", "GO-2026-6809: accepted until 2026-12-01 (no such chain)"},
-		"an exception for another":   {"GO-2026-1111 2026-12-24 is not called\n", "the exception for GO-2026-1111 is not needed", "FAILED"},
-		"one that was called before": {"GO-2026-6809 2026-12-01 x\nGO-2025-1 2026-12-01 fixed since\n", "GO-2025-1 is not needed", "accepted"},
+		"no exception": {
+			"", "calls 1 vulnerabilities",
+			"GO-2026-6809: FAILED: Distrust compromised intermediates\n  fixed in stdlib@v1.26.10\n  cmd/agent/main.go:104: ",
+		},
+		"an exception": {
+			"GO-2026-6809 2026-12-01 no such chain\n", "", "GO-2026-6809: accepted until 2026-12-01 (no such chain)",
+		},
+		"an exception for another": {
+			"GO-2026-1111 2026-12-24 is not called\n", "the exception for GO-2026-1111 is not needed", "FAILED",
+		},
+		"one that was called before": {
+			"GO-2026-6809 2026-12-01 x\nGO-2025-1 2026-12-01 fixed since\n", "GO-2025-1 is not needed", "accepted",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			exceptions, err := parseExceptions(c.exceptions, day)
@@ -75,9 +85,12 @@ func TestExceptionsCarryADate(t *testing.T) {
 	}
 }
 
-// TestOutputThatSaysNothingFails: an empty output, or one of a weaker scan, does not count as a good one.
+// TestOutputThatSaysNothingFails: an empty output, or one of a weaker scan, does not count as a
+// good one.
 func TestOutputThatSaysNothingFails(t *testing.T) {
-	for _, text := range []string{"", "{", `{"progress": {"message": "x"}}`, `{"config": {"go_version": "go1.26.8", "scan_level": "module"}}`} {
+	for _, text := range []string{
+		"", "{", `{"progress": {"message": "x"}}`, `{"config": {"go_version": "go1.26.8", "scan_level": "module"}}`,
+	} {
 		if r, err := read(strings.NewReader(text)); err == nil {
 			t.Errorf("%q gives %+v", text, r)
 		}

@@ -16,7 +16,8 @@ import (
 // Racing reports whether the agent under test is built with the race detector.
 func Racing() bool { return os.Getenv("KUBECDC_E2E_RACE") == "1" }
 
-// Agent builds the agent for one test and returns the path of the binary, which is deleted when the test ends.
+// Agent builds the agent for one test and returns the path of the binary, which is deleted when the
+// test ends.
 func Agent(t testing.TB) string {
 	t.Helper()
 	path, err := AgentIn(t.Context(), t.TempDir())
@@ -33,14 +34,15 @@ var shared struct {
 	err       error
 }
 
-// SharedAgent returns the path of the agent's binary, which it builds once for all tests of this process. The TestMain of
-// a package that calls it must call Remove.
+// SharedAgent returns the path of the agent's binary, which it builds once for all tests of this
+// process. The TestMain of a package that calls it must call Remove.
 func SharedAgent(t testing.TB) string {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.path == "" && shared.err == nil {
-		if shared.dir, shared.err = tempDir(); shared.err == nil {
+		shared.dir, shared.err = tempDir()
+		if shared.err == nil {
 			shared.path, shared.err = AgentIn(t.Context(), shared.dir)
 		}
 	}
@@ -61,8 +63,9 @@ func Remove() {
 	}
 }
 
-// AgentIn builds the agent into dir and returns its path, or that of KUBECDC_E2E_AGENT. Each of env is a KEY=value for
-// the build; CGO_ENABLED=0 is for an agent that runs where there is no libc, which cannot have the race detector.
+// AgentIn builds the agent into dir and returns its path, or that of KUBECDC_E2E_AGENT. Each of env
+// is a KEY=value for the build; CGO_ENABLED=0 is for an agent that runs where there is no libc,
+// which cannot have the race detector.
 func AgentIn(ctx context.Context, dir string, env ...string) (string, error) {
 	if path := os.Getenv("KUBECDC_E2E_AGENT"); path != "" {
 		return filepath.Abs(path)
@@ -85,7 +88,8 @@ func AgentIn(ctx context.Context, dir string, env ...string) (string, error) {
 	return path, nil
 }
 
-// Repository returns the root of the repository, which is that of the agent's module. Tests run in the folder of their package.
+// Repository returns the root of the repository, which is that of the agent's module. Tests run in
+// the folder of their package.
 func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

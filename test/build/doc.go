@@ -1,4 +1,5 @@
-// Package build builds the agent's binary for tests that run it as a child process, and finds the repository.
+// Package build builds the agent's binary for tests that run it as a child process, and finds the
+// repository.
 //
 // # Environment
 //

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// One template has the chart's part for each bus. Others may name the NATS server that the chart installs.
+// One template has the chart's part for each bus. Others may name the NATS server that the chart
+// installs.
 func TestOneTemplateNamesBuses(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("..", "..", "charts", "kubecdc", "templates")
@@ -17,7 +18,8 @@ func TestOneTemplateNamesBuses(t *testing.T) {
 		t.Fatalf("%d templates: %v", len(files), err)
 	}
 	bus := regexp.MustCompile(`(?i)nats|kafka|slack`)
-	server := regexp.MustCompile(`Values\.nats|v\.nats\.enabled|nats\.enabled|NATS server|kubecdc\.nats"|nats\.fullname|\$nats|bus\.nats |set \$bus "nats"|"nats://%s\.%s:4222"|sets bus\.nats`)
+	server := regexp.MustCompile(
+		`Values\.nats|v\.nats\.enabled|nats\.enabled|NATS server|kubecdc\.nats"|nats\.fullname|\$nats|bus\.nats |set \$bus "nats"|"nats://%s\.%s:4222"|sets bus\.nats`)
 	for _, f := range files {
 		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {

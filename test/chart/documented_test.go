@@ -13,14 +13,16 @@ import (
 	"github.com/kubecdc/kubecdc/test/tool"
 )
 
-// released is the chart of a release. Pages name it from the first release on (release/cut). It is rendered from the sources.
+// released is the chart of a release. Pages name it from the first release on (release/cut). It is
+// rendered from the sources.
 var released = regexp.MustCompile(`oci://ghcr\.io/kubecdc/charts/kubecdc --version \S+`)
 
-// rendersChart is a documented command that renders, installs or upgrades the chart, with the commands that read its output.
+// rendersChart is a documented command that renders, installs or upgrades the chart, with the
+// commands that read its output.
 var rendersChart = regexp.MustCompile("helm (?:template|install|upgrade) [\\w-]+ charts/kubecdc[^`#\n]*")
 
-// TestDocumentedHelm renders the chart with the arguments of each helm command line that a page has. For a file that a page leaves
-// to the reader, it takes the values of a first try.
+// TestDocumentedHelm renders the chart with the arguments of each helm command line that a page
+// has. For a file that a page leaves to the reader, it takes the values of a first try.
 func TestDocumentedHelm(t *testing.T) {
 	h := newHelm(t)
 	dir, err := chart.Dir()
@@ -41,9 +43,11 @@ func TestDocumentedHelm(t *testing.T) {
 	check := func(page, line string) {
 		rendered++
 		// helm template has no release, so these flags have no meaning.
-		plain := strings.NewReplacer(" --create-namespace", "", " --reuse-values", " --set bus.nats.url=nats://nats.messaging:4222",
+		plain := strings.NewReplacer(" --create-namespace", "", " --reuse-values",
+			" --set bus.nats.url=nats://nats.messaging:4222",
 			" -f values.yaml", " -f examples/values/try.yaml", " --values FILE", " --values examples/values/try.yaml")
-		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", action.ReplaceAllString(plain.Replace(line), "helm template"))
+		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c",
+			action.ReplaceAllString(plain.Replace(line), "helm template"))
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %s: %v\n%s", page, line, err, out)

@@ -14,7 +14,10 @@ func TestEventsExample(t *testing.T) {
 	type rules []struct{ Resources []string }
 	var common rules
 	var example struct{ Config struct{ Watch rules } }
-	for file, into := range map[string]any{"../../charts/kubecdc/files/watch.yaml": &common, "../../examples/values/events.yaml": &example} {
+	for file, into := range map[string]any{
+		"../../charts/kubecdc/files/watch.yaml": &common,
+		"../../examples/values/events.yaml":     &example,
+	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 // HelmVersion is the version with which the chart is tested.
 var HelmVersion = tool.Helm.Version
 
-// Helm returns the path of the helm binary: KUBECDC_HELM, or the one in the repository's .cache/bin, which it builds if it is not there
-// yet. It reports that to w.
+// Helm returns the path of the helm binary: KUBECDC_HELM, or the one in the repository's
+// .cache/bin, which it builds if it is not there yet. It reports that to w.
 func Helm(ctx context.Context, w io.Writer) (string, error) {
 	if path := os.Getenv("KUBECDC_HELM"); path != "" {
 		return filepath.Abs(path)

@@ -60,8 +60,8 @@ func (w *workload) env() []string {
 	return env
 }
 
-// Every file of values renders to consistent manifests, to configurations that the agent accepts, and to the roles that
-// `kubecdc rbac` prints for them.
+// Every file of values renders to consistent manifests, to configurations that the agent accepts,
+// and to the roles that `kubecdc rbac` prints for them.
 func TestMatrix(t *testing.T) {
 	h, a := newHelm(t), buildAgent(t)
 	files := valuesFiles(t, "values")
@@ -98,10 +98,12 @@ func checkNotes(t *testing.T, all []object, name, notes string) {
 	var everything bool
 	for _, o := range append(ofKind(all, "ClusterRole"), ofKind(all, "Role")...) {
 		for _, r := range items(o, "rules") {
-			everything = everything || slices.Contains(items(r, "apiGroups"), any("*")) && slices.Contains(items(r, "resources"), any("*"))
+			everything = everything ||
+				slices.Contains(items(r, "apiGroups"), any("*")) && slices.Contains(items(r, "resources"), any("*"))
 		}
 	}
-	configured := slices.Contains([]string{"everything", "everything-in-namespaces", "both-everything", "both-in-namespaces"}, name)
+	configured := slices.Contains(
+		[]string{"everything", "everything-in-namespaces", "both-everything", "both-in-namespaces"}, name)
 	if everything != configured {
 		t.Errorf("the roles allow everything: %v, and config.watch has \"*\": %v", everything, configured)
 	}
@@ -115,7 +117,8 @@ func checkNotes(t *testing.T, all []object, name, notes string) {
 	}
 }
 
-// checkNames reports invalid names, duplicate objects, and objects outside of the release's namespace.
+// checkNames reports invalid names, duplicate objects, and objects outside of the release's
+// namespace.
 func checkNames(t *testing.T, all []object) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -189,7 +192,8 @@ func checkPod(t *testing.T, all []object, w *workload) {
 
 	grace := argument(t, w, "--grace=")
 	seconds, err := strconv.Atoi(strings.TrimSuffix(grace, "s"))
-	if until, ok := at(spec, "terminationGracePeriodSeconds").(float64); err != nil || !ok || until < float64(seconds+10) {
+	if until, ok := at(spec, "terminationGracePeriodSeconds").(float64); err != nil || !ok ||
+		until < float64(seconds+10) {
 		t.Errorf("%s has a grace of %s and is killed after %v s", w.name(), grace, until)
 	}
 	if got := argument(t, w, "--config="); got != "/etc/kubecdc/kubecdc.yaml" {
@@ -219,9 +223,12 @@ func argument(t *testing.T, w *workload, prefix string) string {
 func checkMemory(t *testing.T, w *workload) {
 	t.Helper()
 	limit := text(w.container, "resources", "limits", "memory")
-	// docs/guides/install.md, sizing: an agent that captures little, and the queue while the bus is away.
-	if q, err := resource.ParseQuantity(limit); err == nil && at(w.config, "queue", "bytes") == nil && q.Value()*9/10 < (50+64)<<20 {
-		t.Errorf("%s has a limit of %s, of which 90 %% are not enough for 50 MiB and a full queue of 64 MiB", w.name(), limit)
+	// docs/guides/install.md, sizing: an agent that captures little, and the queue while the bus is
+	// away.
+	if q, err := resource.ParseQuantity(limit); err == nil && at(w.config, "queue", "bytes") == nil &&
+		q.Value()*9/10 < (50+64)<<20 {
+		t.Errorf("%s has a limit of %s, of which 90 %% are not enough for 50 MiB and a full queue of 64 MiB", w.name(),
+			limit)
 	}
 	for _, e := range items(w.container, "env") {
 		if text(e, "name") != "GOMEMLIMIT" || strings.HasSuffix(text(e, "value"), "B") {
@@ -237,7 +244,8 @@ func checkMemory(t *testing.T, w *workload) {
 		}
 		return
 	}
-	if limit != "" && !slices.ContainsFunc(w.env(), func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") }) {
+	if limit != "" &&
+		!slices.ContainsFunc(w.env(), func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") }) {
 		t.Errorf("%s has a limit of %s and no GOMEMLIMIT", w.name(), limit)
 	}
 }
@@ -261,15 +269,16 @@ func checkProbes(t *testing.T, w *workload) {
 	}
 }
 
-// restricted checks for the restricted Pod Security Standard. The init container that creates the directory on a node
-// is exempt.
+// restricted checks for the restricted Pod Security Standard. The init container that creates the
+// directory on a node is exempt.
 func restricted(t *testing.T, w *workload) {
 	t.Helper()
 	containers := items(w.pod, "spec", "containers")
 	if text(w.config, "mode") != "node" || at(w.config, "checkpoint", "file") == nil {
 		containers = append(containers, items(w.pod, "spec", "initContainers")...)
 	}
-	if text(w.pod, "spec", "securityContext", "seccompProfile", "type") != "RuntimeDefault" || at(w.pod, "spec", "securityContext", "runAsNonRoot") != true {
+	if text(w.pod, "spec", "securityContext", "seccompProfile", "type") != "RuntimeDefault" ||
+		at(w.pod, "spec", "securityContext", "runAsNonRoot") != true {
 		t.Errorf("pods of %s: %v", w.name(), at(w.pod, "spec", "securityContext"))
 	}
 	for _, c := range containers {
@@ -303,8 +312,8 @@ func filesOf(v any) []string {
 	return files
 }
 
-// checkRoles compares the roles of the workload's ServiceAccount, and the admission policy, with what
-// `kubecdc rbac` prints for its configuration.
+// checkRoles compares the roles of the workload's ServiceAccount, and the admission policy, with
+// what `kubecdc rbac` prints for its configuration.
 func checkRoles(t *testing.T, a *agent, env []string, all []object, w *workload) {
 	t.Helper()
 	account := text(w.pod, "spec", "serviceAccountName")
@@ -312,7 +321,8 @@ func checkRoles(t *testing.T, a *agent, env []string, all []object, w *workload)
 	var got []object
 	name := namespace + ":none"
 	for _, kind := range []string{
-		"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+		"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding",
 	} {
 		for _, o := range ofKind(all, kind) {
 			if text(o, "metadata", "labels", "app.kubernetes.io/component") == component {
@@ -324,7 +334,8 @@ func checkRoles(t *testing.T, a *agent, env []string, all []object, w *workload)
 			}
 		}
 	}
-	printed := a.run(t, w.file, env, "rbac", "--config", "-", "--name", name, "--service-account", namespace+"/"+account, "-o", "json")
+	printed := a.run(t, w.file, env, "rbac", "--config", "-", "--name", name, "--service-account",
+		namespace+"/"+account, "-o", "json")
 	var want struct{ Items []object }
 	if err := json.Unmarshal([]byte(printed), &want); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,8 @@ const someBus = "bus.nats.url=nats://nats.messaging:4222"
 // values is the path of a file of the matrix.
 func values(name string) string { return filepath.Join("values", name+".yaml") }
 
-// configOf returns the configuration of the Deployment's agents or, without a Deployment, of those on the nodes.
+// configOf returns the configuration of the Deployment's agents or, without a Deployment, of those
+// on the nodes.
 func configOf(t *testing.T, all []object) object {
 	t.Helper()
 	return workloads(t, all)[0].config
@@ -69,7 +70,8 @@ func TestBusIsLaidOverConfig(t *testing.T) {
 	}
 }
 
-// Numbers stay numbers, and text that looks like one stays text: Helm has only floating point for both.
+// Numbers stay numbers, and text that looks like one stays text: Helm has only floating point for
+// both.
 func TestNumbersAndText(t *testing.T) {
 	h := newHelm(t)
 	all := h.objects(t, release, "--values", values("extra"))
@@ -87,7 +89,8 @@ func TestNumbersAndText(t *testing.T) {
 		t.Errorf("cluster is %v", got)
 	}
 	for _, o := range all {
-		if name := text(o, "metadata", "name"); !strings.HasPrefix(strings.TrimPrefix(name, namespace+":"), "kubecdc-123") {
+		if name := text(o, "metadata", "name"); !strings.HasPrefix(strings.TrimPrefix(name, namespace+":"),
+			"kubecdc-123") {
 			t.Errorf("%s is called %q", o["kind"], name)
 		}
 	}
@@ -97,7 +100,12 @@ func TestNumbersAndText(t *testing.T) {
 func TestMemoryLimit(t *testing.T) {
 	h := newHelm(t)
 	for limit, want := range map[string]string{
-		`"1Gi"`: "966367641", `"512Mi"`: "483183820", `"1.5G"`: "1350000000", "1000000000": "900000000", `"2000k"`: "1800000", `"1Ti"`: "989560464998",
+		`"1Gi"`:      "966367641",
+		`"512Mi"`:    "483183820",
+		`"1.5G"`:     "1350000000",
+		"1000000000": "900000000",
+		`"2000k"`:    "1800000",
+		`"1Ti"`:      "989560464998",
 	} {
 		all := h.objects(t, release, "--set", someBus, "--set-json", "resources.limits.memory="+limit)
 		if env := workloads(t, all)[0].env(); !slices.Contains(env, "GOMEMLIMIT="+want) {
@@ -134,7 +142,8 @@ func TestMemoryForQueue(t *testing.T) {
 		{"resources.limits=null,config.queue.bytes=1GiB", ""},
 	} {
 		_, notes := h.install(t, release, "--set", someBus, "--set", c.set)
-		if warned := strings.Contains(notes, "limits.memory"); warned != (c.want != "") || !strings.Contains(notes, c.want) {
+		if warned := strings.Contains(notes, "limits.memory"); warned != (c.want != "") ||
+			!strings.Contains(notes, c.want) {
 			t.Errorf("%s: want %q in\n%s", c.set, c.want, notes)
 		}
 	}
@@ -178,14 +187,16 @@ func TestNotesShowTheFirstEvent(t *testing.T) {
 				t.Errorf("%s: want %q in\n%s", set, text, notes)
 			}
 		}
-		if strings.Contains(shown, " tail ") != (want[0] == tail) || strings.Contains(shown, "needs Read") != (len(want) > 1) {
+		if strings.Contains(shown, " tail ") != (want[0] == tail) ||
+			strings.Contains(shown, "needs Read") != (len(want) > 1) {
 			t.Errorf("%s: want only %q in\n%s", set, want, notes)
 		}
 	}
 }
 
-// The first commands that NOTES give are the next three of this installation: of its namespace, and of a workload that it has. In the
-// container they run a command of the agent, with the configuration that the container has.
+// The first commands that NOTES give are the next three of this installation: of its namespace, and
+// of a workload that it has. In the container they run a command of the agent, with the
+// configuration that the container has.
 func TestNotesGiveTheNextThreeCommands(t *testing.T) {
 	h, a := newHelm(t), buildAgent(t)
 	for _, c := range []struct {
@@ -210,18 +221,24 @@ func TestNotesGiveTheNextThreeCommands(t *testing.T) {
 			if len(commands) != 3 {
 				t.Fatalf("%d commands, want three:\n%s", len(commands), notes)
 			}
-			for i, want := range []string{" rollout status " + c.workload, " exec " + c.workload + " -- /kubecdc status", " " + c.last + " "} {
+			for i, want := range []string{
+				" rollout status " + c.workload, " exec " + c.workload + " -- /kubecdc status", " " + c.last + " ",
+			} {
 				command := commands[i]
-				if !strings.HasPrefix(command, "  kubectl -n "+namespace+" ") || !strings.Contains(command+" ", want) || !strings.Contains(command+" ", c.workload+" ") {
+				if !strings.HasPrefix(command, "  kubectl -n "+namespace+" ") || !strings.Contains(command+" ", want) ||
+					!strings.Contains(command+" ", c.workload+" ") {
 					t.Errorf("want %q in: %s", want, command)
 				}
 				_, inside, ok := strings.Cut(command, " -- /kubecdc ")
 				if !ok {
 					continue
 				}
-				// Flags and arguments are right if the help of the command is printed in their place.
-				out, err := exec.CommandContext(t.Context(), a.path, append(strings.Fields(inside), "--help")...).CombinedOutput()
-				if name, _, _ := strings.Cut(inside, " "); err != nil || !strings.Contains(string(out), "kubecdc "+name) {
+				// Flags and arguments are right if the help of the command is printed in their
+				// place.
+				out, err := exec.CommandContext(t.Context(), a.path,
+					append(strings.Fields(inside), "--help")...).CombinedOutput()
+				if name, _, _ := strings.Cut(inside, " "); err != nil ||
+					!strings.Contains(string(out), "kubecdc "+name) {
 					t.Errorf("%s: %v\n%s", command, err, out)
 				}
 			}
@@ -232,11 +249,16 @@ func TestNotesGiveTheNextThreeCommands(t *testing.T) {
 	}
 }
 
-// Commands that kubectl exec runs query the agent at its own port, and send orders to its socket in a writable directory.
+// Commands that kubectl exec runs query the agent at its own port, and send orders to its socket in
+// a writable directory.
 func TestAgentIsFoundInItsPod(t *testing.T) {
-	for set, want := range map[string]string{"mode=both": "KUBECDC_AGENT=127.0.0.1:8080", "config.server.address=:9090": "KUBECDC_AGENT=127.0.0.1:9090"} {
+	for set, want := range map[string]string{
+		"mode=both":                   "KUBECDC_AGENT=127.0.0.1:8080",
+		"config.server.address=:9090": "KUBECDC_AGENT=127.0.0.1:9090",
+	} {
 		for _, w := range workloads(t, newHelm(t).objects(t, release, "--set", someBus, "--set", set)) {
-			if env := w.env(); !slices.Contains(env, want) || !slices.Contains(env, "KUBECDC_SOCKET=/run/kubecdc/agent.sock") {
+			if env := w.env(); !slices.Contains(env, want) ||
+				!slices.Contains(env, "KUBECDC_SOCKET=/run/kubecdc/agent.sock") {
 				t.Errorf("%s: %s has %v, want %s and KUBECDC_SOCKET", set, w.name(), env, want)
 			}
 		}
@@ -253,7 +275,10 @@ func TestNotesSayWhatIsSent(t *testing.T) {
 		{"config.redaction.secrets=false", sent, redacts},
 		{`config.watch[0].resources={*}`, redacts, sent},
 		{`config.watch[0].resources={*},config.redaction.secrets=false`, sent, redacts},
-		{`config.watch[0].resources={pods},config.watch[0].operations={created,deleted}`, "pods, only created, deleted", sent},
+		{
+			`config.watch[0].resources={pods},config.watch[0].operations={created,deleted}`,
+			"pods, only created, deleted", sent,
+		},
 		{`config.watch[0].resources={pods},config.watch[0].where=name != "x"`, `pods, where name != "x"`, sent},
 	} {
 		_, notes := h.install(t, release, "--set", someBus, "--set", c.set)
@@ -263,8 +288,8 @@ func TestNotesSayWhatIsSent(t *testing.T) {
 	}
 }
 
-// The chart creates a namespace for the checkpoints of the agents on nodes, which Helm keeps. In the
-// release's namespace, they may write nothing. If the values name a namespace, it must exist.
+// The chart creates a namespace for the checkpoints of the agents on nodes, which Helm keeps. In
+// the release's namespace, they may write nothing. If the values name a namespace, it must exist.
 func TestCheckpointNamespace(t *testing.T) {
 	h, a := newHelm(t), buildAgent(t)
 	const own, points = namespace + "-" + release + "-checkpoints", "points"
@@ -285,7 +310,8 @@ func TestCheckpointNamespace(t *testing.T) {
 			t.Errorf("%s: creates %v", c.set, created)
 		}
 		for _, o := range created {
-			if text(o, "metadata", "name") != c.in || text(o, "metadata", "annotations", "helm.sh/resource-policy") != "keep" ||
+			if text(o, "metadata", "name") != c.in ||
+				text(o, "metadata", "annotations", "helm.sh/resource-policy") != "keep" ||
 				text(o, "metadata", "labels", "pod-security.kubernetes.io/enforce") != "restricted" {
 				t.Errorf("%s: %v", c.set, o["metadata"])
 			}
@@ -295,7 +321,8 @@ func TestCheckpointNamespace(t *testing.T) {
 				continue
 			}
 			var printed struct{ Items []object }
-			out := a.run(t, w.file, w.env(), "rbac", "--config", "-", "--service-account", namespace+"/any", "-o", "json")
+			out := a.run(t, w.file, w.env(), "rbac", "--config", "-", "--service-account", namespace+"/any", "-o",
+				"json")
 			if err := json.Unmarshal([]byte(out), &printed); err != nil {
 				t.Fatal(err)
 			}
@@ -363,7 +390,8 @@ func TestNotesWithoutAdmissionPolicy(t *testing.T) {
 	}
 }
 
-// A change of a setting that the agent reads only at its start rolls its pods. Other changes do not.
+// A change of a setting that the agent reads only at its start rolls its pods. Other changes do
+// not.
 func TestConfigurationRollsPods(t *testing.T) {
 	h := newHelm(t)
 	sum := func(args ...string) string {
@@ -371,13 +399,16 @@ func TestConfigurationRollsPods(t *testing.T) {
 		return text(pod, "metadata", "annotations", "checksum/config")
 	}
 	before := sum()
-	for _, fixed := range []string{"config.log.format=text", "config.queue.events=5000", "bus.nats.stream.name=X", "config.snapshot.every=1h"} {
+	for _, fixed := range []string{
+		"config.log.format=text", "config.queue.events=5000", "bus.nats.stream.name=X", "config.snapshot.every=1h",
+	} {
 		if after := sum("--set", fixed); after == before {
 			t.Errorf("%s changed and the pods would stay as they are", fixed)
 		}
 	}
 	for _, live := range []string{
-		"config.log.level=debug", `config.watch=[{"resources":["pods"]}]`, `config.noise=["status-only"]`, `config.strip=["metadata.labels"]`,
+		"config.log.level=debug", `config.watch=[{"resources":["pods"]}]`, `config.noise=["status-only"]`,
+		`config.strip=["metadata.labels"]`,
 		`config.redaction={"secrets":true,"mode":"remove"}`,
 	} {
 		flag := "--set"
@@ -409,13 +440,20 @@ func (h *helm) install(t *testing.T, name string, args ...string) (all []object,
 	return parse(t, manifests), notes
 }
 
-// In mode both, the agents on the nodes have the pods and Nodes of each rule, and the central agent has the rules as written. In mode
-// node, the central agent has the rules' pods and Nodes, whose deletions it reports.
+// In mode both, the agents on the nodes have the pods and Nodes of each rule, and the central agent
+// has the rules as written. In mode node, the central agent has the rules' pods and Nodes, whose
+// deletions it reports.
 func TestRulesOfModes(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct{ mode, watch, node, central string }{
-		{"both", `[{"resources":["*"],"except":["events"]}]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["*"],"except":["events"]}]`},
-		{"both", `[{"resources":["*"],"except":["nodes"]}]`, `[{"resources":["pods"]}]`, `[{"resources":["*"],"except":["nodes"]}]`},
+		{
+			"both", `[{"resources":["*"],"except":["events"]}]`, `[{"resources":["pods","nodes"]}]`,
+			`[{"resources":["*"],"except":["events"]}]`,
+		},
+		{
+			"both", `[{"resources":["*"],"except":["nodes"]}]`, `[{"resources":["pods"]}]`,
+			`[{"resources":["*"],"except":["nodes"]}]`,
+		},
 		{
 			"both", `[{"resources":["*.v1."],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
 			`[{"resources":["pods"],"namespaces":["shop"],"labelSelector":"a=b"},{"resources":["nodes.v1."]}]`,
@@ -424,7 +462,8 @@ func TestRulesOfModes(t *testing.T) {
 		// Rules are tried in order for each object: a later one applies to the remaining objects.
 		{
 			"both", `[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["*"]}]`,
-			`[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["pods","nodes"]}]`, `[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["*"]}]`,
+			`[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["pods","nodes"]}]`,
+			`[{"resources":["pods"],"labelSelector":"a=b"},{"resources":["*"]}]`,
 		},
 		{
 			"both", `[{"resources":["pods","nodes"]},{"resources":["*"]}]`, `[{"resources":["pods","nodes"]}]`,
@@ -435,26 +474,34 @@ func TestRulesOfModes(t *testing.T) {
 			`[{"resources":["pods"],"namespaces":["*","!x"]},{"resources":["pods"]},{"resources":["nodes"]}]`,
 			`[{"resources":["pods"],"namespaces":["*","!x"]},{"resources":["pods"]},{"resources":["*"]}]`,
 		},
-		{"both", `[{"resources":["nodes","services"]}]`, `[{"resources":["nodes"]}]`, `[{"resources":["nodes","services"]}]`},
+		{
+			"both", `[{"resources":["nodes","services"]}]`, `[{"resources":["nodes"]}]`,
+			`[{"resources":["nodes","services"]}]`,
+		},
 		{"node", `[]`, `[{"resources":["pods","nodes"]}]`, `[{"resources":["pods","nodes"]}]`},
 		{"node", `[{"resources":["nodes"]}]`, `[{"resources":["nodes"]}]`, ``},
 		{
-			"node", `[{"resources":["nodes.v1."],"labelSelector":"a=b","fieldSelector":"metadata.name=n1"},{"resources":["pods"],"namespaces":["x"]}]`,
+			"node",
+			`[{"resources":["nodes.v1."],"labelSelector":"a=b","fieldSelector":"metadata.name=n1"},{"resources":["pods"],"namespaces":["x"]}]`,
 			`[{"resources":["nodes.v1."],"labelSelector":"a=b","fieldSelector":"metadata.name=n1"},{"resources":["pods"],"namespaces":["x"]}]`,
 			`[{"resources":["nodes.v1."],"labelSelector":"a=b","fieldSelector":"metadata.name=n1"},{"resources":["pods"],"namespaces":["x"]}]`,
 		},
 		{
 			"node", `[{"resources":["pods","nodes"],"except":["nodes"],"operations":["deleted"]}]`,
-			`[{"resources":["pods","nodes"],"except":["nodes"],"operations":["deleted"]}]`, `[{"resources":["pods"],"operations":["deleted"]}]`,
+			`[{"resources":["pods","nodes"],"except":["nodes"],"operations":["deleted"]}]`,
+			`[{"resources":["pods"],"operations":["deleted"]}]`,
 		},
 		{
-			"node", `[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`, `[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`,
+			"node", `[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`,
+			`[{"resources":["pods","rollouts.example.com"],"namespaces":["*","!x"]}]`,
 			`[{"resources":["pods"],"namespaces":["*","!x"]}]`,
 		},
 	} {
 		t.Run(c.mode+strconv.Quote(c.watch), func(t *testing.T) {
 			got := map[string]any{}
-			for _, w := range workloads(t, h.objects(t, release, "--set", someBus, "--set", "mode="+c.mode, "--set-json", "config.watch="+c.watch)) {
+			for _, w := range workloads(t,
+				h.objects(t, release, "--set", someBus, "--set", "mode="+c.mode, "--set-json",
+					"config.watch="+c.watch)) {
 				got[text(w.config, "mode")] = w.config["watch"]
 			}
 			want := map[string]any{}
@@ -484,7 +531,8 @@ func TestDashboardOfRelease(t *testing.T) {
 	}
 	var want, got object
 	readYAML(t, filepath.Join(dir, "monitoring", "dashboard.json"), &want)
-	if err := yaml.Unmarshal([]byte(text(named(all, "ConfigMap", "kubecdc-dashboard"), "data", "kubecdc.json")), &got); err != nil {
+	if err := yaml.Unmarshal([]byte(text(named(all, "ConfigMap", "kubecdc-dashboard"), "data", "kubecdc.json")),
+		&got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {

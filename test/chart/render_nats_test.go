@@ -19,14 +19,16 @@ func TestTrialNATS(t *testing.T) {
 				all := h.objects(t, release, "--values", values(name))
 				set := ofKind(all, "StatefulSet")[0]
 				service := text(set, "spec", "serviceName")
-				if url, want := at(configOf(t, all), "bus", "nats", "url"), "nats://"+service+"."+namespace+":4222"; url != want {
+				if url, want := at(configOf(t, all), "bus", "nats", "url"),
+					"nats://"+service+"."+namespace+":4222"; url != want {
 					t.Errorf("agents look for it at %v, and it is at %s", url, want)
 				}
 				selector := at(named(all, "Service", service), "spec", "selector")
 				if diff := cmp.Diff(selector, at(set, "spec", "template", "metadata", "labels")); diff != "" {
 					t.Errorf("the Service selects others (-selector +labels):\n%s", diff)
 				}
-				if diff := cmp.Diff(selector, at(ofKind(all, "Deployment")[0], "spec", "selector", "matchLabels")); diff == "" {
+				if diff := cmp.Diff(selector,
+					at(ofKind(all, "Deployment")[0], "spec", "selector", "matchLabels")); diff == "" {
 					t.Error("the Service selects the agents")
 				}
 
@@ -39,8 +41,10 @@ func TestTrialNATS(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if o.Port != 4222 || o.HTTPPort != 8222 || !o.JetStream || o.StoreDir != "/data" || o.JetStreamMaxStore != want {
-					t.Errorf("it listens on %d and %d, JetStream %v in %s, at most %d bytes, want %d", o.Port, o.HTTPPort, o.JetStream, o.StoreDir,
+				if o.Port != 4222 || o.HTTPPort != 8222 || !o.JetStream || o.StoreDir != "/data" ||
+					o.JetStreamMaxStore != want {
+					t.Errorf("it listens on %d and %d, JetStream %v in %s, at most %d bytes, want %d", o.Port,
+						o.HTTPPort, o.JetStream, o.StoreDir,
 						o.JetStreamMaxStore, want)
 				}
 				pod := at(set, "spec", "template")

@@ -46,7 +46,9 @@ func generated(t *testing.T, name string, want []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not current (-want +got), write it anew with: cd test && go test ./chart -run Schema -update\n%s", name, diff)
+		t.Errorf(
+			"%s is not current (-want +got), write it anew with: cd test && go test ./chart -run Schema -update\n%s",
+			name, diff)
 	}
 }
 
@@ -129,8 +131,8 @@ func withoutRequired(bus schema) {
 
 var scheme = regexp.MustCompile(`^\^ ?\*?(\([a-z|]+\)|https\?)://`)
 
-// quietly allows any URL that has a scheme. helm prints a value that the schema rejects, and a URL may have a
-// password in it. The template rejects it without printing it.
+// quietly allows any URL that has a scheme. helm prints a value that the schema rejects, and a URL
+// may have a password in it. The template rejects it without printing it.
 func quietly(v any) {
 	switch v := v.(type) {
 	case schema:
@@ -166,7 +168,8 @@ func describe(t *testing.T, values schema) {
 	described := 0
 	for _, at := range comment.FindAllSubmatchIndex(text, -1) {
 		part := func(i int) string { return string(text[at[2*i]:at[2*i+1]]) }
-		words := strings.Fields(strings.ReplaceAll(regexp.MustCompile(`(?m)^ *# @default.*$`).ReplaceAllString(part(2), ""), "# ", " "))
+		words := strings.Fields(
+			strings.ReplaceAll(regexp.MustCompile(`(?m)^ *# @default.*$`).ReplaceAllString(part(2), ""), "# ", " "))
 		in, key := values, part(4)
 		if part(3) != "" {
 			above := parent.FindAllSubmatch(text[:at[0]], -1)
@@ -212,12 +215,25 @@ func TestSchemaOfResources(t *testing.T) {
 	generated(t, "files/cluster-scoped.json", indented(t, clusterScoped))
 }
 
-// The interval of scrapes is a duration as Prometheus reads it: units from years to milliseconds, each once, in this order.
+// The interval of scrapes is a duration as Prometheus reads it: units from years to milliseconds,
+// each once, in this order.
 func TestScrapeInterval(t *testing.T) {
 	h := newHelm(t)
 	for _, monitor := range []string{"serviceMonitor", "podMonitor"} {
-		for interval, valid := range map[string]bool{"30s": true, "1d": true, "2w": true, "1y2w": true, "1h30m": true, "500ms": true, "1m1h": false, "1.5h": false, "30": false, "": false} {
-			_, err := h.template(t.Context(), release, "--set", "bus.nats.url=nats://nats.messaging:4222", "--set", monitor+".enabled=true", "--set-string", monitor+".interval="+interval)
+		for interval, valid := range map[string]bool{
+			"30s":   true,
+			"1d":    true,
+			"2w":    true,
+			"1y2w":  true,
+			"1h30m": true,
+			"500ms": true,
+			"1m1h":  false,
+			"1.5h":  false,
+			"30":    false,
+			"":      false,
+		} {
+			_, err := h.template(t.Context(), release, "--set", "bus.nats.url=nats://nats.messaging:4222", "--set",
+				monitor+".enabled=true", "--set-string", monitor+".interval="+interval)
 			if valid != (err == nil) {
 				t.Errorf("%s.interval=%q: %v, want valid: %v", monitor, interval, err, valid)
 			}

@@ -47,7 +47,8 @@ func newHelm(t *testing.T) *helm {
 // template renders a release. The error includes helm's message.
 func (h *helm) template(ctx context.Context, name string, args ...string) (string, error) {
 	var out, said bytes.Buffer
-	cmd := exec.CommandContext(ctx, h.path, append([]string{"template", name, h.chart, "--namespace", namespace}, args...)...)
+	cmd := exec.CommandContext(ctx, h.path,
+		append([]string{"template", name, h.chart, "--namespace", namespace}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("helm template: %w\n%s", err, said.String())
@@ -187,9 +188,12 @@ func (a *agent) run(t *testing.T, configuration string, env []string, args ...st
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), a.path, args...)
 	cmd.Env = append([]string{"HOME=" + t.TempDir(), "NODE_NAME=node-1"}, env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(configuration), &out, &said
+	cmd.Stdin = strings.NewReader(configuration)
+	cmd.Stdout = &out
+	cmd.Stderr = &said
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("kubecdc %s: %v\n%s%s\nof\n%s", strings.Join(args, " "), err, out.String(), said.String(), configuration)
+		t.Fatalf("kubecdc %s: %v\n%s%s\nof\n%s", strings.Join(args, " "), err, out.String(), said.String(),
+			configuration)
 	}
 	return out.String()
 }

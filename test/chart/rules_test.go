@@ -14,8 +14,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/prometheus"
 )
 
-// The alerts in the release are those of the chart, including their own braces, and select the release's own targets. The alert of the
-// election is there only with an election.
+// The alerts in the release are those of the chart, including their own braces, and select the
+// release's own targets. The alert of the election is there only with an election.
 func TestRulesOfRelease(t *testing.T) {
 	h := newHelm(t)
 	for _, c := range []struct {
@@ -26,9 +26,13 @@ func TestRulesOfRelease(t *testing.T) {
 		{nil, `namespace="kubecdc", job=~".*kubecdc.*"`, true},
 		{[]string{"--set", "fullnameOverride=changes"}, `namespace="kubecdc", job=~".*changes.*"`, true},
 		{[]string{"--set", "mode=node"}, `namespace="kubecdc", job=~".*kubecdc.*"`, true},
-		{[]string{"--set", "replicas=1,config.leaderElection.enabled=false"}, `namespace="kubecdc", job=~".*kubecdc.*"`, false},
+		{[]string{
+			"--set", "replicas=1,config.leaderElection.enabled=false",
+		}, `namespace="kubecdc", job=~".*kubecdc.*"`, false},
 		// No pods, no central agent.
-		{[]string{"--set", "mode=node,config.watch[0].resources={nodes}"}, `namespace="kubecdc", job=~".*kubecdc.*"`, false},
+		{[]string{
+			"--set", "mode=node,config.watch[0].resources={nodes}",
+		}, `namespace="kubecdc", job=~".*kubecdc.*"`, false},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			files := []string{"rules.yaml"}
@@ -39,7 +43,9 @@ func TestRulesOfRelease(t *testing.T) {
 			for _, file := range files {
 				want = append(want, chartRules(t, file, c.own)...)
 			}
-			got := items(ofKind(h.objects(t, release, append([]string{"--values", values("monitors")}, c.args...)...), "PrometheusRule")[0], "spec", "groups")
+			got := items(
+				ofKind(h.objects(t, release, append([]string{"--values", values("monitors")}, c.args...)...),
+					"PrometheusRule")[0], "spec", "groups")
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("rules (-chart +release):\n%s", diff)
 			}
@@ -47,7 +53,8 @@ func TestRulesOfRelease(t *testing.T) {
 	}
 }
 
-// chartRules returns the groups of a file of the chart, with own in place of the chart's target selector.
+// chartRules returns the groups of a file of the chart, with own in place of the chart's target
+// selector.
 func chartRules(t *testing.T, file, own string) []any {
 	t.Helper()
 	dir, err := chart.Dir()
@@ -62,16 +69,19 @@ func chartRules(t *testing.T, file, own string) []any {
 		t.Fatalf("%s asks for no job", file)
 	}
 	var groups []any
-	if err := json.Unmarshal([]byte(strings.ReplaceAll(text, quoted(`job=~".*kubecdc.*"`), quoted(own))), &groups); err != nil {
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(text, quoted(`job=~".*kubecdc.*"`), quoted(own))),
+		&groups); err != nil {
 		t.Fatal(err)
 	}
 	return groups
 }
 
-// In mode both, an alert fires if the central agent or the whole release is gone, although an agent on a node or another release answers.
+// In mode both, an alert fires if the central agent or the whole release is gone, although an agent
+// on a node or another release answers.
 func TestRulesTellWhoIsGone(t *testing.T) {
 	tools := prometheus.Require(t)
-	rule := ofKind(newHelm(t).objects(t, release, "--values", values("monitors"), "--set", "mode=both"), "PrometheusRule")[0]
+	rule := ofKind(newHelm(t).objects(t, release, "--values", values("monitors"), "--set", "mode=both"),
+		"PrometheusRule")[0]
 	const (
 		central = `{namespace="kubecdc", job="kubecdc", pod="kubecdc-a"}`
 		onNode  = `{namespace="kubecdc", job="kubecdc", pod="kubecdc-node-a"}`
@@ -95,33 +105,46 @@ func TestRulesTellWhoIsGone(t *testing.T) {
 				{
 					"name": "the Deployment is gone", "interval": "30s",
 					"input_series": append([]series{
-						{"up" + central, "1x4 stale"}, {"kubecdc_leader" + central, "1x4 stale"}, {"up" + onNode, "1x60"},
+						{"up" + central, "1x4 stale"}, {"kubecdc_leader" + central, "1x4 stale"}, {
+							"up" + onNode, "1x60",
+						},
 					}, elsewhere...),
 					"alert_rule_test": []object{alert("KubecdcLeaderAbsent", gone), silent("KubecdcAbsent")},
 				},
 				{
 					"name": "all are gone", "interval": "30s",
 					"input_series": append([]series{
-						{"up" + central, "1x4 stale"}, {"kubecdc_leader" + central, "1x4 stale"}, {"up" + onNode, "1x4 0x60"},
+						{"up" + central, "1x4 stale"}, {"kubecdc_leader" + central, "1x4 stale"}, {
+							"up" + onNode, "1x4 0x60",
+						},
 					}, elsewhere...),
-					"alert_rule_test": []object{alert("KubecdcLeaderAbsent", gone), alert("KubecdcAbsent", object{"severity": "critical"})},
+					"alert_rule_test": []object{alert("KubecdcLeaderAbsent", gone), alert("KubecdcAbsent", object{
+						"severity": "critical",
+					})},
 				},
 				{
 					"name": "all are there", "interval": "30s",
 					"input_series": []series{
-						{"up" + central, "1x60"}, {"kubecdc_leader" + central, "1x60"}, {"up" + onNode, "1x60"}, {"up" + other, "1x4 0x60"},
+						{"up" + central, "1x60"}, {"kubecdc_leader" + central, "1x60"}, {"up" + onNode, "1x60"}, {
+							"up" + other, "1x4 0x60",
+						},
 					},
-					"alert_rule_test": []object{silent("KubecdcLeaderAbsent"), silent("KubecdcAbsent"), silent("KubecdcDown")},
+					"alert_rule_test": []object{
+						silent("KubecdcLeaderAbsent"), silent("KubecdcAbsent"), silent("KubecdcDown"),
+					},
 				},
 			},
 		},
-		filepath.Join(filepath.Dir(file), "rules.json"): object{"groups": withoutAnnotations(items(rule, "spec", "groups"))},
+		filepath.Join(filepath.Dir(file), "rules.json"): object{
+			"groups": withoutAnnotations(items(rule, "spec", "groups")),
+		},
 	} {
 		if err := os.WriteFile(path, indented(t, content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), tools.Promtool, "test", "rules", file).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), tools.Promtool, "test", "rules", file).CombinedOutput(); err !=
+		nil {
 		t.Errorf("promtool test rules: %v\n%s", err, out)
 	}
 }

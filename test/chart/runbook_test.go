@@ -33,12 +33,13 @@ func (a *checkpointAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	// A damaged checkpoint is reset, too: its content does not matter here.
-	fmt.Fprint(w, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kubecdc-checkpoint","namespace":"kubecdc","resourceVersion":"5"},
+	fmt.Fprint(w,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kubecdc-checkpoint","namespace":"kubecdc","resourceVersion":"5"},
 		"data":{"checkpoint.json":"{}","other":"stays"}}`)
 }
 
-// TestRunbookResetsTheCheckpoint runs the commands of docs/guides/backup.md in a shell, with the chart's configuration. They must reset
-// the agents' own checkpoint.
+// TestRunbookResetsTheCheckpoint runs the commands of docs/guides/backup.md in a shell, with the
+// chart's configuration. They must reset the agents' own checkpoint.
 func TestRunbookResetsTheCheckpoint(t *testing.T) {
 	dir, err := chart.Dir()
 	if err != nil {
@@ -48,7 +49,8 @@ func TestRunbookResetsTheCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^kubectl get configmap .*\| kubecdc checkpoint reset .*$`).FindString(string(runbook))
+	line := regexp.MustCompile(`(?m)^kubectl get configmap .*\| kubecdc checkpoint reset .*$`).
+		FindString(string(runbook))
 	if line == "" {
 		t.Fatal("docs/guides/backup.md has no command line that resets the checkpoint")
 	}
@@ -63,7 +65,8 @@ func TestRunbookResetsTheCheckpoint(t *testing.T) {
 		}
 		return file
 	}
-	rendered := named(newHelm(t).objects(t, release, "--set", "bus.nats.url=nats://nats.messaging:4222"), "ConfigMap", "kubecdc")
+	rendered := named(newHelm(t).objects(t, release, "--set", "bus.nats.url=nats://nats.messaging:4222"), "ConfigMap",
+		"kubecdc")
 	write("rendered.yaml", text(rendered, "data", "kubecdc.yaml"))
 	write("kubectl", `#!/bin/sh
 [ "$*" = "get configmap -n kubecdc kubecdc -o jsonpath={.data.kubecdc\.yaml}" ] || { echo "unexpected: $*" >&2; exit 1; }
@@ -84,7 +87,8 @@ exec cat "$(dirname "$0")/rendered.yaml"
 	api.mu.Lock()
 	defer api.mu.Unlock()
 	last := api.requests[len(api.requests)-1]
-	if last != "PUT /api/v1/namespaces/kubecdc/configmaps/kubecdc-checkpoint" || strings.Contains(api.written, "checkpoint.json") ||
+	if last != "PUT /api/v1/namespaces/kubecdc/configmaps/kubecdc-checkpoint" ||
+		strings.Contains(api.written, "checkpoint.json") ||
 		!strings.Contains(api.written, "stays") {
 		t.Errorf("requests: %v; the last one wrote %s", api.requests, api.written)
 	}

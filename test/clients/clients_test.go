@@ -24,32 +24,53 @@ type client struct {
 	version string // a pattern of the version in it
 	always  bool   // also in a plain run: what it needs is needed by other tests
 	kit     kit.Kit
-	// programs are the command lines with which the client is run, in the directory of its kit: several if it can be
-	// run in several ways.
+	// programs are the command lines with which the client is run, in the directory of its kit:
+	// several if it can be run in several ways.
 	programs [][]string
 	// ask tests a client that is no program as in doc.go; nil: it is one.
 	ask func(t *testing.T, c *cluster, dir, namespace string)
 }
 
 func clients() []client {
-	const cargoTarget = "../clients-cargo" // one for all versions of the program: its libraries take a quarter of an hour
+	// one for all versions of the program: its libraries take a quarter of an hour
+	const cargoTarget = "../clients-cargo"
 	return []client{
 		{
-			name: "headlamp", title: "Headlamp (its requests, from its sources)", in: "testdata", pin: "headlamp.json", version: `"version": "([^"]+)"`, always: true,
-			ask: askHeadlamp,
+			name:    "headlamp",
+			title:   "Headlamp (its requests, from its sources)",
+			in:      "testdata",
+			pin:     "headlamp.json",
+			version: `"version": "([^"]+)"`,
+			always:  true,
+			ask:     askHeadlamp,
 		},
 		{
-			name: "kube-state-metrics", title: "kube-state-metrics (its requests with client-go, from its sources)", in: "..", pin: "go.mod",
-			version: `k8s.io/client-go v([0-9.]+)`, always: true, ask: askMetrics,
+			name:    "kube-state-metrics",
+			title:   "kube-state-metrics (its requests with client-go, from its sources)",
+			in:      "..",
+			pin:     "go.mod",
+			version: `k8s.io/client-go v([0-9.]+)`,
+			always:  true,
+			ask:     askMetrics,
 		},
 		{
-			name: "kubectl", title: "kubectl 1.37", in: "../cluster", pin: "go.mod", version: `k8s.io/kubernetes v([0-9.]+)`, always: true,
-			ask: func(t *testing.T, c *cluster, _, namespace string) { askKubectl(t, c, c.kubectl, namespace) },
+			name:    "kubectl",
+			title:   "kubectl 1.37",
+			in:      "../cluster",
+			pin:     "go.mod",
+			version: `k8s.io/kubernetes v([0-9.]+)`,
+			always:  true,
+			ask:     func(t *testing.T, c *cluster, _, namespace string) { askKubectl(t, c, c.kubectl, namespace) },
 		},
 		kubectl("1.36"),
 		kubectl("1.35"),
 		{
-			name: "helm-4", title: "Helm 4", in: "../tool", pin: "tool.go", version: `helm/v4/cmd/helm", Binary: "helm", Version: "v([^"]+)`, always: true,
+			name:    "helm-4",
+			title:   "Helm 4",
+			in:      "../tool",
+			pin:     "tool.go",
+			version: `helm/v4/cmd/helm", Binary: "helm", Version: "v([^"]+)`,
+			always:  true,
 			ask: func(t *testing.T, c *cluster, _, namespace string) {
 				path, err := charts.Helm(t.Context(), os.Stderr)
 				if err != nil {
@@ -67,9 +88,14 @@ func clients() []client {
 			kit: goKit("popeye", "popeye", "."), ask: asked("popeye", askPopeye),
 		},
 		{
-			name: "kube", title: "kube (Rust, rustls)", pin: "Cargo.lock", version: `name = "kube"\nversion = "([^"]+)"`,
+			name:    "kube",
+			title:   "kube (Rust, rustls)",
+			pin:     "Cargo.lock",
+			version: `name = "kube"\nversion = "([^"]+)"`,
 			kit: kit.Kit{
-				Needs: [][]string{{"cargo", "--version"}}, Pins: []string{"kube/Cargo.toml", "kube/Cargo.lock", "kube/main.rs"},
+				Needs: [][]string{{"cargo", "--version"}}, Pins: []string{
+					"kube/Cargo.toml", "kube/Cargo.lock", "kube/main.rs",
+				},
 				Steps: [][]string{
 					{"cargo", "build", "--quiet", "--locked", "--target-dir", cargoTarget},
 					{"cp", cargoTarget + "/debug/client", "client"},
@@ -88,13 +114,23 @@ func clients() []client {
 			},
 		},
 		{
-			name: "clientjava", title: "io.kubernetes:client-java", pin: "pom.xml", version: `<artifactId>client-java</artifactId>\s*<version>([^<]+)`,
-			kit: javaKit("clientjava"), programs: [][]string{java()},
+			name:     "clientjava",
+			title:    "io.kubernetes:client-java",
+			pin:      "pom.xml",
+			version:  `<artifactId>client-java</artifactId>\s*<version>([^<]+)`,
+			kit:      javaKit("clientjava"),
+			programs: [][]string{java()},
 		},
 		{
-			name: "clientnode", title: "@kubernetes/client-node", pin: "package.json", version: `"@kubernetes/client-node": "([^"]+)"`,
+			name:    "clientnode",
+			title:   "@kubernetes/client-node",
+			pin:     "package.json",
+			version: `"@kubernetes/client-node": "([^"]+)"`,
 			kit: kit.Kit{ // its HTTP client needs Node.js 22
-				Needs: [][]string{{"npm", "--version"}, {"node", "-e", "if (process.platform != 'linux' || process.arch != 'x64') throw 'Linux on amd64 is needed'"}},
+				Needs: [][]string{{"npm", "--version"}, {
+					"node", "-e",
+					"if (process.platform != 'linux' || process.arch != 'x64') throw 'Linux on amd64 is needed'",
+				}},
 				Pins:  []string{"clientnode/package.json", "clientnode/package-lock.json", "clientnode/client.mjs"},
 				Steps: [][]string{{"npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"}},
 			},
@@ -106,17 +142,25 @@ func clients() []client {
 			programs: [][]string{{"./venv/bin/python", "-B", "kr8s/client.py"}},
 		},
 		{
-			name: "python", title: "kubernetes (Python)", in: "../consumers/testdata/kubernetes", pin: "requirements.txt", version: `kubernetes==(\S+)`,
-			always: true,
+			name:    "python",
+			title:   "kubernetes (Python)",
+			in:      "../consumers/testdata/kubernetes",
+			pin:     "requirements.txt",
+			version: `kubernetes==(\S+)`,
+			always:  true,
 			kit: kit.Kit{ // that of test/consumers
-				Name: "pythonclient", Folder: "../consumers", Needs: pythonKit("").Needs, Pins: []string{"testdata/kubernetes/requirements.txt"},
+				Name: "pythonclient", Folder: "../consumers", Needs: pythonKit("").Needs, Pins: []string{
+					"testdata/kubernetes/requirements.txt",
+				},
 				Steps: pythonKit("").Steps,
 			},
 			programs: [][]string{{"./venv/bin/python", "-B", "python/client.py"}},
 		},
 		{
 			name: "ruby", title: "kubeclient (Ruby)", pin: "version", version: `(\S+)`,
-			kit:      kit.Kit{Needs: [][]string{{"ruby", "-e", "require 'kubeclient'; exit Kubeclient::VERSION == File.read('ruby/version').strip"}}},
+			kit: kit.Kit{Needs: [][]string{{
+				"ruby", "-e", "require 'kubeclient'; exit Kubeclient::VERSION == File.read('ruby/version').strip",
+			}}},
 			programs: [][]string{{"ruby", "ruby/client.rb"}},
 		},
 		{ // the last one: it takes longest to build
@@ -130,8 +174,13 @@ func clients() []client {
 func kubectl(minor string) client {
 	folder := "kubectl-" + minor
 	return client{
-		name: strings.ReplaceAll(folder, ".", "-"), title: "kubectl " + minor, in: folder, pin: "go.mod", version: `k8s.io/kubectl v0(\.[0-9.]+)`,
-		kit: goKit(folder, "kubectl", "."), ask: asked("kubectl", askKubectl),
+		name:    strings.ReplaceAll(folder, ".", "-"),
+		title:   "kubectl " + minor,
+		in:      folder,
+		pin:     "go.mod",
+		version: `k8s.io/kubectl v0(\.[0-9.]+)`,
+		kit:     goKit(folder, "kubectl", "."),
+		ask:     asked("kubectl", askKubectl),
 	}
 }
 
@@ -148,7 +197,9 @@ func goKit(folder, command, pkg string) kit.Kit {
 }
 
 // asked returns a test of a client that is a command in the directory of its kit.
-func asked(command string, ask func(t *testing.T, c *cluster, path, namespace string)) func(*testing.T, *cluster, string, string) {
+func asked(command string, ask func(t *testing.T, c *cluster, path, namespace string)) func(
+	*testing.T, *cluster, string, string,
+) {
 	return func(t *testing.T, c *cluster, dir, namespace string) {
 		t.Helper()
 		ask(t, c, filepath.Join(dir, command), namespace)
@@ -169,9 +220,14 @@ func pythonKit(requirements string) kit.Kit {
 // javaKit installs a program on a library of Maven Central.
 func javaKit(folder string) kit.Kit {
 	return kit.Kit{
-		Needs: [][]string{{"javac", "-version"}, {"mvn", "--version"}}, Pins: []string{folder + "/pom.xml", folder + "/Client.java"},
+		Needs: [][]string{{"javac", "-version"}, {"mvn", "--version"}}, Pins: []string{
+			folder + "/pom.xml", folder + "/Client.java",
+		},
 		Steps: [][]string{
-			{"mvn", "-B", "-q", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies", "-DoutputDirectory=lib"},
+			{
+				"mvn", "-B", "-q", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+				"-DoutputDirectory=lib",
+			},
 			{"javac", "-d", "lib", "-cp", "lib/*", "Client.java"},
 		},
 	}
@@ -180,7 +236,8 @@ func javaKit(folder string) kit.Kit {
 // java returns the command line of a program that javaKit installs.
 func java(args ...string) []string {
 	return append([]string{
-		"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", "./lib:./lib/*", "Client",
 	}, args...)
 }
@@ -188,7 +245,8 @@ func java(args ...string) []string {
 // folder returns the directory of the client.
 func (of *client) folder() string { return cmp.Or(of.in, of.name) }
 
-// Clients get the same answers about a moment, and see the same changes in a replay, as they did from the API server.
+// Clients get the same answers about a moment, and see the same changes in a replay, as they did
+// from the API server.
 func TestClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs programs that others have written")
@@ -224,7 +282,8 @@ func (of *client) dir(t *testing.T) string {
 	}
 	if err == nil {
 		var dir string
-		if dir, err = of.kit.Install(t.Context()); err == nil {
+		dir, err = of.kit.Install(t.Context())
+		if err == nil {
 			return dir
 		}
 	}
@@ -285,7 +344,10 @@ func (c *cluster) compare(t *testing.T, namespace string, programs [][]string) {
 		if len(read[i]) < 10 {
 			t.Errorf("%v printed only %q", program, read[i])
 		}
-		for place, kubeconfig := range map[string]string{"at the root": root, "below /at/": below(t, root, "/at/"+moment)} {
+		for place, kubeconfig := range map[string]string{
+			"at the root": root,
+			"below /at/":  below(t, root, "/at/"+moment),
+		} {
 			if diff := gocmp.Diff(read[i], run(kubeconfig, program, "read").finish(t)); diff != "" {
 				t.Errorf("%v, %s: -live +record\n%s", program, place, diff)
 			}
@@ -311,5 +373,6 @@ func (c *cluster) compare(t *testing.T, namespace string, programs [][]string) {
 	}
 }
 
-// isRefused matches the lines that a client prints when a write is refused: what, the code, the message.
+// isRefused matches the lines that a client prints when a write is refused: what, the code, the
+// message.
 var isRefused = regexp.MustCompile(`^(create|apply|patch|update|delete) 405 .*the past cannot be changed`)

@@ -7,10 +7,11 @@
 // Each client has a directory, which pins its versions. Most are a small program on a client
 // library. It reads KUBECONFIG, and its arguments are one of these words and a namespace:
 //
-//   - read: it prints the version of the server, ConfigMaps by list, label, field, and page by page, one of them, a Deployment, custom resources,
-//     and the error about an object that does not exist.
-//   - watch: it prints "listed" and the ConfigMaps, then each change until a ConfigMap "last" is there. It does so in each way in which the
-//     library watches.
+//   - read: it prints the version of the server, ConfigMaps by list, label, field, and page by
+//     page, one of them, a Deployment, custom resources, and the error about an object that does
+//     not exist.
+//   - watch: it prints "listed" and the ConfigMaps, then each change until a ConfigMap "last" is
+//     there. It does so in each way in which the library watches.
 //   - write: it prints the errors of attempts to write.
 //
 // The test compares what it prints for the cluster and for its record. Command line tools (kubectl,

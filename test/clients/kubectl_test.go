@@ -102,7 +102,8 @@ type tool struct {
 	warnings                    bool // in what run returns
 }
 
-// run returns what a command prints, with its exit code. Ages are left out, and warnings of the past unless they are wanted.
+// run returns what a command prints, with its exit code. Ages are left out, and warnings of the
+// past unless they are wanted.
 func (c *tool) run(t *testing.T, stdin string, args ...string) (out string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), c.path, append([]string{"-n", c.namespace}, args...)...)
@@ -145,11 +146,14 @@ func (c *tool) refuses(t *testing.T, commands []string) {
 	}
 }
 
-// follow returns the lines of `kubectl get --watch` until the ConfigMap "last" is there. It calls ready once all is listed.
+// follow returns the lines of `kubectl get --watch` until the ConfigMap "last" is there. It calls
+// ready once all is listed.
 func (c *tool) follow(t *testing.T, ready func()) []string {
 	t.Helper()
-	p := start(t, c.kubeconfig, c.path, "-n", c.namespace, "get", "cm", "--watch", "--output-watch-events", "--no-headers",
-		"-o", "custom-columns=TYPE:.type,NAME:.object.metadata.name,RV:.object.metadata.resourceVersion,V:.object.data.v")
+	p := start(t, c.kubeconfig, c.path, "-n", c.namespace, "get", "cm", "--watch", "--output-watch-events",
+		"--no-headers",
+		"-o",
+		"custom-columns=TYPE:.type,NAME:.object.metadata.name,RV:.object.metadata.resourceVersion,V:.object.data.v")
 	has := func(name string) {
 		wait.Eventually(t, limit, func() error {
 			for _, line := range p.output() {

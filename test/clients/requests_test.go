@@ -60,8 +60,9 @@ func connect(t *testing.T, kubeconfig string) *server {
 	return &server{config, client}
 }
 
-// answer returns the code and the JSON of an answer, without the differences between a cluster and its record. These are fields that only
-// the server manages, how it was built, and the verbs and resources of discovery that the record lacks.
+// answer returns the code and the JSON of an answer, without the differences between a cluster and
+// its record. These are fields that only the server manages, how it was built, and the verbs and
+// resources of discovery that the record lacks.
 func (s *server) answer(t *testing.T, r *requests, path, accept string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.config.Host+path, nil)
@@ -103,7 +104,8 @@ func stripped(value any) any {
 		}
 		out := map[string]any{}
 		for name, of := range value {
-			if !slices.Contains([]string{"managedFields", "resourceVersion", "continue"}, name) || name == "resourceVersion" && value["uid"] != nil {
+			if !slices.Contains([]string{"managedFields", "resourceVersion", "continue"}, name) ||
+				name == "resourceVersion" && value["uid"] != nil {
 				out[name] = stripped(of)
 			}
 		}
@@ -123,7 +125,8 @@ func stripped(value any) any {
 	return value
 }
 
-// discovered returns the kinds of a discovery that the record has, with what a user interface reads of them.
+// discovered returns the kinds of a discovery that the record has, with what a user interface reads
+// of them.
 func discovered(value any) []string {
 	kinds := map[string]bool{"configmaps": true, "namespaces": true, "deployments": true, "lamps": true}
 	var out []string
@@ -138,8 +141,10 @@ func discovered(value any) []string {
 			kind = response["kind"] // kube-apiserver omits the group and version of its own kinds
 		}
 		if kinds[name] && kind != nil {
-			out = append(out, fmt.Sprint(name, kind, value["namespaced"], value["scope"], value["singularName"], value["singularResource"],
-				value["shortNames"], value["categories"]))
+			out = append(out,
+				fmt.Sprint(name, kind, value["namespaced"], value["scope"], value["singularName"],
+					value["singularResource"],
+					value["shortNames"], value["categories"]))
 		}
 		for _, of := range value {
 			out = append(out, discovered(of)...)
@@ -164,7 +169,8 @@ func (s *server) answers(t *testing.T, r *requests, namespace string) string {
 	return all
 }
 
-// follow watches over WebSocket until the ConfigMap "last" is there, and returns the changes. It calls ready once the watch is open.
+// follow watches over WebSocket until the ConfigMap "last" is there, and returns the changes. It
+// calls ready once the watch is open.
 func (s *server) follow(t *testing.T, r *requests, namespace string, from uint64, ready func()) []string {
 	t.Helper()
 	path := strings.NewReplacer("NAMESPACE", namespace, "VERSION", strconv.FormatUint(from, 10)).Replace(r.Watch)
@@ -176,7 +182,8 @@ func (s *server) follow(t *testing.T, r *requests, namespace string, from uint64
 	for _, protocol := range r.Subprotocols {
 		c.Protocol = append(c.Protocol, strings.ReplaceAll(protocol, "TOKEN", token))
 	}
-	if c.TlsConfig, err = rest.TLSConfigFor(s.config); err != nil {
+	c.TlsConfig, err = rest.TLSConfigFor(s.config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	c.TlsConfig = c.TlsConfig.Clone()
@@ -231,10 +238,12 @@ func askHeadlamp(t *testing.T, c *cluster, _, namespace string) {
 	}
 }
 
-// askMetrics lists and watches as kube-state-metrics does: a reflector of client-go for each kind, which would rather have protobuf.
+// askMetrics lists and watches as kube-state-metrics does: a reflector of client-go for each kind,
+// which would rather have protobuf.
 //
-// Written from the public sources of github.com/kubernetes/kube-state-metrics (it was not run): CreateKubeClient of pkg/util/utils.go has
-// the settings of the client, startReflector of internal/store/builder.go the reflector and its store.
+// Written from the public sources of github.com/kubernetes/kube-state-metrics (it was not run):
+// CreateKubeClient of pkg/util/utils.go has the settings of the client, startReflector of
+// internal/store/builder.go the reflector and its store.
 func askMetrics(t *testing.T, c *cluster, _, namespace string) {
 	follow := func(kubeconfig string, ready func()) []string {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -255,7 +264,9 @@ func askMetrics(t *testing.T, c *cluster, _, namespace string) {
 		maps := client.CoreV1().ConfigMaps(namespace)
 		s := &changes{seen: []string{"version " + version.GitVersion}}
 		reflector := cache.NewReflectorWithOptions(&cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return maps.List(ctx, o) },
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return maps.List(ctx, o)
+			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return maps.Watch(ctx, o)
 			},
@@ -317,8 +328,11 @@ func (s *changes) Update(o any) error { return s.note("update", o) }
 func (s *changes) Delete(o any) error { return s.note("delete", o) }
 func (s *changes) Resync() error      { return nil }
 
-// Replace sorts the objects: a list has them in the order of etcd, a watch may send them in another one.
+// Replace sorts the objects: a list has them in the order of etcd, a watch may send them in another
+// one.
 func (s *changes) Replace(objects []any, _ string) error {
-	slices.SortFunc(objects, func(a, b any) int { return strings.Compare(a.(*core.ConfigMap).Name, b.(*core.ConfigMap).Name) })
+	slices.SortFunc(objects, func(a, b any) int {
+		return strings.Compare(a.(*core.ConfigMap).Name, b.(*core.ConfigMap).Name)
+	})
 	return s.note("replace", objects...)
 }

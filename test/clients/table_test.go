@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the clients that pass, with their versions and the date, to docs/reference/compatibility.md")
+var update = flag.Bool("update", false,
+	"write the clients that pass, with their versions and the date, to docs/reference/compatibility.md")
 
 const (
 	document   = "../../docs/reference/compatibility.md"
@@ -59,7 +60,8 @@ func (of *client) pinned(t *testing.T) string {
 	if m == nil {
 		t.Fatalf("%s has no version of %s", of.pin, of.name)
 	}
-	if version := string(m[1]); strings.HasPrefix(version, ".") { // of a library of Kubernetes: v0.36.1 is that of 1.36.1
+	if version := string(m[1]); strings.HasPrefix(version, ".") {
+		// of a library of Kubernetes: v0.36.1 is that of 1.36.1
 		return "1" + version
 	}
 	return string(m[1])

@@ -198,7 +198,8 @@ func startSession(t *testing.T, rows, columns uint16, env []string, argv ...stri
 	s.cmd.Env = append(env, "TERM=xterm", "LC_ALL=C.UTF-8")
 	s.cmd.Stderr = io.Discard // logs would cover the screen
 	var err error
-	if s.terminal, err = pty.StartWithSize(s.cmd, &pty.Winsize{Rows: rows, Cols: columns}); err != nil {
+	s.terminal, err = pty.StartWithSize(s.cmd, &pty.Winsize{Rows: rows, Cols: columns})
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -90,8 +90,8 @@ metadata: {name: stairs}
 spec: {color: green}
 `
 
-// staged are more objects of a namespace, for clients that show a whole cluster. NAMESPACE is its name. There are no
-// controllers: the objects are as they are written here, with their status.
+// staged are more objects of a namespace, for clients that show a whole cluster. NAMESPACE is its
+// name. There are no controllers: the objects are as they are written here, with their status.
 const staged = `
 apiVersion: v1
 kind: ServiceAccount
@@ -195,15 +195,20 @@ status: {observedGeneration: 1, replicas: 2, updatedReplicas: 2, readyReplicas: 
 
 // captured are the resources of the record.
 var captured = []string{
-	"configmaps", "namespaces", "deployments.apps", "lamps.past.example.com", "customresourcedefinitions.apiextensions.k8s.io",
-	"endpoints", "events", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "secrets", "serviceaccounts", "services",
-	"daemonsets.apps", "replicasets.apps", "statefulsets.apps", "horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
-	"ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy", "clusterrolebindings.rbac.authorization.k8s.io",
-	"clusterroles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io",
+	"configmaps", "namespaces", "deployments.apps", "lamps.past.example.com",
+	"customresourcedefinitions.apiextensions.k8s.io",
+	"endpoints", "events", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "secrets", "serviceaccounts",
+	"services",
+	"daemonsets.apps", "replicasets.apps", "statefulsets.apps", "horizontalpodautoscalers.autoscaling",
+	"cronjobs.batch", "jobs.batch",
+	"ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy",
+	"clusterrolebindings.rbac.authorization.k8s.io",
+	"clusterroles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+	"roles.rbac.authorization.k8s.io",
 }
 
-// cluster is a control plane whose changes an agent records, with the values of Secrets. There are no controllers: only the
-// tests change objects.
+// cluster is a control plane whose changes an agent records, with the values of Secrets. There are
+// no controllers: only the tests change objects.
 type cluster struct {
 	*world.Plane
 	*recording
@@ -272,7 +277,8 @@ func (c *cluster) stage(t *testing.T, namespace string) {
 			states = append(states, object)
 		}
 	}
-	c.do(t, strings.Join(states, "---\n"), "apply", "--server-side", "--force-conflicts", "--subresource=status", "-n", namespace, "-f", "-")
+	c.do(t, strings.Join(states, "---\n"), "apply", "--server-side", "--force-conflicts", "--subresource=status", "-n",
+		namespace, "-f", "-")
 	for _, name := range []string{"web-1", "web-2"} {
 		raw, err := c.API.Get(t.Context(), "/api/v1/namespaces/"+namespace+"/pods/"+name)
 		if err != nil {
@@ -316,7 +322,8 @@ func (r *recording) record(t *testing.T, namespace string) {
 		return err
 	})
 	wait.Eventually(t, time.Minute, func() error {
-		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", namespace, "--bus", r.bus.URL).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", namespace, "--bus",
+			r.bus.URL).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

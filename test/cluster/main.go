@@ -34,7 +34,8 @@ func run(args []string) int {
 		go exitWithParent(os.Stdin)
 	}
 
-	// The components read os.Args themselves, so it must look like the command line of a separate binary.
+	// The components read os.Args themselves, so it must look like the command line of a separate
+	// binary.
 	os.Args = args[1:]
 	switch args[1] {
 	case "etcd":
@@ -52,8 +53,8 @@ func run(args []string) int {
 	}
 }
 
-// component takes the constructor, not the command: both constructors install the process-wide signal handler, which
-// may be done only once, so only the chosen one may run.
+// component takes the constructor, not the command: both constructors install the process-wide
+// signal handler, which may be done only once, so only the chosen one may run.
 func component(newCommand func() *cobra.Command) int {
 	return cli.Run(newCommand())
 }
@@ -66,9 +67,10 @@ func kubectl() int {
 	return 0
 }
 
-// exitWithParent ends the process when stdin ends. The starter holds the other end of the pipe and never writes to it,
-// so the kernel closes it when the starter ends for any reason. There is no orderly shutdown, because nobody needs the
-// data any more. It is the one goroutine here without an owner, because it has to outlive every component.
+// exitWithParent ends the process when stdin ends. The starter holds the other end of the pipe and
+// never writes to it, so the kernel closes it when the starter ends for any reason. There is no
+// orderly shutdown, because nobody needs the data any more. It is the one goroutine here without an
+// owner, because it has to outlive every component.
 func exitWithParent(stdin io.Reader) {
 	_, _ = io.Copy(io.Discard, stdin)
 	fmt.Fprintln(os.Stderr, "cluster: the parent process is gone")

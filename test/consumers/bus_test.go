@@ -35,7 +35,8 @@ func startBus(t testing.TB) *bus {
 	return startBusWith(t, nil)
 }
 
-// startBusWith starts a server with other options, to which the test connects with those of its own.
+// startBusWith starts a server with other options, to which the test connects with those of its
+// own.
 func startBusWith(t testing.TB, set func(*server.Options), admin ...nats.Option) *bus {
 	t.Helper()
 	b := &bus{dir: t.TempDir(), set: set}
@@ -47,7 +48,8 @@ func startBusWith(t testing.TB, set func(*server.Options), admin ...nats.Option)
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	if b.js, err = jetstream.New(conn); err != nil {
+	b.js, err = jetstream.New(conn)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return b

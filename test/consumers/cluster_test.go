@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// cluster is the true state of a cluster and, separately, an agent that reports it. An object also changes while the
-// agent does not observe it.
+// cluster is the true state of a cluster and, separately, an agent that reports it. An object also
+// changes while the agent does not observe it.
 type cluster struct {
 	t      testing.TB
 	rng    *rand.Rand
@@ -61,19 +61,43 @@ type scope struct {
 
 func scopes() []*scope {
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
-	deployments := &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
-	widgets := &object.Resource{Group: "example.com", Version: "v1beta1", Name: "widgets", Kind: "Widget", Namespaced: true}
+	deployments := &object.Resource{
+		Group:      "apps",
+		Version:    "v1",
+		Name:       "deployments",
+		Kind:       "Deployment",
+		Namespaced: true,
+	}
+	widgets := &object.Resource{
+		Group:      "example.com",
+		Version:    "v1beta1",
+		Name:       "widgets",
+		Kind:       "Widget",
+		Namespaced: true,
+	}
 	configMaps := &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	roles := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
+	roles := &object.Resource{
+		Group:   "rbac.authorization.k8s.io",
+		Version: "v1",
+		Name:    "clusterroles",
+		Kind:    "ClusterRole",
+	}
 	return []*scope{
 		{resource: deployments, name: "deployments.apps", namespaces: []string{"shop", "bank"}},
 		// Two informers of one resource: a sweep of one must not remove the other's objects.
 		{resource: pods, name: "pods/shop", namespaces: []string{"shop"}},
 		{resource: pods, name: "pods/team-?,!team-x", namespaces: []string{"team-a", "team-b"}},
 		{resource: pods, name: "pods/team-x", namespaces: []string{"team-x"}},
-		{resource: widgets, name: "widgets.example.com?labelSelector=team in (a, b),app.kubernetes.io/name=x", namespaces: []string{"shop"}, selects: true},
+		{
+			resource:   widgets,
+			name:       "widgets.example.com?labelSelector=team in (a, b),app.kubernetes.io/name=x",
+			namespaces: []string{"shop"},
+			selects:    true,
+		},
 		// The objects of several rules.
-		{resource: configMaps, name: "configmaps?any=shop?labelSelector=team=payments|team-*", namespaces: []string{"shop", "team-a"}, selects: true},
+		{resource: configMaps, name: "configmaps?any=shop?labelSelector=team=payments|team-*", namespaces: []string{
+			"shop", "team-a",
+		}, selects: true},
 		{resource: roles, name: "clusterroles.rbac.authorization.k8s.io/*,!kube-*", namespaces: []string{""}},
 	}
 }
@@ -85,9 +109,18 @@ func newCluster(t testing.TB, name string, rng *rand.Rand) *cluster {
 		t.Fatal(err)
 	}
 	return &cluster{
-		t: t, rng: rng, name: name, uid: "uid-of-" + name, scopes: scopes(), rv: 90, objects: map[string]*fact{}, told: map[string]*fact{}, subjects: subjects,
-		clock: 1_795_186_800e9, // 2026-11-20T15:00:00Z
-		run:   agentRun{writer: "writer-of-" + name, observes: map[string]bool{}}, reached: map[string]consume.Reached{},
+		t:        t,
+		rng:      rng,
+		name:     name,
+		uid:      "uid-of-" + name,
+		scopes:   scopes(),
+		rv:       90,
+		objects:  map[string]*fact{},
+		told:     map[string]*fact{},
+		subjects: subjects,
+		clock:    1_795_186_800e9, // 2026-11-20T15:00:00Z
+		run:      agentRun{writer: "writer-of-" + name, observes: map[string]bool{}},
+		reached:  map[string]consume.Reached{},
 	}
 }
 
@@ -105,7 +138,9 @@ func of(facts map[string]*fact, s *scope, shown bool) []*fact {
 
 // version creates the next version of an object, or its first one.
 func (c *cluster) version(s *scope, ref *object.Ref, shown bool) *fact {
-	c.rv += 1 + c.rng.Uint64N(9) // from 90 on: the numbers get longer, so that their order as strings is not their order as numbers
+	// from 90 on: the numbers get longer, so that their order as strings is not their order as
+	// numbers
+	c.rv += 1 + c.rng.Uint64N(9)
 	if ref == nil {
 		c.uids++
 		namespace := s.namespaces[c.rng.IntN(len(s.namespaces))]
@@ -150,14 +185,27 @@ func (c *cluster) change(s *scope) *object.Delta {
 		if !before.shown {
 			return nil
 		}
-		return &object.Delta{Op: object.Deleted, Ref: before.ref, Before: before.body, ResourceVersion: c.rv, Previous: before.rv}
+		return &object.Delta{
+			Op:              object.Deleted,
+			Ref:             before.ref,
+			Before:          before.body,
+			ResourceVersion: c.rv,
+			Previous:        before.rv,
+		}
 	}
 	shown := before.shown
 	if s.selects && c.rng.IntN(3) == 0 {
 		shown = !shown
 	}
 	f := c.version(s, before.ref, shown)
-	d := &object.Delta{Op: object.Updated, Ref: f.ref, Before: before.body, After: f.body, ResourceVersion: f.rv, Previous: before.rv}
+	d := &object.Delta{
+		Op:              object.Updated,
+		Ref:             f.ref,
+		Before:          before.body,
+		After:           f.body,
+		ResourceVersion: f.rv,
+		Previous:        before.rv,
+	}
 	switch {
 	case !before.shown && !shown:
 		return nil
@@ -179,7 +227,13 @@ func (c *cluster) send(d *object.Delta) {
 	var ev encode.Event
 	if c.encoder == nil {
 		c.encoder = encode.New(encode.Options{
-			Cluster: c.name, ClusterUID: c.uid, Before: true, Patch: true, Writer: c.run.writer, Run: c.run.String(), Epoch: c.run.epoch,
+			Cluster:    c.name,
+			ClusterUID: c.uid,
+			Before:     true,
+			Patch:      true,
+			Writer:     c.run.writer,
+			Run:        c.run.String(),
+			Epoch:      c.run.epoch,
 		})
 	}
 	if err := c.encoder.Encode(&ev, d); err != nil {
@@ -206,7 +260,9 @@ func (c *cluster) send(d *object.Delta) {
 }
 
 func (c *cluster) stream(s *scope, ev object.StreamEvent) {
-	ev.Resource, ev.Scope, ev.History = s.resource, s.name, c.history
+	ev.Resource = s.resource
+	ev.Scope = s.name
+	ev.History = c.history
 	if ev.Kind == object.ScopeStarted || ev.Kind == object.SnapshotStarted {
 		ev.Observation = &object.Observation{Rules: []byte("[{}]")}
 	}
@@ -214,7 +270,8 @@ func (c *cluster) stream(s *scope, ev object.StreamEvent) {
 	c.noteObservation(ev.Kind, s.name)
 }
 
-// relist is the relist of an agent that lost a part of history: it announces the gap, and infers changes.
+// relist is the relist of an agent that lost a part of history: it announces the gap, and infers
+// changes.
 func (c *cluster) relist(s *scope, from uint64, reason object.GapReason) {
 	c.stream(s, object.StreamEvent{Kind: object.Gap, From: from, To: c.rv, Reason: reason})
 	at := c.rv
@@ -222,11 +279,33 @@ func (c *cluster) relist(s *scope, from uint64, reason object.GapReason) {
 		now := c.objects[f.ref.UID]
 		switch {
 		case now == nil:
-			c.send(&object.Delta{Op: object.Deleted, Inferred: true, Ref: f.ref, Before: f.body, ResourceVersion: at, Previous: f.rv})
+			c.send(&object.Delta{
+				Op:              object.Deleted,
+				Inferred:        true,
+				Ref:             f.ref,
+				Before:          f.body,
+				ResourceVersion: at,
+				Previous:        f.rv,
+			})
 		case !now.shown:
-			c.send(&object.Delta{Op: object.Left, Inferred: true, Ref: f.ref, Before: f.body, ResourceVersion: now.rv, Previous: f.rv})
+			c.send(&object.Delta{
+				Op:              object.Left,
+				Inferred:        true,
+				Ref:             f.ref,
+				Before:          f.body,
+				ResourceVersion: now.rv,
+				Previous:        f.rv,
+			})
 		case now.rv != f.rv:
-			c.send(&object.Delta{Op: object.Updated, Inferred: true, Ref: f.ref, Before: f.body, After: now.body, ResourceVersion: now.rv, Previous: f.rv})
+			c.send(&object.Delta{
+				Op:              object.Updated,
+				Inferred:        true,
+				Ref:             f.ref,
+				Before:          f.body,
+				After:           now.body,
+				ResourceVersion: now.rv,
+				Previous:        f.rv,
+			})
 		}
 	}
 	for _, f := range of(c.objects, s, true) {
@@ -236,8 +315,9 @@ func (c *cluster) relist(s *scope, from uint64, reason object.GapReason) {
 	}
 }
 
-// snapshot is the snapshot of an agent without stored state, which reads all objects while changes continue. The agent may
-// be restarted and resume. If whole is false, it may end before it completes.
+// snapshot is the snapshot of an agent without stored state, which reads all objects while changes
+// continue. The agent may be restarted and resume. If whole is false, it may end before it
+// completes.
 func (c *cluster) snapshot(s *scope, whole bool) {
 	for _, f := range of(c.told, s, false) {
 		delete(c.told, f.ref.UID)
@@ -285,7 +365,12 @@ func (c *cluster) snapshot(s *scope, whole bool) {
 		}
 	}
 	if whole {
-		c.stream(s, object.StreamEvent{Kind: object.SnapshotCompleted, Snapshot: id, ResourceVersion: at, Objects: total})
+		c.stream(s, object.StreamEvent{
+			Kind:            object.SnapshotCompleted,
+			Snapshot:        id,
+			ResourceVersion: at,
+			Objects:         total,
+		})
 	}
 }
 
@@ -301,11 +386,21 @@ func (c *cluster) part(s *scope) {
 		_, selectors, _ := strings.Cut(s.name, "?")
 		part.name += "?" + selectors
 	}
-	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: fmt.Sprintf("part-%d-%d", c.clock, c.rv), ResourceVersion: c.rv}
+	at := object.StreamEvent{
+		Kind:            object.SnapshotStarted,
+		Snapshot:        fmt.Sprintf("part-%d-%d", c.clock, c.rv),
+		ResourceVersion: c.rv,
+	}
 	c.stream(&part, at)
 	for _, f := range of(c.told, s, true) {
 		if f.ref.Namespace() == namespace {
-			c.send(&object.Delta{Op: object.Read, Ref: f.ref, After: f.body, ResourceVersion: f.rv, Snapshot: at.Snapshot})
+			c.send(&object.Delta{
+				Op:              object.Read,
+				Ref:             f.ref,
+				After:           f.body,
+				ResourceVersion: f.rv,
+				Snapshot:        at.Snapshot,
+			})
 			at.Objects++
 		}
 	}
@@ -313,7 +408,8 @@ func (c *cluster) part(s *scope) {
 	c.stream(&part, at)
 }
 
-// reform makes the API server serve the objects of a scope in another form, at their versions. The agent announces that.
+// reform makes the API server serve the objects of a scope in another form, at their versions. The
+// agent announces that.
 func (c *cluster) reform(s *scope) {
 	form := c.rng.IntN(1000)
 	for _, f := range of(c.objects, s, false) {
@@ -347,7 +443,9 @@ func (c *cluster) restore() {
 		return
 	}
 	from := c.rv
-	c.rv, c.objects, c.backup = c.backup.rv, c.backup.objects, nil
+	c.rv = c.backup.rv
+	c.objects = c.backup.objects
+	c.backup = nil
 	c.history++
 	for _, s := range c.scopes {
 		c.stream(s, object.StreamEvent{Kind: object.Gap, From: from, To: c.rv, Reason: object.Rewound})
@@ -355,7 +453,8 @@ func (c *cluster) restore() {
 	}
 }
 
-// copies sends the last records again, in order, like an agent that died before it saved its position.
+// copies sends the last records again, in order, like an agent that died before it saved its
+// position.
 func (c *cluster) copies() {
 	n := c.rng.IntN(min(40, len(c.records)) + 1)
 	c.records = append(c.records, c.records[len(c.records)-n:]...)
@@ -382,7 +481,14 @@ func (c *cluster) life(s *scope, name string) (created, updated, deleted record)
 	one := c.version(s, ref, true)
 	c.send(&object.Delta{Op: object.Created, Ref: ref, After: one.body, ResourceVersion: one.rv})
 	two := c.version(s, ref, true)
-	c.send(&object.Delta{Op: object.Updated, Ref: ref, Before: one.body, After: two.body, ResourceVersion: two.rv, Previous: one.rv})
+	c.send(&object.Delta{
+		Op:              object.Updated,
+		Ref:             ref,
+		Before:          one.body,
+		After:           two.body,
+		ResourceVersion: two.rv,
+		Previous:        one.rv,
+	})
 	c.rv++
 	delete(c.objects, ref.UID)
 	c.send(&object.Delta{Op: object.Deleted, Ref: ref, Before: two.body, ResourceVersion: c.rv, Previous: two.rv})

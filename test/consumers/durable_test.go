@@ -29,7 +29,8 @@ var durables = []durable{{"go", "service", printsID}, {"go", "plain", printsType
 
 func (d durable) String() string { return d.language + "/" + d.name }
 
-// TestServices interrupts the programs with durable consumers, and runs them again: they resume at their position.
+// TestServices interrupts the programs with durable consumers, and runs them again: they resume at
+// their position.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	for _, d := range durables {
@@ -41,7 +42,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestServicePermissions runs the same programs with the permissions that the guide names for a durable consumer, and nothing else.
+// TestServicePermissions runs the same programs with the permissions that the guide names for a
+// durable consumer, and nothing else.
 func TestServicePermissions(t *testing.T) {
 	t.Parallel()
 	for _, d := range durables {
@@ -57,7 +59,8 @@ func TestServicePermissions(t *testing.T) {
 	}
 }
 
-// durablePermissions are those of a durable consumer in docs/guides/nats.md, as a server reads them.
+// durablePermissions are those of a durable consumer in docs/guides/nats.md, as a server reads
+// them.
 func durablePermissions(t *testing.T) *server.Permissions {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "guides", "nats.md"))
@@ -70,7 +73,8 @@ func durablePermissions(t *testing.T) *server.Permissions {
 		t.Fatal("the guide has no permissions of a durable consumer")
 	}
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte("authorization { users = [{ user: audit, password: secret\n"+block+"}] }\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("authorization { users = [{ user: audit, password: secret\n"+block+"}] }\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	options, err := server.ProcessConfigFile(file)
@@ -90,14 +94,18 @@ func TestServiceCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startBusWith(t, func(o *server.Options) {
-		o.TrustedOperators, o.AccountResolver, o.SystemAccount = []*jwt.OperatorClaims{operator}, resolver, operator.SystemAccount
-		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{*authority.Pair(t, "127.0.0.1")}, MinVersion: tls.VersionTLS12}
+		o.TrustedOperators = []*jwt.OperatorClaims{operator}
+		o.AccountResolver = resolver
+		o.SystemAccount = operator.SystemAccount
+		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{
+			*authority.Pair(t, "127.0.0.1"),
+		}, MinVersion: tls.VersionTLS12}
 	}, nats.UserCredentials(creds), nats.RootCAs(ca))
 	durable{"python", "service", printsID}.resumes(t, b, "--server", b.URL, "--creds", creds, "--tls-ca", ca)
 }
 
-// issueCreds writes the credentials of a user whose account has a JetStream, and returns the server's configuration for
-// them.
+// issueCreds writes the credentials of a user whose account has a JetStream, and returns the
+// server's configuration for them.
 func issueCreds(t *testing.T, file string) (*jwt.OperatorClaims, *server.MemAccResolver) {
 	t.Helper()
 	must := func(err error) {
@@ -124,7 +132,12 @@ func issueCreds(t *testing.T, file string) (*jwt.OperatorClaims, *server.MemAccR
 	for _, id := range []string{accountID, systemID} {
 		claims := jwt.NewAccountClaims(id)
 		if id == accountID {
-			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
+			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
+				DiskStorage:   -1,
+				MemoryStorage: -1,
+				Streams:       -1,
+				Consumer:      -1,
+			}
 		}
 		token, err := claims.Encode(signer)
 		must(err)
@@ -141,8 +154,8 @@ func issueCreds(t *testing.T, file string) (*jwt.OperatorClaims, *server.MemAccR
 	return operator, resolver
 }
 
-// resumes runs the program, interrupts it between two rounds of events, and runs it again. The second run must continue with the second
-// round.
+// resumes runs the program, interrupts it between two rounds of events, and runs it again. The
+// second run must continue with the second round.
 func (d durable) resumes(t *testing.T, b *bus, args ...string) {
 	t.Helper()
 	command := append(services[d.language](t, d.name), args...)

@@ -28,7 +28,9 @@ type program struct {
 
 var programs = []program{
 	{"python", func(t testing.TB) []string {
-		return []string{filepath.Join(python.Dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", "follow.py")}
+		return []string{
+			filepath.Join(python.Dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", "follow.py"),
+		}
 	}},
 	{"javascript", func(t testing.TB) []string {
 		return []string{"node", filepath.Join(nodeModules(t, filepath.Join(examples, "javascript")), "follow.mjs")}
@@ -64,11 +66,13 @@ var goPrograms sync.Map
 // goProgramsDir is the directory of the binaries, in the temporary directory. TestMain removes it.
 const goProgramsDir = "programs"
 
-// nodeModules copies the scripts of a directory to one that also has the packages, where node finds them.
+// nodeModules copies the scripts of a directory to one that also has the packages, where node finds
+// them.
 func nodeModules(t testing.TB, from string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+	if err := os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"), filepath.Join(dir, "node_modules")); err !=
+		nil {
 		t.Fatal(err)
 	}
 	scripts, err := filepath.Glob(filepath.Join(from, "*.mjs"))
@@ -87,8 +91,9 @@ func nodeModules(t testing.TB, from string) string {
 	return dir
 }
 
-// TestTable feeds each program one stream of many clusters, whose histories have everything that may happen to a stream, and an empty
-// stream. The program must end with the existing objects, each in its current version. A cluster's name has the seed of its history.
+// TestTable feeds each program one stream of many clusters, whose histories have everything that
+// may happen to a stream, and an empty stream. The program must end with the existing objects, each
+// in its current version. A cluster's name has the seed of its history.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -154,8 +159,8 @@ func once(t testing.TB, argv []string, b *bus) map[string]row {
 	return rows
 }
 
-// TestFollow lets each program follow a stream while it grows, and while its server is restarted and loses all
-// consumers. Each change must be reported once.
+// TestFollow lets each program follow a stream while it grows, and while its server is restarted
+// and loses all consumers. Each change must be reported once.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	for _, p := range programs {
@@ -165,7 +170,9 @@ func TestFollow(t *testing.T) {
 			b := startBus(t)
 			b.createStream(t)
 			c, s := oneScope(t)
-			p := start(t, append(argv, "--server", b.URL, "kubecdc.*.object.apps.>", "kubecdc.*.stream.apps.*", "kubecdc.*.scope.apps.*.*"))
+			p := start(t,
+				append(argv, "--server", b.URL, "kubecdc.*.object.apps.>", "kubecdc.*.stream.apps.*",
+					"kubecdc.*.scope.apps.*.*"))
 			expect := func(want string) {
 				t.Helper()
 				if got := p.line(t); got != want {
@@ -206,8 +213,11 @@ func TestErrors(t *testing.T) {
 			t.Parallel()
 			argv := p.argv(t)
 			b := startBus(t) // without a stream
-			for _, c := range []struct{ url, want string }{{b.URL, "KUBECDC"}, {"nats://127.0.0.1:1", "nats://127.0.0.1:1"}} {
-				out, err := exec.CommandContext(t.Context(), argv[0], append(argv[1:], "--server", c.url, "--once")...).CombinedOutput()
+			for _, c := range []struct{ url, want string }{{b.URL, "KUBECDC"}, {
+				"nats://127.0.0.1:1", "nats://127.0.0.1:1",
+			}} {
+				out, err := exec.CommandContext(t.Context(), argv[0],
+					append(argv[1:], "--server", c.url, "--once")...).CombinedOutput()
 				lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 				if err == nil || !strings.Contains(lines[len(lines)-1], c.want) || len(lines) > 5 {
 					t.Errorf("%v, want few lines, the last one with %q:\n%s", err, c.want, out)

@@ -30,14 +30,18 @@ func readGuide(t testing.TB) string {
 	return string(text)
 }
 
-// TestGuideBlocks compares each code block of the guide with its source file: it must be a run of its lines, less
-// their common indentation. A block of a programming language that names no file is an error.
+// TestGuideBlocks compares each code block of the guide with its source file: it must be a run of
+// its lines, less their common indentation. A block of a programming language that names no file is
+// an error.
 func TestGuideBlocks(t *testing.T) {
 	text := readGuide(t)
-	blocks := regexp.MustCompile("(?m)^(?:<!-- (.*) -->\n)?```([a-z]+)\n((?s:.*?))^```$").FindAllStringSubmatch(text, -1)
+	blocks := regexp.MustCompile("(?m)^(?:<!-- (.*) -->\n)?```([a-z]+)\n((?s:.*?))^```$").
+		FindAllStringSubmatch(text, -1)
 	languages := map[string]int{}
 	for _, block := range blocks {
-		file, language, code := block[1], block[2], block[3]
+		file := block[1]
+		language := block[2]
+		code := block[3]
 		languages[language]++
 		switch language {
 		case "sh", "text":
@@ -92,10 +96,13 @@ var pages = []struct {
 	{"docs/guides/relay.md", regexp.MustCompile(`^nats `)},
 }
 
-// notRun matches the commands that TestGuideCommands skips: kits install the packages, and kcat is not there.
-var notRun = regexp.MustCompile(`^(python3 -m venv \.venv && \.venv/bin/pip install -r requirements\.txt|npm ci|kcat .*)$`)
+// notRun matches the commands that TestGuideCommands skips: kits install the packages, and kcat is
+// not there.
+var notRun = regexp.MustCompile(
+	`^(python3 -m venv \.venv && \.venv/bin/pip install -r requirements\.txt|npm ci|kcat .*)$`)
 
-// shows are the outputs of commands that work. The first match counts; an endless command is interrupted after it.
+// shows are the outputs of commands that work. The first match counts; an endless command is
+// interrupted after it.
 var shows = []struct {
 	command *regexp.Regexp
 	want    string
@@ -114,7 +121,8 @@ var shows = []struct {
 	{regexp.MustCompile(`listen`), "listening on http", true},
 }
 
-// TestGuideCommands runs each command of the pages against a stream, or a topic, that has the requested objects.
+// TestGuideCommands runs each command of the pages against a stream, or a topic, that has the
+// requested objects.
 func TestGuideCommands(t *testing.T) {
 	t.Parallel()
 	dir := natsCLI.Dir(t)
@@ -160,7 +168,8 @@ func TestGuideCommands(t *testing.T) {
 							t.Fatal(err)
 						}
 						publishKafka(t, cluster.Brokers(), topic, encode.Structured)
-						command = strings.NewReplacer("127.0.0.1:9092", strings.Join(cluster.Brokers(), ","), "TOPIC", topic).Replace(command)
+						command = strings.NewReplacer("127.0.0.1:9092", strings.Join(cluster.Brokers(), ","), "TOPIC",
+							topic).Replace(command)
 					}
 					b.typed(t, at, dir, command, created)
 				})
@@ -181,7 +190,8 @@ func exampleTree(t testing.TB) string {
 	tree := t.TempDir()
 	if err := errors.Join(os.CopyFS(filepath.Join(tree, "examples"), os.DirFS(examples)),
 		os.Symlink(filepath.Join(python.Dir(t), "venv"), filepath.Join(tree, "examples", "python", ".venv")),
-		os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"), filepath.Join(tree, "examples", "javascript", "node_modules"))); err != nil {
+		os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"),
+			filepath.Join(tree, "examples", "javascript", "node_modules"))); err != nil {
 		t.Fatal(err)
 	}
 	return tree
@@ -192,8 +202,8 @@ var (
 	onceFlag = regexp.MustCompile(` (--?)once\b`) // the server that these lines do not name
 )
 
-// typed runs a command line and requires the output that shows has for it. An endless command is interrupted after
-// that output. tools is the directory of the command nats.
+// typed runs a command line and requires the output that shows has for it. An endless command is
+// interrupted after that output. tools is the directory of the command nats.
 func (b *bus) typed(t testing.TB, dir, tools, line string, r record) {
 	t.Helper()
 	if m := goRun.FindStringSubmatch(line); m != nil { // go run does not pass an interrupt to the program
@@ -205,7 +215,8 @@ func (b *bus) typed(t testing.TB, dir, tools, line string, r record) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
 	cmd.Dir, cmd.WaitDelay = dir, 20*time.Second
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "NATS_URL="+b.URL, "HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "NATS_URL="+b.URL, "HOME="+t.TempDir(),
+		"XDG_CONFIG_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
 	out, endless := &watched{seen: func() {}}, false
 	for _, s := range shows {
 		if s.command.MatchString(line) {
@@ -249,7 +260,8 @@ func (b *bus) whileRunning(ctx context.Context, t testing.TB, r record) {
 	}
 }
 
-// watched is the output of a command. seen is called once it contains want. A command writes from one goroutine.
+// watched is the output of a command. seen is called once it contains want. A command writes from
+// one goroutine.
 type watched struct {
 	text bytes.Buffer
 	want []byte

@@ -25,12 +25,14 @@ func (r *row) key() string {
 	return strings.Join([]string{r.Source, r.ClusterUID, r.Resource, r.UID}, " ")
 }
 
-// history returns the stream of two clusters, and the objects that exist in them at its end, as their API servers would
-// list them, independent of the records. cut: the stream no longer has its first half, but a snapshot of all objects.
+// history returns the stream of two clusters, and the objects that exist in them at its end, as
+// their API servers would list them, independent of the records. cut: the stream no longer has its
+// first half, but a snapshot of all objects.
 func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	return live(t, rng, cut, newCluster(t, fmt.Sprintf("prod-eu-%d", seed), rng), newCluster(t, fmt.Sprintf("dev.local.%d", seed), rng))
+	return live(t, rng, cut, newCluster(t, fmt.Sprintf("prod-eu-%d", seed), rng),
+		newCluster(t, fmt.Sprintf("dev.local.%d", seed), rng))
 }
 
 // twins returns the stream of two clusters of one name, and of an aggregated API of the first one.
@@ -38,7 +40,9 @@ func history(t testing.TB, seed uint64, cut bool) ([]record, map[string]row) {
 func twins(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 3))
-	one, other, projected := newCluster(t, "twins", rng), newCluster(t, "twins", rng), newCluster(t, "twins", rng)
+	one := newCluster(t, "twins", rng)
+	other := newCluster(t, "twins", rng)
+	projected := newCluster(t, "twins", rng)
 	other.uid = "uid-of-the-other" // its agent has the writer of the first one
 	projected.run.writer = "writer-of-projected"
 	for _, s := range projected.scopes {
@@ -174,8 +178,8 @@ func (c *cluster) snapshots() {
 	}
 }
 
-// widened is a history in which an object left a selection and was read again, unchanged, because the selection became
-// wider. The read has the sequence of the left event.
+// widened is a history in which an object left a selection and was read again, unchanged, because
+// the selection became wider. The read has the sequence of the left event.
 func widened(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	c := newCluster(t, "widened", rand.New(rand.NewPCG(1, 1)))
@@ -190,14 +194,21 @@ func widened(t testing.TB) ([]record, map[string]row) {
 	c.objects[f.ref.UID] = &wide
 	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: "wider", ResourceVersion: c.rv, Objects: 1}
 	c.stream(wide.scope, at)
-	c.send(&object.Delta{Op: object.Read, Ref: f.ref, After: wide.body, ResourceVersion: wide.rv, Snapshot: at.Snapshot})
+	c.send(&object.Delta{
+		Op:              object.Read,
+		Ref:             f.ref,
+		After:           wide.body,
+		ResourceVersion: wide.rv,
+		Snapshot:        at.Snapshot,
+	})
 	at.Kind = object.SnapshotCompleted
 	c.stream(wide.scope, at)
 	return c.records, exist(t, c)
 }
 
-// selectedAgain is a history in which a scope was no longer selected, and selected again. Its objects did not change. The read
-// has a lower sequence than the left event, a copy of which comes late.
+// selectedAgain is a history in which a scope was no longer selected, and selected again. Its
+// objects did not change. The read has a lower sequence than the left event, a copy of which comes
+// late.
 func selectedAgain(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	c := newCluster(t, "selected-again", rand.New(rand.NewPCG(1, 2)))
@@ -206,7 +217,14 @@ func selectedAgain(t testing.TB) ([]record, map[string]row) {
 	c.objects[f.ref.UID] = f
 	c.send(&object.Delta{Op: object.Created, Ref: f.ref, After: f.body, ResourceVersion: f.rv})
 	c.rv += 10
-	ends := &object.Delta{Op: object.Left, Ref: f.ref, Before: f.body, ResourceVersion: c.rv, Previous: f.rv, Inferred: true}
+	ends := &object.Delta{
+		Op:              object.Left,
+		Ref:             f.ref,
+		Before:          f.body,
+		ResourceVersion: c.rv,
+		Previous:        f.rv,
+		Inferred:        true,
+	}
 	c.send(ends)
 	c.rv += 10
 	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: "again", ResourceVersion: c.rv, Objects: 1}

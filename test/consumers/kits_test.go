@@ -9,14 +9,18 @@ const (
 
 var (
 	python = kit.Kit{
-		Name: "python", Needs: [][]string{{"python3", "-c", "import ensurepip, venv"}}, Pins: []string{examples + "/python/requirements.txt"},
+		Name: "python", Needs: [][]string{{"python3", "-c", "import ensurepip, venv"}}, Pins: []string{
+			examples + "/python/requirements.txt",
+		},
 		Steps: [][]string{
 			{"python3", "-m", "venv", "venv"},
 			{"venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"},
 		},
 	}
 	javascript = kit.Kit{
-		Name: "javascript", Needs: [][]string{{"node", "-e", "if (parseInt(process.versions.node) < 20) throw 'Node.js 20 is needed'"}, {"npm", "--version"}},
+		Name: "javascript", Needs: [][]string{{
+			"node", "-e", "if (parseInt(process.versions.node) < 20) throw 'Node.js 20 is needed'",
+		}, {"npm", "--version"}},
 		Pins:  []string{examples + "/javascript/package.json", examples + "/javascript/package-lock.json"},
 		Steps: [][]string{{"npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"}},
 	}

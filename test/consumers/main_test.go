@@ -16,7 +16,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	goleak.VerifyTestMain(suite.Tests(func() int {
-		defer func() { _ = os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir)) }() // Leftover files fail the tests.
+		// Leftover files fail the tests.
+		defer func() { _ = os.RemoveAll(filepath.Join(os.TempDir(), goProgramsDir)) }()
 		defer build.Remove()
 		return m.Run()
 	}))

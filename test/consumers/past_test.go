@@ -19,16 +19,20 @@ import (
 
 var (
 	pythonClient = kit.Kit{
-		Name: "pythonclient", Needs: python.Needs, Pins: []string{"testdata/kubernetes/requirements.txt"}, Steps: python.Steps,
+		Name: "pythonclient", Needs: python.Needs, Pins: []string{
+			"testdata/kubernetes/requirements.txt",
+		}, Steps: python.Steps,
 	}
 	manager = kit.Kit{
-		Name: "manager", Needs: [][]string{{"go", "version"}}, Pins: []string{"manager/go.mod", "manager/go.sum", "manager/main.go"},
+		Name: "manager", Needs: [][]string{{"go", "version"}}, Pins: []string{
+			"manager/go.mod", "manager/go.sum", "manager/main.go",
+		},
 		Steps: [][]string{{"go", "build", "-o", "manager", "."}},
 	}
 )
 
-// recordPods publishes a record of Pods: web-0 and web-1 at resourceVersion 100, then web-0 runs (110), web-2 is created (120), web-1 is
-// deleted (130).
+// recordPods publishes a record of Pods: web-0 and web-1 at resourceVersion 100, then web-0 runs
+// (110), web-2 is created (120), web-1 is deleted (130).
 func recordPods(t *testing.T) *bus {
 	t.Helper()
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
@@ -40,15 +44,27 @@ func recordPods(t *testing.T) *bus {
 	}
 	stream := func(kind object.StreamKind, rv uint64, id string) *object.Delta {
 		return &object.Delta{Stream: &object.StreamEvent{
-			Kind: kind, Resource: pods, Scope: "pods", Snapshot: id, ResourceVersion: rv, Objects: 2, Observation: &object.Observation{},
+			Kind:            kind,
+			Resource:        pods,
+			Scope:           "pods",
+			Snapshot:        id,
+			ResourceVersion: rv,
+			Objects:         2,
+			Observation:     &object.Observation{},
 		}}
 	}
 	progress := func(number, rv uint64, to time.Time) *object.Delta {
 		return &object.Delta{Report: &object.Report{
-			Number: number, Since: observed, To: to, SnapshotBegan: observed, Scopes: []object.ScopeReport{{Resource: pods, ResourceVersion: rv}},
+			Number: number, Since: observed, To: to, SnapshotBegan: observed, Scopes: []object.ScopeReport{{
+				Resource:        pods,
+				ResourceVersion: rv,
+			}},
 		}}
 	}
-	first, second, running, third := pod("web-0", "Pending", 90), pod("web-1", "Running", 95), pod("web-0", "Running", 110), pod("web-2", "Pending", 120)
+	first := pod("web-0", "Pending", 90)
+	second := pod("web-1", "Running", 95)
+	running := pod("web-0", "Running", 110)
+	third := pod("web-2", "Pending", 120)
 	deltas := []*object.Delta{
 		stream(object.ScopeStarted, 100, ""),
 		stream(object.SnapshotStarted, 100, "first"),
@@ -97,16 +113,17 @@ func TestPythonAgainstThePast(t *testing.T) {
 		"watch ADDED web-0 ADDED web-1",
 		"dynamic 95",
 	})
-	ask(world.ServePast(t, "--bus", b.URL, "--from", "rv:105", "--to", "rv:140", "--speed", "max").Kubeconfig, "replay", []string{
-		"pods 105 shop/web-0 shop/web-1",
-		"MODIFIED web-0 110 Running",
-		"ADDED web-2 120 Pending",
-		"DELETED web-1 130 Running",
-	})
+	ask(world.ServePast(t, "--bus", b.URL, "--from", "rv:105", "--to", "rv:140", "--speed", "max").Kubeconfig, "replay",
+		[]string{
+			"pods 105 shop/web-0 shop/web-1",
+			"MODIFIED web-0 110 Running",
+			"ADDED web-2 120 Pending",
+			"DELETED web-1 130 Running",
+		})
 }
 
-// A manager of controller-runtime, unmodified, reconciles the Pods of a point in time, and follows a replay. It cannot
-// write.
+// A manager of controller-runtime, unmodified, reconciles the Pods of a point in time, and follows
+// a replay. It cannot write.
 func TestManagerAgainstThePast(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(manager.Dir(t), "manager")
@@ -145,5 +162,6 @@ func TestManagerAgainstThePast(t *testing.T) {
 	}
 	moment := []string{"shop/web-0 90 Pending", "shop/web-1 95 Running", "update: MethodNotAllowed"}
 	ask(world.ServePast(t, "--bus", b.URL, "--at", "rv:105").Kubeconfig, nil, moment...)
-	ask(world.ServePast(t, "--bus", b.URL, "--from", "rv:105", "--to", "rv:140", "--speed", "max").Kubeconfig, moment, "shop/web-0 110 Running", "shop/web-2 120 Pending", "shop/web-1 gone")
+	ask(world.ServePast(t, "--bus", b.URL, "--from", "rv:105", "--to", "rv:140", "--speed", "max").Kubeconfig, moment,
+		"shop/web-0 110 Running", "shop/web-2 120 Pending", "shop/web-1 gone")
 }

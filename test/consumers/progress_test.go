@@ -28,7 +28,12 @@ func (r *agentRun) String() string { return fmt.Sprintf("%d-%d", r.epoch, r.bega
 
 // startRun starts the next run of the agent, which starts all scopes.
 func (c *cluster) startRun() {
-	r := agentRun{writer: c.run.writer, epoch: c.run.epoch, began: c.run.began + 1 + c.rng.IntN(500), observes: map[string]bool{}}
+	r := agentRun{
+		writer:   c.run.writer,
+		epoch:    c.run.epoch,
+		began:    c.run.began + 1 + c.rng.IntN(500),
+		observes: map[string]bool{},
+	}
 	if c.rng.IntN(3) == 0 { // of another leader, whose clock may be behind
 		r.epoch, r.began = r.epoch+1, c.rng.IntN(500)
 	}
@@ -43,7 +48,11 @@ func (c *cluster) restart() {
 	n, known := len(c.records), c.reached
 	c.reached = map[string]consume.Reached{} // none of these records counts
 	if c.rng.IntN(2) == 0 {
-		c.stream(c.scopes[c.rng.IntN(len(c.scopes))], object.StreamEvent{Kind: object.ScopeEnded, ResourceVersion: c.rv, End: object.TakenOver})
+		c.stream(c.scopes[c.rng.IntN(len(c.scopes))], object.StreamEvent{
+			Kind:            object.ScopeEnded,
+			ResourceVersion: c.rv,
+			End:             object.TakenOver,
+		})
 	}
 	c.progress()
 	late := slices.Clone(c.records[n:])
@@ -84,7 +93,12 @@ func (c *cluster) progress() {
 	c.run.number++
 	to := time.Unix(0, c.clock).UTC()
 	sent := to.Add(time.Millisecond)
-	r := &object.Report{Number: c.run.number, Since: to.Add(-10 * time.Minute), To: to, SnapshotBegan: to.Add(-time.Hour)}
+	r := &object.Report{
+		Number:        c.run.number,
+		Since:         to.Add(-10 * time.Minute),
+		To:            to,
+		SnapshotBegan: to.Add(-time.Hour),
+	}
 	var others []object.ScopeReport // one for each resource
 	for _, s := range c.scopes {
 		entry := object.ScopeReport{Resource: s.resource, Scope: s.name, ResourceVersion: c.rv, History: c.history}
@@ -99,7 +113,11 @@ func (c *cluster) progress() {
 		case kind == 1:
 			entry.ResourceVersion -= c.rng.Uint64N(9)
 			entry.To = to.Add(-time.Second)
-			entry.Interruptions = []object.Interruption{{From: to.Add(-time.Minute), Until: to.Add(-time.Second), Why: object.InterruptedCut}}
+			entry.Interruptions = []object.Interruption{{
+				From:  to.Add(-time.Minute),
+				Until: to.Add(-time.Second),
+				Why:   object.InterruptedCut,
+			}}
 			entry.Hidden = []object.HiddenSpan{{From: object.Point{ResourceVersion: 7}}}
 			c.reach(s.name, sent, entry.To, entry.ResourceVersion)
 			r.Scopes = append(r.Scopes, entry)
@@ -120,7 +138,10 @@ func (c *cluster) progress() {
 // reach notes what a progress says about a scope. rv 0: it claims nothing.
 func (c *cluster) reach(name string, sent, to time.Time, rv uint64) {
 	r := c.reached[name]
-	r.Time, r.Writer, r.Run, r.Ended = sent, c.run.writer, c.run.String(), false
+	r.Time = sent
+	r.Writer = c.run.writer
+	r.Run = c.run.String()
+	r.Ended = false
 	var known uint64
 	if r.ResourceVersion != "" {
 		if _, err := fmt.Sscan(r.ResourceVersion, &known); err != nil {
@@ -183,7 +204,8 @@ func TestTracker(t *testing.T) {
 				tracker.Apply(e)
 			}
 			for _, kind := range []string{
-				"object.created", "object.updated", "object.deleted", "object.read", "object.entered", "object.left", "gap",
+				"object.created", "object.updated", "object.deleted", "object.read", "object.entered", "object.left",
+				"gap",
 				"snapshot.started", "snapshot.completed", "scope.started", "scope.ended", "progress",
 			} {
 				if kinds[kind] < 4 {

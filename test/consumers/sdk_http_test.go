@@ -19,7 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// TestSDKsHTTP lets a server in each language receive each kind of event, in the three content modes.
+// TestSDKsHTTP lets a server in each language receive each kind of event, in the three content
+// modes.
 func TestSDKsHTTP(t *testing.T) {
 	t.Parallel()
 	for _, sdk := range sdks {
@@ -53,7 +54,8 @@ func TestSDKsHTTP(t *testing.T) {
 	}
 }
 
-// receiver is a server in another language. It prints a line for each event before it acknowledges it.
+// receiver is a server in another language. It prints a line for each event before it acknowledges
+// it.
 type receiver struct {
 	port   string
 	cmd    *exec.Cmd
@@ -107,8 +109,8 @@ func (r *receiver) stop(t *testing.T) []event {
 	return all
 }
 
-// publishHTTP sends the deltas as the agent does, all at once, so that batches fill. The receiver's output fits into its
-// pipe.
+// publishHTTP sends the deltas as the agent does, all at once, so that batches fill. The receiver's
+// output fits into its pipe.
 func publishHTTP(t *testing.T, cfg publishhttp.Config, mode encode.Mode) {
 	t.Helper()
 	b, err := publishhttp.New(cfg, slog.New(slog.DiscardHandler), nil)

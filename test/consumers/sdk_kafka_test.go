@@ -104,7 +104,11 @@ func TestSDKsKafka(t *testing.T) {
 					headers[h.Key] = string(h.Value)
 				}
 				records = append(records, r)
-				lines = append(lines, map[string]any{"headers": headers, "key": string(r.Key), "value": string(r.Value)})
+				lines = append(lines, map[string]any{
+					"headers": headers,
+					"key":     string(r.Key),
+					"value":   string(r.Value),
+				})
 			}
 		}
 		for _, sdk := range sdks {
@@ -121,7 +125,8 @@ func TestSDKsKafka(t *testing.T) {
 					if !ok {
 						t.Fatalf("nobody has published %q", id)
 					}
-					// The SDKs take a record's key for the attribute. Those of stream events also name the partition.
+					// The SDKs take a record's key for the attribute. Those of stream events also
+					// name the partition.
 					w.Attributes = maps.Clone(w.Attributes)
 					w.Attributes["partitionkey"] = string(records[i].Key)
 					compare(t, w, e, sdk.precision)
@@ -156,7 +161,8 @@ func publishKafka(t testing.TB, brokers []string, topic string, mode encode.Mode
 	defer stop()
 	var ev encode.Event
 	for _, d := range deltas(t) {
-		if err := errors.Join(encode.New(options(mode)).Encode(&ev, d), publishtest.Await(p, false).Publish(within, &ev)); err != nil {
+		if err := errors.Join(encode.New(options(mode)).Encode(&ev, d),
+			publishtest.Await(p, false).Publish(within, &ev)); err != nil {
 			t.Error(err)
 			break
 		}

@@ -30,18 +30,26 @@ type event struct {
 // deltas returns one of each kind, and some with names that need escapes.
 func deltas(t testing.TB) []*object.Delta {
 	t.Helper()
-	role := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
+	role := &object.Resource{
+		Group:   "rbac.authorization.k8s.io",
+		Version: "v1",
+		Name:    "clusterroles",
+		Kind:    "ClusterRole",
+	}
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
 	doc := func(ref *object.Ref, rv uint64, spec string) *object.Object {
 		name, err := json.Marshal(ref.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return object.New(ref, rv, 0, nil, []byte(`{"kind":"`+ref.Resource.Kind+`","apiVersion":"`+ref.Resource.APIVersion()+
-			`","metadata":{"name":`+string(name)+`,"resourceVersion":"`+object.FormatVersion(rv)+`"},"spec":`+spec+`}`))
+		return object.New(ref, rv, 0, nil,
+			[]byte(`{"kind":"`+ref.Resource.Kind+`","apiVersion":"`+ref.Resource.APIVersion()+
+				`","metadata":{"name":`+string(name)+`,"resourceVersion":"`+object.FormatVersion(rv)+`"},"spec":`+spec+
+				`}`))
 	}
 	web := object.NewRef(pods, "shop", "web.v1-0", "7c0e8a42-51f0-4f7e-9d6f-6d0b6b3f2a01")
-	a, b := doc(web, 99, `{"x":[1,2.5,-1e3,null,true],"text":"Zürich 😀 \u2028 \\ \" <&>"}`), doc(web, 100, `{"x":[]}`)
+	a := doc(web, 99, `{"x":[1,2.5,-1e3,null,true],"text":"Zürich 😀 \u2028 \\ \" <&>"}`)
+	b := doc(web, 100, `{"x":[]}`)
 	since := time.Date(2026, 11, 20, 14, 58, 30, 0, time.UTC)
 	by := []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`)
 	ds := []*object.Delta{
@@ -51,26 +59,67 @@ func deltas(t testing.TB) []*object.Delta {
 		{Op: object.Read, Ref: web, After: b, ResourceVersion: 100, Snapshot: "20261120T150000Z-100"},
 		{Op: object.Entered, Ref: web, After: b, ResourceVersion: 103},
 		{Op: object.Left, Ref: web, Before: b, ResourceVersion: 102, Previous: 100},
-		{Stream: &object.StreamEvent{Kind: object.SnapshotStarted, Resource: pods, Scope: "pods/team-?,!team-x?labelSelector=app in (a, b)", Snapshot: "20261120T150000Z-100", ResourceVersion: 100, Objects: 3}},
-		{Stream: &object.StreamEvent{Kind: object.SnapshotCompleted, Resource: pods, Scope: "pods", Snapshot: "20261120T150000Z-100", ResourceVersion: 100}},
-		{Stream: &object.StreamEvent{Kind: object.Gap, Resource: role, Scope: "clusterroles.rbac.authorization.k8s.io", From: 100, To: 200, Since: since, Reason: "expired"}},
 		{Stream: &object.StreamEvent{
-			Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 100, Continued: true,
-			Observation: &object.Observation{Rules: []byte(`[{"namespaces":["shop"],"where":"object.spec.x > 1"}]`), Since: since},
+			Kind:            object.SnapshotStarted,
+			Resource:        pods,
+			Scope:           "pods/team-?,!team-x?labelSelector=app in (a, b)",
+			Snapshot:        "20261120T150000Z-100",
+			ResourceVersion: 100,
+			Objects:         3,
 		}},
 		{Stream: &object.StreamEvent{
-			Kind: object.ScopeEnded, Resource: pods, Scope: "pods", ResourceVersion: 200, End: object.Replaced, Successors: []string{"pods/a", "pods/b"},
+			Kind:            object.SnapshotCompleted,
+			Resource:        pods,
+			Scope:           "pods",
+			Snapshot:        "20261120T150000Z-100",
+			ResourceVersion: 100,
+		}},
+		{Stream: &object.StreamEvent{
+			Kind:     object.Gap,
+			Resource: role,
+			Scope:    "clusterroles.rbac.authorization.k8s.io",
+			From:     100,
+			To:       200,
+			Since:    since,
+			Reason:   "expired",
+		}},
+		{Stream: &object.StreamEvent{
+			Kind: object.ScopeStarted, Resource: pods, Scope: "pods", ResourceVersion: 100, Continued: true,
+			Observation: &object.Observation{
+				Rules: []byte(`[{"namespaces":["shop"],"where":"object.spec.x > 1"}]`),
+				Since: since,
+			},
+		}},
+		{Stream: &object.StreamEvent{
+			Kind:            object.ScopeEnded,
+			Resource:        pods,
+			Scope:           "pods",
+			ResourceVersion: 200,
+			End:             object.Replaced,
+			Successors:      []string{"pods/a", "pods/b"},
 		}},
 		{Report: &object.Report{
 			Number: 7, Since: since, To: since.Add(time.Minute), SnapshotBegan: since,
-			Scopes: []object.ScopeReport{{Resource: role, ResourceVersion: 200}, {Resource: pods, Count: 12, ResourceVersion: 100, History: 2}},
+			Scopes: []object.ScopeReport{{Resource: role, ResourceVersion: 200}, {
+				Resource:        pods,
+				Count:           12,
+				ResourceVersion: 100,
+				History:         2,
+			}},
 		}},
 		{Report: &object.Report{
 			Number: 8, Since: since, Ends: true,
 			Scopes: []object.ScopeReport{{
-				Resource: pods, Scope: "pods/team-?,!team-x?labelSelector=app in (a, b)", ResourceVersion: 200, To: since,
-				Interruptions: []object.Interruption{{From: since, Until: since.Add(time.Second), Why: object.InterruptedCut}},
-				Hidden:        []object.HiddenSpan{{From: object.Point{ResourceVersion: 150, Time: since}}},
+				Resource:        pods,
+				Scope:           "pods/team-?,!team-x?labelSelector=app in (a, b)",
+				ResourceVersion: 200,
+				To:              since,
+				Interruptions: []object.Interruption{{
+					From:  since,
+					Until: since.Add(time.Second),
+					Why:   object.InterruptedCut,
+				}},
+				Hidden: []object.HiddenSpan{{From: object.Point{ResourceVersion: 150, Time: since}}},
 			}},
 		}},
 	}
@@ -85,8 +134,9 @@ func deltas(t testing.TB) []*object.Delta {
 	return ds
 }
 
-// published returns the records of the agent's publisher for the deltas, read back from a server, and their content,
-// read from structured mode as plain JSON. The two modes must have the same content.
+// published returns the records of the agent's publisher for the deltas, read back from a server,
+// and their content, read from structured mode as plain JSON. The two modes must have the same
+// content.
 func published(t testing.TB, mode encode.Mode) ([]record, []event) {
 	t.Helper()
 	b := startBus(t)
@@ -190,7 +240,8 @@ func percentDecode(t testing.TB, attributes map[string]string) {
 	}
 }
 
-// TestSDKGo receives both modes from a server by sdk-go's NATS protocol. It leaves attributes percent-encoded.
+// TestSDKGo receives both modes from a server by sdk-go's NATS protocol. It leaves attributes
+// percent-encoded.
 func TestSDKGo(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
@@ -210,8 +261,14 @@ func TestSDKGo(t *testing.T) {
 					t.Errorf("%s: %v", want[i].Attributes["id"], err)
 				}
 				got := event{Attributes: map[string]string{
-					"specversion": e.SpecVersion(), "id": e.ID(), "source": e.Source(), "type": e.Type(), "subject": e.Subject(),
-					"time": e.Time().Format(time.RFC3339Nano), "datacontenttype": e.DataContentType(), "dataschema": e.DataSchema(),
+					"specversion":     e.SpecVersion(),
+					"id":              e.ID(),
+					"source":          e.Source(),
+					"type":            e.Type(),
+					"subject":         e.Subject(),
+					"time":            e.Time().Format(time.RFC3339Nano),
+					"datacontenttype": e.DataContentType(),
+					"dataschema":      e.DataSchema(),
 				}}
 				for name, value := range e.Extensions() {
 					got.Attributes[name] = value.(string)

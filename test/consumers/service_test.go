@@ -18,7 +18,9 @@ import (
 // services has, by language, the command lines of the example programs that handle each event.
 var services = map[string]func(t testing.TB, name string) []string{
 	"python": func(t testing.TB, name string) []string {
-		return []string{filepath.Join(python.Dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", name+".py")}
+		return []string{
+			filepath.Join(python.Dir(t), "venv", "bin", "python"), "-B", filepath.Join(examples, "python", name+".py"),
+		}
 	},
 	"javascript": func(t testing.TB, name string) []string {
 		return []string{"node", filepath.Join(nodeModules(t, filepath.Join(examples, "javascript")), name+".mjs")}
@@ -37,8 +39,8 @@ func flag(language, name string) string {
 // handledLine is the line that the programs print for an event: time, source and id.
 var handledLine = regexp.MustCompile(`^\d\d:\d\d:\d\d (\S+) (.+)$`)
 
-// handles reads the program's output until it has printed each of the events, and fails on any other output. encoded: the program's SDK does not
-// decode the percent-encoding of attributes.
+// handles reads the program's output until it has printed each of the events, and fails on any
+// other output. encoded: the program's SDK does not decode the percent-encoding of attributes.
 func (p *process) handles(t testing.TB, want map[string]event, encoded bool) {
 	t.Helper()
 	for missing := maps.Clone(want); len(missing) > 0; {
@@ -56,8 +58,9 @@ func (p *process) handles(t testing.TB, want map[string]event, encoded bool) {
 	}
 }
 
-// TestKafkaServices interrupts each program between two rounds of events: it has all of the first round, and the program that is started
-// after it continues with the second. Both rounds are compressed with zstd, as the agent's are by default.
+// TestKafkaServices interrupts each program between two rounds of events: it has all of the first
+// round, and the program that is started after it continues with the second. Both rounds are
+// compressed with zstd, as the agent's are by default.
 func TestKafkaServices(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -72,7 +75,8 @@ func TestKafkaServices(t *testing.T) {
 				if err := cluster.CreateTopic(t.Context(), topic, 3, nil); err != nil {
 					t.Fatal(err)
 				}
-				command := append(argv(t, "kafka"), flag(language, "brokers"), strings.Join(cluster.Brokers(), ","), flag(language, "group"), topic, topic)
+				command := append(argv(t, "kafka"), flag(language, "brokers"), strings.Join(cluster.Brokers(), ","),
+					flag(language, "group"), topic, topic)
 				want := wantedByID(t)
 				publishKafka(t, cluster.Brokers(), topic, mode)
 				p := start(t, command)
@@ -85,8 +89,8 @@ func TestKafkaServices(t *testing.T) {
 	}
 }
 
-// TestWebhooks lets the agent's HTTP publisher send each kind of event to each program, alone and in batches. An invalid event is
-// rejected.
+// TestWebhooks lets the agent's HTTP publisher send each kind of event to each program, alone and
+// in batches. An invalid event is rejected.
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	for language, argv := range services {

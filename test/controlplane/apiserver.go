@@ -34,7 +34,8 @@ func (c *Cluster) startNewAPIServer(ctx context.Context, bin *Binaries, i int) e
 	etcd := ""
 	if c.opts.EtcdFor != nil {
 		var err error
-		if etcd, err = c.opts.EtcdFor(i, c.etcdURL); err != nil {
+		etcd, err = c.opts.EtcdFor(i, c.etcdURL)
+		if err != nil {
 			return fmt.Errorf("etcd for API server %d: %w", i, err)
 		}
 	}
@@ -65,10 +66,11 @@ func (c *Cluster) apiServerFlags(port int, etcd string) []string {
 		"--service-account-key-file=" + c.pki.serviceAccountKey,
 		"--service-account-signing-key-file=" + c.pki.serviceAccountKey,
 		"--service-cluster-ip-range=" + serviceIPs,
-		// Endpoints may not hold a loopback address, so the reconciler for those of the Service "kubernetes" would
-		// only fail.
+		// Endpoints may not hold a loopback address, so the reconciler for those of the Service
+		// "kubernetes" would only fail.
 		"--endpoint-reconciler-type=none",
-		// Without it, a server that shuts down waits a minute for its watchers to leave, and they do not.
+		// Without it, a server that shuts down waits a minute for its watchers to leave, and they
+		// do not.
 		"--shutdown-watch-termination-grace-period=5s",
 		fmt.Sprintf("--max-requests-inflight=%d", o.MaxRequestsInflight*2/3),
 		fmt.Sprintf("--max-mutating-requests-inflight=%d", o.MaxRequestsInflight-o.MaxRequestsInflight*2/3),
@@ -80,8 +82,9 @@ func (c *Cluster) apiServerFlags(port int, etcd string) []string {
 	case o.CompactionInterval > 0:
 		flags = append(flags, "--etcd-compaction-interval="+o.CompactionInterval.String())
 	case o.CompactionInterval < 0:
-		// Not 0, which means never upstream: an API server without a compactor ignores the compactions of others, too.
-		// It would serve Exact LISTs from its cache for revisions that etcd has compacted.
+		// Not 0, which means never upstream: an API server without a compactor ignores the
+		// compactions of others, too. It would serve Exact LISTs from its cache for revisions that
+		// etcd has compacted.
 		flags = append(flags, "--etcd-compaction-interval=8760h")
 	}
 	if o.NoWatchCache {
@@ -114,8 +117,8 @@ func (c *Cluster) APIServerURL(i int) string { return c.apiServers[i].url }
 // APIServerPID returns the process ID, or 0 if the server does not run.
 func (c *Cluster) APIServerPID(i int) int { return c.apiServers[i].pid() }
 
-// StartAPIServer starts a stopped server on the same port, and returns when it is ready. args, if any, replace
-// Options.APIServerArgs for this server from now on.
+// StartAPIServer starts a stopped server on the same port, and returns when it is ready. args, if
+// any, replace Options.APIServerArgs for this server from now on.
 func (c *Cluster) StartAPIServer(ctx context.Context, i int, args ...string) error {
 	s := c.apiServers[i]
 	if len(args) > 0 {
@@ -131,22 +134,23 @@ func (c *Cluster) StartAPIServer(ctx context.Context, i int, args ...string) err
 	return err
 }
 
-// StopAPIServer shuts the server down, as an upgrade does: requests are finished and watches closed, which takes one to
-// three seconds. It returns when the process is gone; the process is killed after 30 s.
+// StopAPIServer shuts the server down, as an upgrade does: requests are finished and watches
+// closed, which takes one to three seconds. It returns when the process is gone; the process is
+// killed after 30 s.
 func (c *Cluster) StopAPIServer(i int) { c.apiServers[i].terminate(stopGrace) }
 
 // KillAPIServer kills the process, like a crash.
 func (c *Cluster) KillAPIServer(i int) { c.apiServers[i].kill() }
 
-// RestartAPIServer is StopAPIServer and StartAPIServer. It loses the watch cache, from which a WATCH can resume, but
-// nothing in etcd.
+// RestartAPIServer is StopAPIServer and StartAPIServer. It loses the watch cache, from which a
+// WATCH can resume, but nothing in etcd.
 func (c *Cluster) RestartAPIServer(ctx context.Context, i int, args ...string) error {
 	c.StopAPIServer(i)
 	return c.StartAPIServer(ctx, i, args...)
 }
 
-// waitAPIServer waits until the server is ready and has created the default namespace, which it does after it first
-// became ready.
+// waitAPIServer waits until the server is ready and has created the default namespace, which it
+// does after it first became ready.
 func (c *Cluster) waitAPIServer(ctx context.Context, s *apiServer) error {
 	return s.waitReady(ctx, func(ctx context.Context) error {
 		return cmp.Or(
@@ -175,7 +179,8 @@ func (c *Cluster) newControllerManager(bin *Binaries) error {
 		"--cluster-signing-cert-file=" + c.pki.caCert,
 		"--cluster-signing-key-file=" + c.pki.caKey,
 		"--service-cluster-ip-range=" + serviceIPs,
-		// With the default of 20 requests per second, a rollout of a few hundred Pods would take too long.
+		// With the default of 20 requests per second, a rollout of a few hundred Pods would take
+		// too long.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=2000",
 	}
@@ -185,8 +190,8 @@ func (c *Cluster) newControllerManager(bin *Binaries) error {
 	return nil
 }
 
-// StartControllerManager starts or restarts the controller manager, and returns when Pods can be created in the
-// default namespace. API server 0 must be up.
+// StartControllerManager starts or restarts the controller manager, and returns when Pods can be
+// created in the default namespace. API server 0 must be up.
 func (c *Cluster) StartControllerManager(ctx context.Context) error {
 	if c.controllerManager == nil {
 		return errNoControllerManager

@@ -26,8 +26,9 @@ type Binaries struct {
 	paths map[string]string // otherwise, by name
 }
 
-// Installed returns the binaries in the directory KUBEBUILDER_ASSETS or, if the variable is not set, those on PATH. It
-// returns nil if PATH lacks etcd or kube-apiserver, and an error if the directory lacks one of them.
+// Installed returns the binaries in the directory KUBEBUILDER_ASSETS or, if the variable is not
+// set, those on PATH. It returns nil if PATH lacks etcd or kube-apiserver, and an error if the
+// directory lacks one of them.
 func Installed() (*Binaries, error) {
 	if dir := os.Getenv(assetsVariable); dir != "" {
 		return assets(dir)
@@ -57,13 +58,15 @@ func assets(dir string) (*Binaries, error) {
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("%s lacks a binary: unset it, and the control plane is built: %w", assetsVariable, missing)
+		return nil,
+			fmt.Errorf("%s lacks a binary: unset it, and the control plane is built: %w", assetsVariable, missing)
 	}
 	return found, nil
 }
 
-// findBinaries prefers the caller's binaries, then those of KUBEBUILDER_ASSETS, unless the caller requests a version. Those on PATH are
-// used only if the caller requests them with Installed: tests run on the versions of go.mod.
+// findBinaries prefers the caller's binaries, then those of KUBEBUILDER_ASSETS, unless the caller
+// requests a version. Those on PATH are used only if the caller requests them with Installed: tests
+// run on the versions of go.mod.
 func findBinaries(ctx context.Context, opts Options) (*Binaries, error) {
 	found, err := opts.Binaries, error(nil)
 	if dir := os.Getenv(assetsVariable); found == nil && dir != "" && opts.Version == "" {
@@ -82,8 +85,8 @@ func findBinaries(ctx context.Context, opts Options) (*Binaries, error) {
 	return found, nil
 }
 
-// HasControllerManager reports whether a control plane of these binaries can have a controller manager. setup-envtest
-// installs none.
+// HasControllerManager reports whether a control plane of these binaries can have a controller
+// manager. setup-envtest installs none.
 func (b *Binaries) HasControllerManager() bool { return b.missing(controllerManagerBinary) == nil }
 
 // HasKubectl reports whether [Cluster.WriteKubectl] can write one.

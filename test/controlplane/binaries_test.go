@@ -47,7 +47,8 @@ func TestInstalledBinaries(t *testing.T) {
 		}
 		return dir
 	}
-	envtest, all := install("etcd", "kube-apiserver", "kubectl"), install("etcd", "kube-apiserver", "kube-controller-manager")
+	envtest := install("etcd", "kube-apiserver", "kubectl")
+	all := install("etcd", "kube-apiserver", "kube-controller-manager")
 	partial, none := install("etcd"), install()
 	for name, c := range map[string]struct {
 		assets, path               string
@@ -76,9 +77,11 @@ func TestInstalledBinaries(t *testing.T) {
 			if found == nil {
 				return
 			}
-			if found.Dir() != c.want || found.HasControllerManager() != c.controllerManager || found.HasKubectl() != c.kubectl {
+			if found.Dir() != c.want || found.HasControllerManager() != c.controllerManager ||
+				found.HasKubectl() != c.kubectl {
 				t.Errorf("got %s, controller manager %v, kubectl %v; want %s, %v, %v",
-					found.Dir(), found.HasControllerManager(), found.HasKubectl(), c.want, c.controllerManager, c.kubectl)
+					found.Dir(), found.HasControllerManager(), found.HasKubectl(), c.want, c.controllerManager,
+					c.kubectl)
 			}
 		})
 	}

@@ -28,16 +28,18 @@ const (
 	progressEvery = 15 * time.Second
 )
 
-// Build returns the path of the multi-call binary of package test/cluster, and compiles it unless it is in the user's
-// cache directory. Its name contains a hash of the sources, so that a change of version is a new build. Several
-// processes may call Build at the same time: one builds, the others wait for it.
+// Build returns the path of the multi-call binary of package test/cluster, and compiles it unless
+// it is in the user's cache directory. Its name contains a hash of the sources, so that a change of
+// version is a new build. Several processes may call Build at the same time: one builds, the others
+// wait for it.
 //
-// Build writes its progress to w, one line every 15 s, and nothing if the binary exists. It needs the go command and,
-// unless the module cache has Kubernetes, the module proxy.
+// Build writes its progress to w, one line every 15 s, and nothing if the binary exists. It needs
+// the go command and, unless the module cache has Kubernetes, the module proxy.
 func Build(ctx context.Context, w io.Writer) (string, error) { return BuildVersion(ctx, "", w) }
 
-// BuildVersion is Build for a minor version of Kubernetes, for example "1.36". The directory test/cluster/versions has
-// the modules of each, and the etcd that belongs to it. "" is the version of test/cluster/go.mod.
+// BuildVersion is Build for a minor version of Kubernetes, for example "1.36". The directory
+// test/cluster/versions has the modules of each, and the etcd that belongs to it. "" is the version
+// of test/cluster/go.mod.
 func BuildVersion(ctx context.Context, version string, w io.Writer) (string, error) {
 	src, err := sourceDir(ctx)
 	if err != nil {
@@ -90,7 +92,8 @@ func build(ctx context.Context, src, version, dir string, w io.Writer) (path str
 	if _, err := os.Stat(path); err == nil { // Built by the process that held the lock.
 		return path, nil
 	}
-	// Linked under another name and then renamed, so that a file of the final name is always complete.
+	// Linked under another name and then renamed, so that a file of the final name is always
+	// complete.
 	tmp := path + ".tmp"
 	defer func() { _ = os.Remove(tmp) }() // Not there after the rename.
 	if err := compile(ctx, src, mod, tmp, w); err != nil {
@@ -102,8 +105,9 @@ func build(ctx context.Context, src, version, dir string, w io.Writer) (path str
 	return path, nil
 }
 
-// sourceDir finds test/cluster next to this file. If -trimpath has removed the file's directory from the binary, it looks below the
-// current directory, then next to the module of the current directory.
+// sourceDir finds test/cluster next to this file. If -trimpath has removed the file's directory
+// from the binary, it looks below the current directory, then next to the module of the current
+// directory.
 func sourceDir(ctx context.Context) (string, error) {
 	dir := filepath.Join("test", "cluster")
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
@@ -119,7 +123,8 @@ func sourceDir(ctx context.Context) (string, error) {
 	return filepath.Join(root, "cluster"), nil
 }
 
-// modFile returns the file with the modules of a version, below test/cluster. The sources are the same for all versions.
+// modFile returns the file with the modules of a version, below test/cluster. The sources are the
+// same for all versions.
 func modFile(version string) string {
 	if version == "" {
 		return "go.mod"
@@ -150,8 +155,9 @@ func hashSources(dir, mod string) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), nil
 }
 
-// lock takes an advisory lock on the file, which the kernel releases when its holder ends for any reason. The file is
-// kept: after its removal, one process could lock the old file and another one a new file of the same name.
+// lock takes an advisory lock on the file, which the kernel releases when its holder ends for any
+// reason. The file is kept: after its removal, one process could lock the old file and another one
+// a new file of the same name.
 func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -203,9 +209,10 @@ func compile(ctx context.Context, src, mod, out string, w io.Writer) error {
 	ldflags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s",
 		versionPackage, version, major, minor)
 
-	// -v prints each package on stderr when it is compiled, but not those in the build cache. -trimpath is also set for the
-	// agent, so that common packages are compiled only once.
-	cmd := goCommand(ctx, src, "build", modules, "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, ".")
+	// -v prints each package on stderr when it is compiled, but not those in the build cache.
+	// -trimpath is also set for the agent, so that common packages are compiled only once.
+	cmd := goCommand(ctx, src, "build", modules, "-v", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out,
+		".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -238,7 +245,8 @@ func compile(ctx context.Context, src, mod, out string, w io.Writer) error {
 			case <-ended:
 				return nil
 			case <-tick.C:
-				fmt.Fprintf(w, "controlplane: %s, compiled %d packages (of at most %d)\n", elapsed(start), compiled.Load(), total)
+				fmt.Fprintf(w, "controlplane: %s, compiled %d packages (of at most %d)\n", elapsed(start),
+					compiled.Load(), total)
 			}
 		}
 	})

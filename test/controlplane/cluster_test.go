@@ -70,7 +70,8 @@ func create(t *testing.T, c dynamic.Interface, obj *unstructured.Unstructured) *
 	return made
 }
 
-// TestOneServer runs tests against one control plane. They neither stop a component nor read each other's objects.
+// TestOneServer runs tests against one control plane. They neither stop a component nor read each
+// other's objects.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	cluster := start(t, controlplane.Options{
@@ -114,7 +115,9 @@ func deploymentMakesPods(t *testing.T, cluster *controlplane.Cluster) {
 		t.Fatal(err)
 	}
 	wait.Eventually(t, time.Minute, func() error {
-		list, err := admin.Resource(pods).Namespace("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		list, err := admin.Resource(pods).Namespace("default").List(t.Context(), metav1.ListOptions{
+			LabelSelector: "app=web",
+		})
 		if err == nil && len(list.Items) != 3 {
 			err = fmt.Errorf("%d pods, want 3", len(list.Items))
 		}
@@ -140,7 +143,9 @@ func restrictedUserNeedsARole(t *testing.T, cluster *controlplane.Cluster) {
 		"clusterroles": {
 			"kind":     "ClusterRole",
 			"metadata": map[string]any{"name": "read-pods"},
-			"rules":    []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"list"}}},
+			"rules": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{
+				"list",
+			}}},
 		},
 		"clusterrolebindings": {
 			"kind":     "ClusterRoleBinding",
@@ -151,14 +156,16 @@ func restrictedUserNeedsARole(t *testing.T, cluster *controlplane.Cluster) {
 	} {
 		obj["apiVersion"] = rbac + "/v1"
 		gvr := schema.GroupVersionResource{Group: rbac, Version: "v1", Resource: resource}
-		if _, err := admin.Resource(gvr).Create(t.Context(), &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{}); err != nil {
+		if _, err := admin.Resource(gvr).
+			Create(t.Context(), &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wait.Eventually(t, time.Minute, func() error { return list(controlplane.Restricted) })
 }
 
-// compactionEndsHistory waits for an API server to drop the snapshots of its watch cache, which takes up to 15 s.
+// compactionEndsHistory waits for an API server to drop the snapshots of its watch cache, which
+// takes up to 15 s.
 func compactionEndsHistory(t *testing.T, cluster *controlplane.Cluster) {
 	admin := client(t, cluster.Config(controlplane.Admin))
 	old := create(t, admin, configMap("a", "1")).GetResourceVersion()
@@ -177,14 +184,15 @@ func compactionEndsHistory(t *testing.T, cluster *controlplane.Cluster) {
 	}
 	wait.Eventually(t, time.Minute, func() error {
 		if err := exact(); !apierrors.IsResourceExpired(err) {
-			return fmt.Errorf("list at a compacted resourceVersion: got reason %q, want expired", apierrors.ReasonForError(err))
+			return fmt.Errorf("list at a compacted resourceVersion: got reason %q, want expired",
+				apierrors.ReasonForError(err))
 		}
 		return nil
 	})
 }
 
-// TestTwoServers lets two API servers share their objects, also while one of them is stopped. The second server reaches etcd through
-// a proxy and is cut off from it.
+// TestTwoServers lets two API servers share their objects, also while one of them is stopped. The
+// second server reaches etcd through a proxy and is cut off from it.
 func TestTwoServers(t *testing.T) {
 	t.Parallel()
 	var lagging *proxy.Proxy
@@ -213,7 +221,8 @@ func TestTwoServers(t *testing.T) {
 			return "http://" + p.Addr(), nil
 		},
 	})
-	first, second := client(t, cluster.ConfigFor(0, controlplane.Admin)), client(t, cluster.ConfigFor(1, controlplane.Admin))
+	first := client(t, cluster.ConfigFor(0, controlplane.Admin))
+	second := client(t, cluster.ConfigFor(1, controlplane.Admin))
 	create(t, first, configMap("shared", "a"))
 	wantValue(t, second, "shared", "a")
 
@@ -221,7 +230,8 @@ func TestTwoServers(t *testing.T) {
 	create(t, first, configMap("unseen", "b"))
 	short, cancelShort := context.WithTimeout(t.Context(), time.Second)
 	defer cancelShort()
-	if _, err := second.Resource(configMaps).Namespace("default").Get(short, "unseen", metav1.GetOptions{}); err == nil {
+	if _, err := second.Resource(configMaps).Namespace("default").
+		Get(short, "unseen", metav1.GetOptions{}); err == nil {
 		t.Error("the second server reaches etcd through a proxy that holds everything back")
 	}
 	lagging.Hold(false)
@@ -257,7 +267,8 @@ func kubectlSpeaksToTheCluster(t *testing.T, c *controlplane.Cluster) {
 	if err := errors.Join(c.WriteKubeconfig(kubeconfig, controlplane.Admin), c.WriteKubectl(kubectl)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "namespace", "default", "-o", "name")
+	cmd := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "namespace", "default", "-o",
+		"name")
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "namespace/default\n" {
 		t.Errorf("kubectl get (%v): %s", err, out)
 	}
@@ -268,8 +279,9 @@ func kubectlSpeaksToTheCluster(t *testing.T, c *controlplane.Cluster) {
 	}
 }
 
-// TestRestartsKeepDataAndAddress restarts each component, and the control plane on its directory. In addition, another process takes
-// a component's port while the component is down: the start reports that, and succeeds when the port is free again.
+// TestRestartsKeepDataAndAddress restarts each component, and the control plane on its directory.
+// In addition, another process takes a component's port while the component is down: the start
+// reports that, and succeeds when the port is free again.
 func TestRestartsKeepDataAndAddress(t *testing.T) {
 	t.Parallel()
 	opts := controlplane.Options{Dir: t.TempDir(), NoControllerManager: true}
@@ -277,7 +289,8 @@ func TestRestartsKeepDataAndAddress(t *testing.T) {
 	admin := client(t, cluster.Config(controlplane.Admin))
 	create(t, admin, configMap("kept", "a"))
 
-	// afterTheft ends a component, takes its port until the first start has failed, and starts the component again.
+	// afterTheft ends a component, takes its port until the first start has failed, and starts the
+	// component again.
 	afterTheft := func(url string, kill func(), start func() error) error {
 		_, address, _ := strings.Cut(url, "://")
 		kill()
@@ -300,13 +313,19 @@ func TestRestartsKeepDataAndAddress(t *testing.T) {
 		do   func() error
 		pid  func() int
 	}{
-		{"api server with other flags", func() error { return cluster.RestartAPIServer(t.Context(), 0, "--watch-cache=false") }, apiServerPID},
+		{"api server with other flags", func() error {
+			return cluster.RestartAPIServer(t.Context(), 0, "--watch-cache=false")
+		}, apiServerPID},
 		{"api server, port taken", func() error {
-			return afterTheft(cluster.APIServerURL(0), func() { cluster.KillAPIServer(0) }, func() error { return cluster.StartAPIServer(t.Context(), 0) })
+			return afterTheft(cluster.APIServerURL(0), func() { cluster.KillAPIServer(0) }, func() error {
+				return cluster.StartAPIServer(t.Context(), 0)
+			})
 		}, apiServerPID},
 		{"etcd", func() error { return cluster.RestartEtcd(t.Context()) }, cluster.EtcdPID},
 		{"etcd, port taken", func() error {
-			return afterTheft(cluster.EtcdEndpoint(), cluster.KillEtcd, func() error { return cluster.StartEtcd(t.Context()) })
+			return afterTheft(cluster.EtcdEndpoint(), cluster.KillEtcd, func() error {
+				return cluster.StartEtcd(t.Context())
+			})
 		}, cluster.EtcdPID},
 	} {
 		t.Run(restart.name, func(t *testing.T) {

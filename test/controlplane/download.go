@@ -27,14 +27,14 @@ const (
 
 	setupEnvtest = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1"
 
-	// downloadLimit is how long a download may make no progress, and toolLimit how long the compiler of setup-envtest may print
-	// nothing.
+	// downloadLimit is how long a download may make no progress, and toolLimit how long the
+	// compiler of setup-envtest may print nothing.
 	downloadLimit = 20 * time.Second
 	toolLimit     = 60 * time.Second
 )
 
-// envtestSums are the SHA-512 of the archives of envtestVersion, as controller-tools publishes them (envtest-releases.yaml). They are
-// here because that file is the head of a branch.
+// envtestSums are the SHA-512 of the archives of envtestVersion, as controller-tools publishes them
+// (envtest-releases.yaml). They are here because that file is the head of a branch.
 var envtestSums = map[string]string{
 	"linux-amd64":  "1d1c453633b72c161a5d5a886cde7ac850be1a2ac796a9e1d4ffacacc64868295bdd2d57aa66cd0c158f5ce510f5dfe3fbc61ac21bd3dcfb875bd70658aa663a",
 	"linux-arm64":  "ae6a670502988200b0131c943758cfd3d3a58cf4e6247ef7f0e6a6467f1cd9a333c802e86101f0446b1b92a0e327387224e1e44fe1a4693da0929c6e529cfe9a",
@@ -45,9 +45,10 @@ var envtestSums = map[string]string{
 // errNoProgress ends a child that has written nothing for too long.
 var errNoProgress = errors.New("no progress")
 
-// Download returns etcd, kube-apiserver and kubectl of the user's cache directory. If they are not there, it downloads them with
-// setup-envtest, which it compiles, and writes one line to w. setup-envtest compares the archive with the pinned sum. Download
-// returns an error after 20 s without progress; nothing of a failed download remains.
+// Download returns etcd, kube-apiserver and kubectl of the user's cache directory. If they are not
+// there, it downloads them with setup-envtest, which it compiles, and writes one line to w.
+// setup-envtest compares the archive with the pinned sum. Download returns an error after 20 s
+// without progress; nothing of a failed download remains.
 func Download(ctx context.Context, w io.Writer) (*Binaries, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -56,8 +57,9 @@ func Download(ctx context.Context, w io.Writer) (*Binaries, error) {
 	name := "envtest-v" + envtestVersion + "-" + runtime.GOOS + "-" + runtime.GOARCH + ".tar.gz"
 	d := &download{
 		version: envtestVersion, sum: envtestSums[runtime.GOOS+"-"+runtime.GOARCH], limit: downloadLimit,
-		link: "https://github.com/kubernetes-sigs/controller-tools/releases/download/envtest-v" + envtestVersion + "/" + name,
-		dir:  filepath.Join(cache, "kubecdc"), tool: compileSetupEnvtest,
+		link: "https://github.com/kubernetes-sigs/controller-tools/releases/download/envtest-v" + envtestVersion + "/" +
+			name,
+		dir: filepath.Join(cache, "kubecdc"), tool: compileSetupEnvtest,
 	}
 	return d.binaries(ctx, w)
 }
@@ -67,7 +69,8 @@ type download struct {
 	version, sum, link string
 	dir                string // of the cache
 	limit              time.Duration
-	tool               func(ctx context.Context, dir string) (path string, err error) // setup-envtest, compiled into dir
+	// setup-envtest, compiled into dir
+	tool func(ctx context.Context, dir string) (path string, err error)
 }
 
 func (d *download) platform() string { return runtime.GOOS + "-" + runtime.GOARCH }
@@ -101,7 +104,8 @@ func (d *download) binaries(ctx context.Context, w io.Writer) (found *Binaries, 
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // setup-envtest makes it read-only, and then it cannot be moved.
+	if err := os.Chmod(path, 0o755); err !=
+		nil { //nolint:gosec // setup-envtest makes it read-only, and then it cannot be moved.
 		return nil, err
 	}
 	if err := os.Rename(path, final); err != nil {
@@ -125,7 +129,8 @@ func (d *download) fetch(ctx context.Context, work string) (string, error) {
 	if err := os.Mkdir(temp, 0o755); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(tool, "use", d.version, "--bin-dir", filepath.Join(work, "store"), "--index", index, "--print", "path", //nolint:noctx // watch ends it
+	cmd := exec.Command(tool, "use", d.version, "--bin-dir", filepath.Join(work, "store"), "--index", index, "--print",
+		"path", //nolint:noctx // watch ends it
 		"--use-env=false", "--installed-only=false")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	var out, errs bytes.Buffer
@@ -173,7 +178,8 @@ func compileSetupEnvtest(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(dir, "setup-envtest"), nil
 }
 
-// watch runs a child. It interrupts it, and kills it 2 s later, if ctx ends, or if progress returns the same for longer than limit.
+// watch runs a child. It interrupts it, and kills it 2 s later, if ctx ends, or if progress returns
+// the same for longer than limit.
 func watch(ctx context.Context, cmd *exec.Cmd, limit time.Duration, progress func() int64) error {
 	cmd.WaitDelay = 2 * time.Second
 	if err := cmd.Start(); err != nil {

@@ -31,7 +31,12 @@ func envtestArchive(t *testing.T) (archive []byte, sum string) {
 		noise := make([]byte, 256<<10) // so that the archive is sent in many parts
 		_, _ = rand.Read(noise)
 		content := "#!/bin/sh\nexit 0\n" + hex.EncodeToString(noise)
-		if err := w.WriteHeader(&tar.Header{Name: "controller-tools/envtest/" + name, Mode: 0o755, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name:     "controller-tools/envtest/" + name,
+			Mode:     0o755,
+			Size:     int64(len(content)),
+			Typeflag: tar.TypeReg,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write([]byte(content)); err != nil {
@@ -48,8 +53,8 @@ func envtestArchive(t *testing.T) (archive []byte, sum string) {
 	return b.Bytes(), hex.EncodeToString(s[:])
 }
 
-// TestDownload takes binaries with the real setup-envtest from servers that serve the archive, serve it slowly, hang, serve another file,
-// or have none.
+// TestDownload takes binaries with the real setup-envtest from servers that serve the archive,
+// serve it slowly, hang, serve another file, or have none.
 func TestDownload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles setup-envtest, which takes seconds")
@@ -80,7 +85,9 @@ func TestDownload(t *testing.T) {
 				}
 			}
 		}},
-		"hangs before the answer": {err: "no progress for 2s", serve: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+		"hangs before the answer": {err: "no progress for 2s", serve: func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		}},
 		"hangs in the middle": {err: "no progress for 2s", serve: func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write(archive[:len(archive)/2])
 			_ = http.NewResponseController(w).Flush()
@@ -90,8 +97,10 @@ func TestDownload(t *testing.T) {
 			other, _ := envtestArchive(t)
 			_, _ = w.Write(other)
 		}},
-		"serves a part": {err: "checksum mismatch", serve: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(archive[:len(archive)/2]) }},
-		"has none":      {err: "404", serve: http.NotFound},
+		"serves a part": {err: "checksum mismatch", serve: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(archive[:len(archive)/2])
+		}},
+		"has none": {err: "404", serve: http.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked atomic.Int32
@@ -104,7 +113,8 @@ func TestDownload(t *testing.T) {
 			var said bytes.Buffer
 			start := time.Now()
 			for range 2 { // the second time, nothing is downloaded
-				found, err := controlplane.DownloadFrom(t.Context(), &said, cache, "1.2.3", sum, server.URL+"/envtest.tar.gz", limit, compiled)
+				found, err := controlplane.DownloadFrom(t.Context(), &said, cache, "1.2.3", sum,
+					server.URL+"/envtest.tar.gz", limit, compiled)
 				if c.err != "" {
 					if err == nil || !strings.Contains(err.Error(), c.err) {
 						t.Errorf("got %v, want %q", err, c.err)
@@ -117,7 +127,8 @@ func TestDownload(t *testing.T) {
 				if found.HasControllerManager() || !found.HasKubectl() {
 					t.Errorf("controller manager %t, kubectl %t", found.HasControllerManager(), found.HasKubectl())
 				}
-				if out, err := exec.CommandContext(t.Context(), filepath.Join(found.Dir(), "etcd")).CombinedOutput(); err != nil {
+				if out, err := exec.CommandContext(t.Context(),
+					filepath.Join(found.Dir(), "etcd")).CombinedOutput(); err != nil {
 					t.Errorf("etcd: %v\n%s", err, out)
 				}
 			}
@@ -127,7 +138,8 @@ func TestDownload(t *testing.T) {
 			if n := asked.Load(); n != 1 {
 				t.Errorf("asked %d times for the archive", n)
 			}
-			if lines := strings.Count(said.String(), "\n"); lines != 1 || !strings.Contains(said.String(), "downloading etcd and kube-apiserver 1.2.3 from 127.0.0.1:") {
+			if lines := strings.Count(said.String(), "\n"); lines != 1 ||
+				!strings.Contains(said.String(), "downloading etcd and kube-apiserver 1.2.3 from 127.0.0.1:") {
 				t.Errorf("it said in %d lines:\n%s", lines, &said)
 			}
 			left, err := os.ReadDir(cache)
@@ -135,14 +147,16 @@ func TestDownload(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, e := range left {
-				if strings.HasSuffix(e.Name(), ".tmp") || e.IsDir() != (c.err == "") && !strings.HasSuffix(e.Name(), ".lock") {
+				if strings.HasSuffix(e.Name(), ".tmp") ||
+					e.IsDir() != (c.err == "") && !strings.HasSuffix(e.Name(), ".lock") {
 					t.Errorf("left: %s", e.Name())
 				}
 			}
 		})
 	}
 	t.Run("a platform without a sum", func(t *testing.T) {
-		if _, err := controlplane.DownloadFrom(t.Context(), t.Output(), t.TempDir(), "1.2.3", "", "http://127.0.0.1:1/", limit, compiled); err == nil {
+		if _, err := controlplane.DownloadFrom(t.Context(), t.Output(), t.TempDir(), "1.2.3", "", "http://127.0.0.1:1/",
+			limit, compiled); err == nil {
 			t.Error("it is downloaded without a check")
 		}
 	})
@@ -154,7 +168,8 @@ func TestDownload(t *testing.T) {
 		}))
 		defer server.Close()
 		cache := t.TempDir()
-		if _, err := controlplane.DownloadFrom(ctx, t.Output(), cache, "1.2.3", sum, server.URL, time.Hour, compiled); err == nil || ctx.Err() == nil {
+		if _, err := controlplane.DownloadFrom(ctx, t.Output(), cache, "1.2.3", sum, server.URL, time.Hour,
+			compiled); err == nil || ctx.Err() == nil {
 			t.Errorf("got %v", err)
 		}
 		if left, err := filepath.Glob(filepath.Join(cache, "*.tmp")); err != nil || len(left) > 0 {

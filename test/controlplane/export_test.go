@@ -13,7 +13,11 @@ var BuildFrom = build
 var ErrPortTaken = errPortTaken
 
 // DownloadFrom is Download with another archive, cache directory and limit.
-func DownloadFrom(ctx context.Context, w io.Writer, dir, version, sum, link string, limit time.Duration, tool func(context.Context, string) (string, error)) (*Binaries, error) {
+func DownloadFrom(
+	ctx context.Context, w io.Writer, dir, version, sum, link string, limit time.Duration, tool func(
+		context.Context, string,
+	) (string, error),
+) (*Binaries, error) {
 	d := &download{version: version, sum: sum, link: link, dir: dir, limit: limit, tool: tool}
 	return d.binaries(ctx, w)
 }

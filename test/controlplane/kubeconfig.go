@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Config returns the configuration for clients of API server 0 as the user. It panics unless the user is one of the
-// fixed users or of Options.Users. The client side rate limit is off, because a test that waits for its own client
-// measures nothing.
+// Config returns the configuration for clients of API server 0 as the user. It panics unless the
+// user is one of the fixed users or of Options.Users. The client side rate limit is off, because a
+// test that waits for its own client measures nothing.
 func (c *Cluster) Config(user string) *rest.Config { return c.ConfigFor(0, user) }
 
 // ConfigFor is Config for API server i.
@@ -25,8 +25,8 @@ func (c *Cluster) ConfigFor(i int, user string) *rest.Config {
 	}
 }
 
-// WriteKubeconfig writes a self-contained file with one context for each API server ("server-0" and so on; the first
-// is current). The user is as for Config.
+// WriteKubeconfig writes a self-contained file with one context for each API server ("server-0" and
+// so on; the first is current). The user is as for Config.
 func (c *Cluster) WriteKubeconfig(path, user string) error {
 	cfg := api.NewConfig()
 	cfg.AuthInfos[user] = &api.AuthInfo{Token: c.token(user)}
@@ -42,8 +42,8 @@ func (c *Cluster) WriteKubeconfig(path, user string) error {
 	return nil
 }
 
-// WriteKubectl writes a script that runs kubectl of the control plane's version. Its directory must be in PATH for
-// people, and for tests that run the same commands.
+// WriteKubectl writes a script that runs kubectl of the control plane's version. Its directory must
+// be in PATH for people, and for tests that run the same commands.
 func (c *Cluster) WriteKubectl(path string) error {
 	if err := c.bin.missing(kubectlBinary); err != nil {
 		return err

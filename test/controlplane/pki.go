@@ -20,8 +20,9 @@ import (
 	"time"
 )
 
-// pki has the paths of the key material, and the CA for clients in this process. One CA signs everything; it and its
-// key are also used by the controller manager for CertificateSigningRequests.
+// pki has the paths of the key material, and the CA for clients in this process. One CA signs
+// everything; it and its key are also used by the controller manager for
+// CertificateSigningRequests.
 type pki struct {
 	caCert, caKey           string
 	servingCert, servingKey string
@@ -56,7 +57,8 @@ func writePKI(dir string) (*pki, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.caPEM, err = writeCert(p.caCert, ca, ca, caKey, caKey); err != nil {
+	p.caPEM, err = writeCert(p.caCert, ca, ca, caKey, caKey)
+	if err != nil {
 		return nil, err
 	}
 	serving := &x509.Certificate{
@@ -67,7 +69,10 @@ func writePKI(dir string) (*pki, error) {
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(firstServiceIP)},
-		DNSNames:     []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+		DNSNames: []string{
+			"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local",
+		},
 	}
 	servingKey, err := writeKey(p.servingKey)
 	if err != nil {
@@ -124,12 +129,13 @@ func writePEM(path, kind string, der []byte) error {
 const (
 	// Admin may do everything (group system:masters) and is exempt from priority and fairness.
 	Admin = "admin"
-	// Restricted is in no group but system:authenticated: it may use discovery and nothing else until a test binds a
-	// role to it.
+	// Restricted is in no group but system:authenticated: it may use discovery and nothing else
+	// until a test binds a role to it.
 	Restricted = "restricted"
 
-	// controllerManagerUser has the usual name of the component, but all rights. The role of that name is for a
-	// controller manager with a service account per controller, which takes seconds longer to start.
+	// controllerManagerUser has the usual name of the component, but all rights. The role of that
+	// name is for a controller manager with a service account per controller, which takes seconds
+	// longer to start.
 	controllerManagerUser = "system:kube-controller-manager"
 )
 

@@ -55,7 +55,8 @@ func (c *component) start() error {
 		return fmt.Errorf("log of %s: %w", c.name, err)
 	}
 	defer func() { _ = log.Close() }() // The process has its own copy.
-	if c.logFrom, err = log.Seek(0, io.SeekEnd); err != nil {
+	c.logFrom, err = log.Seek(0, io.SeekEnd)
+	if err != nil {
 		return fmt.Errorf("log of %s: %w", c.name, err)
 	}
 	p, err := startProcess(c.argv, environment(c.upstreamGC), log)
@@ -67,7 +68,8 @@ func (c *component) start() error {
 }
 
 func startProcess(argv, env []string, log *os.File) (*process, error) {
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // It outlives the context of Start and ends with stop or kill.
+	cmd := exec.Command(argv[0],
+		argv[1:]...) //nolint:noctx // It outlives the context of Start and ends with stop or kill.
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = env
 	stdin, err := cmd.StdinPipe()
@@ -85,10 +87,10 @@ func startProcess(argv, env []string, log *os.File) (*process, error) {
 	return p, nil
 }
 
-// environment keeps the caller's variables for Go (GODEBUG, GOMEMLIMIT) and etcd (every flag can be set by an ETCD_
-// variable) away from the components. Without upstreamGC, they collect garbage less often: in the tests of e2e they
-// need a sixth less processor time so. An API server has 0.4 GiB then instead of 0.3. The limit bounds one with very
-// many objects.
+// environment keeps the caller's variables for Go (GODEBUG, GOMEMLIMIT) and etcd (every flag can be
+// set by an ETCD_ variable) away from the components. Without upstreamGC, they collect garbage less
+// often: in the tests of e2e they need a sixth less processor time so. An API server has 0.4 GiB
+// then instead of 0.3. The limit bounds one with very many objects.
 func environment(upstreamGC bool) []string {
 	env := []string{"KUBECDC_EXIT_ON_STDIN_EOF=1"}
 	if !upstreamGC {
@@ -129,7 +131,8 @@ func (c *component) pid() int {
 	return 0
 }
 
-// terminate sends a termination signal, kills the component after the grace period, and returns when it is gone.
+// terminate sends a termination signal, kills the component after the grace period, and returns
+// when it is gone.
 func (c *component) terminate(grace time.Duration) {
 	p := c.current()
 	if p == nil {

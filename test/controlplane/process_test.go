@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Package suite, TestNothingIsLeft, tests that processes end with a killed parent by the kernel's signal. Here, only the end of
-// its standard input can end the process.
+// Package suite, TestNothingIsLeft, tests that processes end with a killed parent by the kernel's
+// signal. Here, only the end of its standard input can end the process.
 func TestBinaryEndsWithItsStandardInput(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -29,7 +29,8 @@ func TestBinaryEndsWithItsStandardInput(t *testing.T) {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.CommandContext(t.Context(), binary, "etcd", "--data-dir="+filepath.Join(dir, "etcd"),
-		"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0", "--listen-peer-urls=http://127.0.0.1:0")
+		"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:0",
+		"--listen-peer-urls=http://127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "KUBECDC_EXIT_ON_STDIN_EOF=1")
 	cmd.Stdout, cmd.Stderr = log, log
 	stdin, err := cmd.StdinPipe()

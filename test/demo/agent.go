@@ -24,7 +24,8 @@ const captured = "first snapshot complete, waiting for changes"
 // timeout limits the wait for that message. A cluster of 100,000 objects takes seconds.
 const timeout = 3 * time.Minute
 
-// agent is `kubecdc run` with an embedded JetStream. Its log goes to a file; its warnings also go to the screen.
+// agent is `kubecdc run` with an embedded JetStream. Its log goes to a file; its warnings also go
+// to the screen.
 type agent struct {
 	screen *screen
 	log    string // file
@@ -45,9 +46,13 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	if kubecontext != "" {
 		argv = append(argv, "--context", kubecontext)
 	}
-	if a.child, err = process.Start(process.Spec{
-		Name: "kubecdc run", Argv: argv, Log: a.log, Stderr: w, Env: []string{"XDG_RUNTIME_DIR=" + filepath.Dir(a.data)}, // its socket ends with the demo
-	}); err != nil {
+	a.child, err = process.Start(process.Spec{
+		// its socket ends with the demo
+		Name: "kubecdc run", Argv: argv, Log: a.log, Stderr: w, Env: []string{
+			"XDG_RUNTIME_DIR=" + filepath.Dir(a.data),
+		},
+	})
+	if err != nil {
 		r.Close()
 		return err
 	}
@@ -74,8 +79,8 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	return nil
 }
 
-// follow keeps the agent's log, which is JSON lines because standard error is not a terminal. It calls ready when the
-// agent watches.
+// follow keeps the agent's log, which is JSON lines because standard error is not a terminal. It
+// calls ready when the agent watches.
 func (a *agent) follow(r io.Reader, ready func()) error {
 	file, err := os.OpenFile(a.log, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

@@ -40,8 +40,8 @@ var errEnded = errors.New("ended by itself")
 // grace is how long a child may take to end.
 const grace = 30 * time.Second
 
-// run shows kubecdc at work until ctx ends or the time is up. Everything it started has ended when it returns, in
-// reverse order.
+// run shows kubecdc at work until ctx ends or the time is up. Everything it started has ended when
+// it returns, in reverse order.
 func (d *demo) run(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "kubecdc-demo-")
 	if err != nil {
@@ -76,7 +76,8 @@ func (d *demo) show(ctx context.Context, dir string, seen *evidence) (err error)
 		}
 		defer cluster.Stop()
 		kubectl = cluster.kubectl
-		if work, err = d.workers(ctx, cluster, agent); err != nil {
+		work, err = d.workers(ctx, cluster, agent)
+		if err != nil {
 			return unlessEnded(ctx, err)
 		}
 	}
@@ -178,19 +179,22 @@ func (d *demo) startCluster(ctx context.Context, kubeconfig string) (*cluster, e
 	return c, nil
 }
 
-// controlPlane returns the options of the control plane, and their description. It takes the first that it finds: the binaries of
-// KUBEBUILDER_ASSETS, those on PATH, a control plane that was built before, downloaded binaries, a control plane that it builds.
+// controlPlane returns the options of the control plane, and their description. It takes the first
+// that it finds: the binaries of KUBEBUILDER_ASSETS, those on PATH, a control plane that was built
+// before, downloaded binaries, a control plane that it builds.
 func (d *demo) controlPlane(ctx context.Context) (opts controlplane.Options, what string, err error) {
 	opts = controlplane.Options{
 		Output: d.screen,
 		// The demo's node sends no heartbeats.
 		ControllerManagerArgs: []string{"--controllers=*,-node-lifecycle-controller"},
 	}
-	if opts.Binaries, err = controlplane.Installed(); err != nil {
+	opts.Binaries, err = controlplane.Installed()
+	if err != nil {
 		return opts, "", err
 	}
 	if opts.Binaries == nil && !d.built(ctx) {
-		if opts.Binaries, err = d.downloaded(ctx); err != nil {
+		opts.Binaries, err = d.downloaded(ctx)
+		if err != nil {
 			return opts, "", err
 		}
 	}
@@ -229,8 +233,13 @@ func (d *demo) workers(ctx context.Context, cluster *cluster, a *agent) ([]func(
 	if err != nil {
 		return nil, err
 	}
-	node, workload := newNode(client), &workload{
-		client: client, screen: d.screen, past: &past{binary: d.binary, screen: d.screen, agent: a}, makesPods: cluster.noControllerManager,
+	node := newNode(client)
+	workload := &workload{
+		client: client, screen: d.screen, past: &past{
+			binary: d.binary,
+			screen: d.screen,
+			agent:  a,
+		}, makesPods: cluster.noControllerManager,
 	}
 	if err := errors.Join(node.register(ctx), workload.prepare(ctx)); err != nil {
 		return nil, err
@@ -238,8 +247,9 @@ func (d *demo) workers(ctx context.Context, cluster *cluster, a *agent) ([]func(
 	return []func(context.Context) error{node.run, workload.run}, nil
 }
 
-// shownResources are the resources that tail shows of the demo's own cluster. A rollout also changes ReplicaSets and
-// EndpointSlices some thirty times. These changes are on the bus as well, but too many to read along.
+// shownResources are the resources that tail shows of the demo's own cluster. A rollout also
+// changes ReplicaSets and EndpointSlices some thirty times. These changes are on the bus as well,
+// but too many to read along.
 const shownResources = "ns,cm,secret,svc,deploy,pod,coupons." + couponGroup
 
 // tailArgs returns the arguments that a person would type.
@@ -250,7 +260,8 @@ func (d *demo) tailArgs() []string {
 	return []string{"tail", shownResources, "--diff"}
 }
 
-// startTail shows the bus in colour, as wide as the screen: all changes since the agent was started.
+// startTail shows the bus in colour, as wide as the screen: all changes since the agent was
+// started.
 func (d *demo) startTail(data, log string, seen *evidence, readers *errgroup.Group) (*process.Child, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -259,8 +270,9 @@ func (d *demo) startTail(data, log string, seen *evidence, readers *errgroup.Gro
 	defer w.Close() // the child has its own copy
 	tail, err := process.Start(process.Spec{
 		Name: "kubecdc tail",
-		Argv: append(append([]string{d.binary}, d.tailArgs()...), "--op", "created,updated,deleted", "--since", "all", "--data-dir", data),
-		Env:  d.screen.environment(), Log: log, Stdout: w,
+		Argv: append(append([]string{d.binary}, d.tailArgs()...), "--op", "created,updated,deleted", "--since", "all",
+			"--data-dir", data),
+		Env: d.screen.environment(), Log: log, Stdout: w,
 	})
 	if err != nil {
 		r.Close()
@@ -290,11 +302,13 @@ func (d *demo) invite(kubeconfig, kubectl, data string) {
 		if _, err := exec.LookPath("kubectl"); err != nil && kubectl != "" {
 			commands = append(commands, "export PATH=$PATH:"+filepath.Dir(kubectl)+"   # a kubectl for you")
 		}
-		line("Your own changes show up too. In another terminal:", append(commands, "kubectl create configmap hello --from-literal=who=me")...)
+		line("Your own changes show up too. In another terminal:",
+			append(commands, "kubectl create configmap hello --from-literal=who=me")...)
 	}
 	line("All that was captured, what existed before included:", d.binary+" tail --since all --data-dir "+data)
 	line("What changed in the last minute, and what was there before it:",
 		d.binary+" history all --since 1m --data-dir "+data, d.binary+" get all --at 1m --data-dir "+data)
-	line("What you see here, until Ctrl-C ends all of it:", d.binary+" "+strings.Join(d.tailArgs(), " ")+" --data-dir "+data)
+	line("What you see here, until Ctrl-C ends all of it:",
+		d.binary+" "+strings.Join(d.tailArgs(), " ")+" --data-dir "+data)
 	d.screen.printf("%s", &b)
 }

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
-// TestFollowsAClusterAndWritesNothingToIt follows the cluster of KUBECONFIG_DEMO as a user with read access only. It then
-// checks the demo's requests in the API server's audit log.
+// TestFollowsAClusterAndWritesNothingToIt follows the cluster of KUBECONFIG_DEMO as a user with
+// read access only. It then checks the demo's requests in the API server's audit log.
 func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane and the demo, which takes seconds")
@@ -75,7 +75,11 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 
 	var shown buffer
 	d, err := fromEnvironment(func(name string) string {
-		return map[string]string{"KUBECONFIG_DEMO": kubeconfig, "KUBECONFIG_DEMO_CONTEXT": "server-0", "DEMO_SECONDS": "120"}[name]
+		return map[string]string{
+			"KUBECONFIG_DEMO":         kubeconfig,
+			"KUBECONFIG_DEMO_CONTEXT": "server-0",
+			"DEMO_SECONDS":            "120",
+		}[name]
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +101,8 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 	if _, err := configMaps.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := configMaps.Patch(t.Context(), "colours", types.MergePatchType, []byte(`{"data":{"sky":"blue"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := configMaps.Patch(t.Context(), "colours", types.MergePatchType, []byte(`{"data":{"sky":"blue"}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waitFor("+   sky: blue")
@@ -120,8 +125,9 @@ func TestFollowsAClusterAndWritesNothingToIt(t *testing.T) {
 	}
 }
 
-// TestRunsWithTheBinariesOfEnvtest runs the demo with etcd, kube-apiserver and kubectl, as installed by setup-envtest. Without a
-// controller manager, the Pods of the Deployment still come and go. Another process has the agent's default port.
+// TestRunsWithTheBinariesOfEnvtest runs the demo with etcd, kube-apiserver and kubectl, as
+// installed by setup-envtest. Without a controller manager, the Pods of the Deployment still come
+// and go. Another process has the agent's default port.
 func TestRunsWithTheBinariesOfEnvtest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane and the demo, which takes seconds")
@@ -155,7 +161,8 @@ func TestRunsWithTheBinariesOfEnvtest(t *testing.T) {
 	go func() { ended <- d.run(ctx) }()
 	// The Pods of the first version are replaced by those of the second one.
 	for _, text := range []string{
-		"starting etcd and kube-apiserver of " + assets, " created pods shop/web-1 ", "# the deployer rolls out shop/web:1.1", " deleted pods shop/web-1\n",
+		"starting etcd and kube-apiserver of " + assets, " created pods shop/web-1 ",
+		"# the deployer rolls out shop/web:1.1", " deleted pods shop/web-1\n",
 	} {
 		shown.wait(t, text, ended)
 	}
@@ -181,7 +188,8 @@ func permitReading(t *testing.T, client dynamic.Interface, user string) {
 			"subjects": []any{map[string]any{"apiGroup": group, "kind": "User", "name": user}},
 		}),
 	} {
-		if _, err := client.Resource(v1(group, resource)).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		if _, err := client.Resource(v1(group, resource)).
+			Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -228,7 +236,8 @@ var spaces = regexp.MustCompile(` +`)
 // spaced returns text without the spaces that align columns.
 func spaced(text string) string { return spaces.ReplaceAllString(text, " ") }
 
-// wait returns when the text has been written, in any alignment. It fails the test if the demo ends before, or after minutes.
+// wait returns when the text has been written, in any alignment. It fails the test if the demo ends
+// before, or after minutes.
 func (b *buffer) wait(t *testing.T, text string, ended <-chan error) {
 	t.Helper()
 	wait.Eventually(t, 2*time.Minute, func() error {
@@ -250,15 +259,31 @@ func TestEnvironment(t *testing.T) {
 		want string // the error; "": none
 		is   error
 	}{
-		"nothing":                    {},
-		"seconds":                    {env: map[string]string{"DEMO_SECONDS": "30"}},
-		"no number":                  {env: map[string]string{"DEMO_SECONDS": "30s"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "30s"`},
-		"no time at all":             {env: map[string]string{"DEMO_SECONDS": "0"}, want: `DEMO_SECONDS: must be a whole number of seconds, got "0"`},
-		"no such file":               {env: map[string]string{"KUBECONFIG_DEMO": "/nonexistent"}, want: "KUBECONFIG_DEMO: stat /nonexistent: no such file or directory", is: fs.ErrNotExist},
-		"a home that the shell left": {env: map[string]string{"HOME": "/nonexistent", "KUBECONFIG_DEMO": "~/.kube/config"}, want: "KUBECONFIG_DEMO: stat /nonexistent/.kube/config: no such file or directory", is: fs.ErrNotExist},
-		"stages":                     {env: map[string]string{"DEMO_STARTED": "1764200000.25", "DEMO_STAGES": "agent compiled=1764200002.5,demo compiled=1764200003"}},
-		"a stage without time":       {env: map[string]string{"DEMO_STAGES": "agent compiled"}, want: `DEMO_STAGES: agent compiled: must be a name, = and seconds since 1970, got "agent compiled"`},
-		"a context without file":     {env: map[string]string{"KUBECONFIG_DEMO_CONTEXT": "c"}, want: "KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set"},
+		"nothing": {},
+		"seconds": {env: map[string]string{"DEMO_SECONDS": "30"}},
+		"no number": {env: map[string]string{
+			"DEMO_SECONDS": "30s",
+		}, want: `DEMO_SECONDS: must be a whole number of seconds, got "30s"`},
+		"no time at all": {env: map[string]string{
+			"DEMO_SECONDS": "0",
+		}, want: `DEMO_SECONDS: must be a whole number of seconds, got "0"`},
+		"no such file": {env: map[string]string{
+			"KUBECONFIG_DEMO": "/nonexistent",
+		}, want: "KUBECONFIG_DEMO: stat /nonexistent: no such file or directory", is: fs.ErrNotExist},
+		"a home that the shell left": {env: map[string]string{
+			"HOME":            "/nonexistent",
+			"KUBECONFIG_DEMO": "~/.kube/config",
+		}, want: "KUBECONFIG_DEMO: stat /nonexistent/.kube/config: no such file or directory", is: fs.ErrNotExist},
+		"stages": {env: map[string]string{
+			"DEMO_STARTED": "1764200000.25",
+			"DEMO_STAGES":  "agent compiled=1764200002.5,demo compiled=1764200003",
+		}},
+		"a stage without time": {env: map[string]string{
+			"DEMO_STAGES": "agent compiled",
+		}, want: `DEMO_STAGES: agent compiled: must be a name, = and seconds since 1970, got "agent compiled"`},
+		"a context without file": {env: map[string]string{
+			"KUBECONFIG_DEMO_CONTEXT": "c",
+		}, want: "KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := fromEnvironment(func(name string) string { return c.env[name] })

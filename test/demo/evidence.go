@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// evidence counts the changes that tail has shown, based on its lines on the screen. Safe for concurrent use.
+// evidence counts the changes that tail has shown, based on its lines on the screen. Safe for
+// concurrent use.
 type evidence struct {
 	started time.Time
 	stages  *stages // those before the first change
@@ -21,15 +22,16 @@ type evidence struct {
 	first    time.Duration // from started to the first such line
 }
 
-// note takes the next line that tail has written. It is a header, "15:04:05 updated  configmaps  shop/settings …", or
-// an indented line below a header, with a sign for a removal or an addition.
+// note takes the next line that tail has written. It is a header, "15:04:05 updated configmaps
+// shop/settings …", or an indented line below a header, with a sign for a removal or an addition.
 func (e *evidence) note(line string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if detail := strings.TrimLeft(line, " "); detail != line {
 		if e.inUpdate && (strings.HasPrefix(detail, "-") || strings.HasPrefix(detail, "+")) {
 			e.inUpdate = false
-			if e.updated++; e.updated == 1 {
+			e.updated++
+			if e.updated == 1 {
 				e.first = time.Since(e.started)
 			}
 		}
@@ -57,14 +59,15 @@ func (e *evidence) String() string {
 	if e.updated > 0 {
 		s += fmt.Sprintf("; first diff after %.1f s", e.first.Seconds())
 		if e.stages != nil && len(e.stages.text) > 0 {
-			s += fmt.Sprintf(" (%s, first diff %.1f s)", strings.Join(e.stages.text, ", "), (e.first - e.stages.last.Sub(e.started)).Seconds())
+			s += fmt.Sprintf(" (%s, first diff %.1f s)", strings.Join(e.stages.text, ", "),
+				(e.first - e.stages.last.Sub(e.started)).Seconds())
 		}
 	}
 	return s
 }
 
-// check returns an error unless tail has shown the expected changes: any change of a cluster that is followed, or one
-// of every kind if the demo made the changes.
+// check returns an error unless tail has shown the expected changes: any change of a cluster that
+// is followed, or one of every kind if the demo made the changes.
 func (e *evidence) check(followed bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +75,8 @@ func (e *evidence) check(followed bool) error {
 	case followed && e.created+e.updated+e.deleted == 0:
 		return errors.New("kubecdc tail has shown no change: did nothing change in the cluster?")
 	case !followed && (e.created == 0 || e.updated == 0 || e.deleted == 0):
-		return errors.New("kubecdc tail has not shown all of it: something created, something updated and something deleted")
+		return errors.New(
+			"kubecdc tail has not shown all of it: something created, something updated and something deleted")
 	}
 	return nil
 }

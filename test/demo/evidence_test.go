@@ -18,12 +18,14 @@ func TestEvidence(t *testing.T) {
 		lines        string
 		demo, follow bool // complete
 	}{
-		"nothing":                         {day, false, false},
-		"all":                             {day + created + updated + detail + deleted, true, true},
-		"no difference below an update":   {created + updated + deleted + "  - not of the update\n", false, true},
-		"nothing deleted":                 {created + updated + detail, false, true},
-		"only an update":                  {updated + detail, false, true},
-		"times with a date, as in a pipe": {strings.ReplaceAll(created+updated+detail+deleted, "15:", "2026-11-21T15:"), true, true},
+		"nothing":                       {day, false, false},
+		"all":                           {day + created + updated + detail + deleted, true, true},
+		"no difference below an update": {created + updated + deleted + "  - not of the update\n", false, true},
+		"nothing deleted":               {created + updated + detail, false, true},
+		"only an update":                {updated + detail, false, true},
+		"times with a date, as in a pipe": {
+			strings.ReplaceAll(created+updated+detail+deleted, "15:", "2026-11-21T15:"), true, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &evidence{started: time.Now()}

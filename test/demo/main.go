@@ -17,10 +17,11 @@ import (
 )
 
 func main() {
-	// A closed terminal and a pipe without a reader (make demo | head) end the demo like Ctrl-C. SIGPIPE is ignored
-	// until the end, because the shutdown writes output, too.
+	// A closed terminal and a pipe without a reader (make demo | head) end the demo like Ctrl-C.
+	// SIGPIPE is ignored until the end, because the shutdown writes output, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP,
+		syscall.SIGPIPE)
 	// A second Ctrl-C ends the demo at once; the kernel ends its children.
 	context.AfterFunc(ctx, stop)
 	binary := flag.String("kubecdc", "bin/kubecdc", "the binary (make build)")
@@ -45,7 +46,8 @@ func fromEnvironment(getenv func(string) string) (*demo, error) {
 	if d.kubeconfig == "" && d.context != "" {
 		return nil, errors.New("KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set")
 	}
-	if rest, ok := strings.CutPrefix(d.kubeconfig, "~/"); ok { // make demo KUBECONFIG_DEMO=~/…, which the shell does not expand
+	if rest, ok := strings.CutPrefix(d.kubeconfig, "~/"); ok {
+		// make demo KUBECONFIG_DEMO=~/…, which the shell does not expand
 		d.kubeconfig = filepath.Join(getenv("HOME"), rest)
 	}
 	if d.kubeconfig != "" {
@@ -62,7 +64,8 @@ func fromEnvironment(getenv func(string) string) (*demo, error) {
 	}
 	if v := getenv("DEMO_STARTED"); v != "" {
 		var err error
-		if d.started, err = seconds(v); err != nil {
+		d.started, err = seconds(v)
+		if err != nil {
 			return nil, fmt.Errorf("DEMO_STARTED: must be seconds since 1970, got %q", v)
 		}
 	}

@@ -24,8 +24,8 @@ const nodeName = "node-1"
 // reaction is how long the scheduler and the kubelet take for a step: long enough to be seen.
 const reaction = 600 * time.Millisecond
 
-// node stands in for the scheduler and a kubelet, which the control plane lacks. It binds Pods, marks them as running,
-// and removes deleted ones, so that rollouts complete.
+// node stands in for the scheduler and a kubelet, which the control plane lacks. It binds Pods,
+// marks them as running, and removes deleted ones, so that rollouts complete.
 type node struct {
 	client dynamic.Interface
 	queue  workqueue.TypedRateLimitingInterface[string]
@@ -33,7 +33,10 @@ type node struct {
 }
 
 func newNode(client dynamic.Interface) *node {
-	return &node{client: client, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+	return &node{
+		client: client,
+		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+	}
 }
 
 // register creates the Node object.
@@ -59,11 +62,17 @@ func (n *node) run(ctx context.Context) error {
 	}
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: &cache.ListWatch{
-			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return pods.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return pods.Watch(ctx, o)
+			},
 		},
 		ObjectType: &unstructured.Unstructured{},
-		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, object any) { enqueue(object) }},
+		Handler: cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, object any) {
+			enqueue(object)
+		}},
 	})
 	var reading sync.WaitGroup
 	reading.Go(func() { informer.RunWithContext(ctx) })
@@ -97,9 +106,15 @@ func (n *node) advance(ctx context.Context, pod *unstructured.Unstructured) erro
 	case pod.GetDeletionTimestamp() != nil:
 		now := int64(0)
 		uid := pod.GetUID()
-		return pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
+		return pods.Delete(ctx, name, metav1.DeleteOptions{
+			GracePeriodSeconds: &now,
+			Preconditions:      &metav1.Preconditions{UID: &uid},
+		})
 	case assigned == "":
-		binding := manifest("v1", "Binding", name, map[string]any{"target": map[string]any{"kind": "Node", "name": nodeName}})
+		binding := manifest("v1", "Binding", name, map[string]any{"target": map[string]any{
+			"kind": "Node",
+			"name": nodeName,
+		}})
 		_, err := pods.Create(ctx, binding, metav1.CreateOptions{FieldManager: "kube-scheduler"}, "binding")
 		return err
 	case phase != "Running":
@@ -135,7 +150,8 @@ func (n *node) patchStatus(ctx context.Context, r dynamic.ResourceInterface, nam
 	if err != nil {
 		return err
 	}
-	_, err = r.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: "kubelet"}, "status")
+	_, err = r.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: "kubelet"},
+		"status")
 	return err
 }
 

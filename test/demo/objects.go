@@ -29,9 +29,12 @@ func settings(file string) map[string]any {
 	return map[string]any{"data": map[string]any{"shop.properties": file}}
 }
 
-// settingsFile returns the n-th version of the file in the ConfigMap. Each differs from the previous one in one line.
+// settingsFile returns the n-th version of the file in the ConfigMap. Each differs from the
+// previous one in one line.
 func settingsFile(n int) string {
-	pageSize, cacheTTL, logLevel := []string{"20", "50"}, []string{"60s", "5m"}, []string{"info", "debug"}
+	pageSize := []string{"20", "50"}
+	cacheTTL := []string{"60s", "5m"}
+	logLevel := []string{"info", "debug"}
 	return fmt.Sprintf(strings.TrimPrefix(`
 # What the shop shows, and how.
 title        = Corner Shop
@@ -75,19 +78,24 @@ const couponGroup = "shop.test"
 
 func couponDefinition() *unstructured.Unstructured {
 	text := map[string]any{"type": "string"}
-	return manifest("apiextensions.k8s.io/v1", "CustomResourceDefinition", "coupons."+couponGroup, map[string]any{"spec": map[string]any{
-		"group": couponGroup, "scope": "Namespaced",
-		"names": map[string]any{"plural": "coupons", "singular": "coupon", "kind": "Coupon"},
-		"versions": []any{map[string]any{
-			"name": "v1", "served": true, "storage": true,
-			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
-				"spec": map[string]any{"type": "object", "properties": map[string]any{
-					"percent": map[string]any{"type": "integer"}, "until": text,
-					"products": map[string]any{"type": "array", "items": text},
+	return manifest("apiextensions.k8s.io/v1", "CustomResourceDefinition", "coupons."+couponGroup, map[string]any{
+		"spec": map[string]any{
+			"group": couponGroup, "scope": "Namespaced",
+			"names": map[string]any{"plural": "coupons", "singular": "coupon", "kind": "Coupon"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{
+					"type": "object",
+					"properties": map[string]any{
+						"spec": map[string]any{"type": "object", "properties": map[string]any{
+							"percent": map[string]any{"type": "integer"}, "until": text,
+							"products": map[string]any{"type": "array", "items": text},
+						}},
+					},
 				}},
-			}}},
-		}},
-	}})
+			}},
+		},
+	})
 }
 
 func coupon(name string) *unstructured.Unstructured {

@@ -21,9 +21,11 @@ func (p *past) history(ctx context.Context) error {
 	return p.show(ctx, "history", "configmap", "settings", "-n", namespace, "--data-dir", p.agent.data)
 }
 
-// get shows the settings as they were created. A snapshot first lets the record pass that moment, which takes a minute otherwise.
+// get shows the settings as they were created. A snapshot first lets the record pass that moment,
+// which takes a minute otherwise.
 func (p *past) get(ctx context.Context) error {
-	raw, err := p.run(ctx, "history", "configmap", "settings", "-n", namespace, "--data-dir", p.agent.data, "-o", "json").Output()
+	raw, err := p.run(ctx, "history", "configmap", "settings", "-n", namespace, "--data-dir", p.agent.data, "-o",
+		"json").Output()
 	if err != nil {
 		return fmt.Errorf("kubecdc history: %w", err)
 	}
@@ -36,7 +38,8 @@ func (p *past) get(ctx context.Context) error {
 	if out, err := p.run(ctx, "snapshot", "configmaps").CombinedOutput(); err != nil {
 		return fmt.Errorf("kubecdc snapshot: %w: %s", err, out)
 	}
-	return p.show(ctx, "get", "configmap", "settings", "-n", namespace, "--at", "rv:"+versions.Versions[0].ResourceVersion, "--exact", "-o", "yaml",
+	return p.show(ctx, "get", "configmap", "settings", "-n", namespace, "--at",
+		"rv:"+versions.Versions[0].ResourceVersion, "--exact", "-o", "yaml",
 		"--data-dir", p.agent.data)
 }
 
@@ -51,6 +54,7 @@ func (p *past) show(ctx context.Context, args ...string) error {
 
 func (p *past) run(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.binary, args...)
-	cmd.Env = append(append(os.Environ(), p.screen.environment()...), "XDG_RUNTIME_DIR="+filepath.Dir(p.agent.data), "KUBECDC_AGENT="+p.agent.http)
+	cmd.Env = append(append(os.Environ(), p.screen.environment()...), "XDG_RUNTIME_DIR="+filepath.Dir(p.agent.data),
+		"KUBECDC_AGENT="+p.agent.http)
 	return cmd
 }

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// syncPods creates and deletes Pods until they match the Deployment web. It replaces the controllers of Deployments and
-// ReplicaSets on a control plane without a controller manager.
+// syncPods creates and deletes Pods until they match the Deployment web. It replaces the
+// controllers of Deployments and ReplicaSets on a control plane without a controller manager.
 func (w *workload) syncPods(ctx context.Context) error {
 	deployment, err := w.in(v1("apps", "deployments")).Get(ctx, "web", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -33,7 +33,8 @@ func (w *workload) syncPods(ctx context.Context) error {
 		case replicas > 0 && imageOf(pod.Object) == image:
 			replicas--
 		default:
-			if err := pods.Delete(ctx, pod.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if err := pods.Delete(ctx, pod.GetName(), metav1.DeleteOptions{}); err != nil &&
+				!apierrors.IsNotFound(err) {
 				return err
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is the person's terminal. The demo's messages and tail's output pass through it line by line, so that they
-// never mix within a line. Safe for concurrent use.
+// screen is the person's terminal. The demo's messages and tail's output pass through it line by
+// line, so that they never mix within a line. Safe for concurrent use.
 type screen struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -33,7 +33,8 @@ func newScreen(w io.Writer, getenv func(string) string) *screen {
 			s.width = width
 		}
 	}
-	s.colour = (s.redraws || getenv("CLICOLOR_FORCE") != "" && getenv("CLICOLOR_FORCE") != "0") && getenv("NO_COLOR") == ""
+	s.colour = (s.redraws || getenv("CLICOLOR_FORCE") != "" && getenv("CLICOLOR_FORCE") != "0") &&
+		getenv("NO_COLOR") == ""
 	return s
 }
 
@@ -77,8 +78,8 @@ func (s *screen) Write(lines []byte) (int, error) {
 	return s.w.Write(lines)
 }
 
-// redraw writes a line that the next one replaces. It must not be wider than the screen. If lines cannot be replaced,
-// it stays.
+// redraw writes a line that the next one replaces. It must not be wider than the screen. If lines
+// cannot be replaced, it stays.
 func (s *screen) redraw(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +94,8 @@ func (s *screen) redraw(line string) {
 // caption prints the next step, as the command that a person would type.
 func (s *screen) caption(text string) { s.printf("\n%s\n", s.paint(dim, "# "+text)) }
 
-// step runs do, which takes more than a moment. It shows what and the elapsed time while do runs, and the total time
-// at the end.
+// step runs do, which takes more than a moment. It shows what and the elapsed time while do runs,
+// and the total time at the end.
 func (s *screen) step(what string, do func() error) error {
 	begin := time.Now()
 	elapsed := func() string { return s.paint(dim, fmt.Sprintf("%.1f s", time.Since(begin).Seconds())) }
@@ -128,8 +129,8 @@ func (s *screen) step(what string, do func() error) error {
 	return err
 }
 
-// show writes the output of r line by line until it ends. It calls seen with each line as it is on the screen, without
-// its colours.
+// show writes the output of r line by line until it ends. It calls seen with each line as it is on
+// the screen, without its colours.
 func (s *screen) show(r io.Reader, seen func(line string)) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -157,7 +158,8 @@ func plain(line string) string {
 		if !ok {
 			return b.String()
 		}
-		if _, line, ok = strings.Cut(rest, "m"); !ok {
+		_, line, ok = strings.Cut(rest, "m")
+		if !ok {
 			return b.String()
 		}
 	}

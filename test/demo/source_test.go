@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/controlplane"
 )
 
-// TestWhereTheControlPlaneComesFrom: the first of KUBEBUILDER_ASSETS, PATH, what was built before, a download, a build.
+// TestWhereTheControlPlaneComesFrom: the first of KUBEBUILDER_ASSETS, PATH, what was built before,
+// a download, a build.
 func TestWhereTheControlPlaneComesFrom(t *testing.T) {
 	install := func() string {
 		dir := t.TempDir()
@@ -24,7 +25,9 @@ func TestWhereTheControlPlaneComesFrom(t *testing.T) {
 		}
 		return dir
 	}
-	assets, path, none := install(), install(), t.TempDir()
+	assets := install()
+	path := install()
+	none := t.TempDir()
 	fails := errors.New("setup-envtest: no progress for 20s\nand more lines")
 	for name, c := range map[string]struct {
 		assets, path string
@@ -33,11 +36,22 @@ func TestWhereTheControlPlaneComesFrom(t *testing.T) {
 		steps        []string // that it takes
 		what         string
 	}{
-		"KUBEBUILDER_ASSETS":       {assets: assets, path: path, built: true, what: "etcd and kube-apiserver of " + assets},
-		"PATH":                     {path: path, built: true, what: "etcd and kube-apiserver of " + path},
-		"built before":             {path: none, built: true, steps: []string{"build"}, what: "etcd, kube-apiserver and kube-controller-manager"},
-		"a download":               {path: none, steps: []string{"download"}, what: "etcd and kube-apiserver of " + path},
-		"a download that fails":    {path: none, download: fails, steps: []string{"download", "build"}, what: "etcd, kube-apiserver and kube-controller-manager"},
+		"KUBEBUILDER_ASSETS": {
+			assets: assets,
+			path:   path,
+			built:  true,
+			what:   "etcd and kube-apiserver of " + assets,
+		},
+		"PATH": {path: path, built: true, what: "etcd and kube-apiserver of " + path},
+		"built before": {path: none, built: true, steps: []string{
+			"build",
+		}, what: "etcd, kube-apiserver and kube-controller-manager"},
+		"a download": {path: none, steps: []string{
+			"download",
+		}, what: "etcd and kube-apiserver of " + path},
+		"a download that fails": {path: none, download: fails, steps: []string{
+			"download", "build",
+		}, what: "etcd, kube-apiserver and kube-controller-manager"},
 		"Ctrl-C during a download": {path: none, download: context.Canceled, steps: []string{"download"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,11 +84,14 @@ func TestWhereTheControlPlaneComesFrom(t *testing.T) {
 			if what != c.what || !slices.Equal(steps, c.steps) || (err != nil) != (ctx.Err() != nil) {
 				t.Errorf("took %v: %q, %v; want %v: %q", steps, what, err, c.steps, c.what)
 			}
-			if downloaded := slices.Equal(steps, []string{"download"}) && err == nil; downloaded && !opts.NoControllerManager {
+			if downloaded := slices.Equal(steps, []string{"download"}) && err == nil; downloaded &&
+				!opts.NoControllerManager {
 				t.Error("it would start a controller manager, which was not downloaded")
 			}
-			says := strings.Contains(shown.String(), "building from source, since the download failed: setup-envtest: no progress for 20s\n")
-			if says != (c.download == fails) || strings.Count(shown.String(), "\n") > 1 { //nolint:errorlint // the same value
+			says := strings.Contains(shown.String(),
+				"building from source, since the download failed: setup-envtest: no progress for 20s\n")
+			if says != (c.download == fails) ||
+				strings.Count(shown.String(), "\n") > 1 { //nolint:errorlint // the same value
 				t.Errorf("shown:\n%s", &shown)
 			}
 		})

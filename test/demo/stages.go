@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// stages are the parts of the time to the first diff: "agent compiled 2.1 s", "control plane started 3.0 s".
+// stages are the parts of the time to the first diff: "agent compiled 2.1 s", "control plane
+// started 3.0 s".
 type stages struct {
 	last time.Time // The end of the last stage, or the beginning of the first.
 	text []string

@@ -82,7 +82,8 @@ func (w *workload) play(ctx context.Context, changes []change) error {
 // kubectlEdit is the field manager of kubectl edit, shown by changedBy.
 const kubectlEdit = "kubectl-edit"
 
-// prepare defines the custom resource beforehand, because the agent looks for new resources only from time to time.
+// prepare defines the custom resource beforehand, because the agent looks for new resources only
+// from time to time.
 func (w *workload) prepare(ctx context.Context) error {
 	if err := w.create(v1("apiextensions.k8s.io", "customresourcedefinitions"), couponDefinition())(ctx); err != nil {
 		return fmt.Errorf("define coupons: %w", err)
@@ -100,7 +101,10 @@ func (w *workload) prepare(ctx context.Context) error {
 func (w *workload) opening() []change {
 	password := map[string]any{"stringData": map[string]any{"password": "correct horse"}}
 	return []change{
-		{"kubectl create namespace " + namespace, w.create(v1("", "namespaces"), manifest("v1", "Namespace", namespace, nil)), pace},
+		{
+			"kubectl create namespace " + namespace,
+			w.create(v1("", "namespaces"), manifest("v1", "Namespace", namespace, nil)), pace,
+		},
 		{
 			"kubectl create configmap settings --from-file=shop.properties",
 			w.create(v1("", "configmaps"), manifest("v1", "ConfigMap", "settings", settings(settingsFile(0)))), pace,
@@ -118,12 +122,17 @@ func (w *workload) opening() []change {
 	}
 }
 
-// round returns the changes that repeat, n counting from 0. They leave everything as before, except for versions and
-// one line of the settings.
+// round returns the changes that repeat, n counting from 0. They leave everything as before, except
+// for versions and one line of the settings.
 func (w *workload) round(n int) []change {
-	deployments, secrets, services, pods := v1("apps", "deployments"), v1("", "secrets"), v1("", "services"), v1("", "pods")
+	deployments := v1("apps", "deployments")
+	secrets := v1("", "secrets")
+	services := v1("", "services")
+	pods := v1("", "pods")
 	coupons, name := v1(couponGroup, "coupons"), []string{"spring", "autumn"}[n%2]
-	image, release, port := fmt.Sprintf("shop/web:1.%d", n+1), fmt.Sprint(n+1), 8080-n%2*8000
+	image := fmt.Sprintf("shop/web:1.%d", n+1)
+	release := fmt.Sprint(n + 1)
+	port := 8080 - n%2*8000
 	changes := []change{
 		{"kubectl create -f " + name + ".yaml   (a custom resource)", w.create(coupons, coupon(name)), pace},
 		{"kubectl edit coupon " + name, w.patch(
@@ -131,24 +140,38 @@ func (w *workload) round(n int) []change {
 		), pace},
 		{"kubectl delete coupon " + name, w.remove(coupons, name), pace},
 		{"the deployer rolls out " + image, w.apply(deployments, web(image)), busy},
-		{"the password is rotated   (that it was is told, the value is not)", w.patch("secret-rotator", secrets, "database", fmt.Sprintf(
-			`{"stringData":{"password":"horse no. %s"},"metadata":{"annotations":{"rotation":%q}}}`, release, release,
-		)), pace},
+		{
+			"the password is rotated   (that it was is told, the value is not)",
+			w.patch("secret-rotator", secrets, "database", fmt.Sprintf(
+				`{"stringData":{"password":"horse no. %s"},"metadata":{"annotations":{"rotation":%q}}}`, release,
+				release,
+			)), pace,
+		},
 		{"kubectl edit configmap settings", w.editSettings(n + 2), pace},
-		{"the autoscaler sees load: 3 replicas", w.patch("horizontal-pod-autoscaler", deployments, "web", `{"spec":{"replicas":3}}`), busy},
+		{
+			"the autoscaler sees load: 3 replicas",
+			w.patch("horizontal-pod-autoscaler", deployments, "web", `{"spec":{"replicas":3}}`), busy,
+		},
 		{"kubectl label deployment web release=" + release, w.patch(
 			"kubectl-label", deployments, "web", fmt.Sprintf(`{"metadata":{"labels":{"release":%q}}}`, release),
 		), pace},
 		{"kubectl edit service web", w.patch(
-			kubectlEdit, services, "web", fmt.Sprintf(`{"spec":{"ports":[{"name":"http","port":%d,"targetPort":"http"}]}}`, port),
+			kubectlEdit, services, "web",
+			fmt.Sprintf(`{"spec":{"ports":[{"name":"http","port":%d,"targetPort":"http"}]}}`, port),
 		), pace},
-		{"kubectl scale deployment web --replicas=1", w.patch("kubectl", deployments, "web", `{"spec":{"replicas":1}}`), busy},
+		{
+			"kubectl scale deployment web --replicas=1",
+			w.patch("kubectl", deployments, "web", `{"spec":{"replicas":1}}`), busy,
+		},
 		{"kubectl delete pod -l app=web   (its ReplicaSet makes another)", w.removeAll(pods, "app=web"), busy},
 	}
 	if n == 0 { // after the coupon's end
 		changes = slices.Insert(changes, 3, []change{
 			{"kubecdc history configmap settings -n shop   (each version, from the bus)", w.past.history, pace},
-			{"kubecdc get configmap settings -n shop --at rv:… -o yaml   (as it was before the edit)", w.past.get, pace},
+			{
+				"kubecdc get configmap settings -n shop --at rv:… -o yaml   (as it was before the edit)", w.past.get,
+				pace,
+			},
 		}...)
 	}
 	return changes
@@ -173,23 +196,34 @@ func (w *workload) in(resource schema.GroupVersionResource) dynamic.ResourceInte
 	}
 }
 
-func (w *workload) create(resource schema.GroupVersionResource, object *unstructured.Unstructured) func(context.Context) error {
+func (w *workload) create(
+	resource schema.GroupVersionResource, object *unstructured.Unstructured,
+) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := w.in(resource).Create(ctx, object, metav1.CreateOptions{FieldManager: "kubectl-create"})
 		return err
 	}
 }
 
-func (w *workload) apply(resource schema.GroupVersionResource, object *unstructured.Unstructured) func(context.Context) error {
+func (w *workload) apply(
+	resource schema.GroupVersionResource, object *unstructured.Unstructured,
+) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := w.in(resource).Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "deployer", Force: true})
+		_, err := w.in(resource).Apply(ctx, object.GetName(), object, metav1.ApplyOptions{
+			FieldManager: "deployer",
+			Force:        true,
+		})
 		return err
 	}
 }
 
-func (w *workload) patch(manager string, resource schema.GroupVersionResource, name, patch string) func(context.Context) error {
+func (w *workload) patch(
+	manager string, resource schema.GroupVersionResource, name, patch string,
+) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := w.in(resource).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager})
+		_, err := w.in(resource).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{
+			FieldManager: manager,
+		})
 		return err
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// This file's name sorts first in the package: its test waits longer than any other, so it must start first.
+// This file's name sorts first in the package: its test waits longer than any other, so it must
+// start first.
 
-// TestCertaintyOfSilence stops the agent, or blocks the bus, for longer than the largest interval between the stream events of a scope. An answer for
-// a moment inside that time is never both exact and wrong. An answer for a moment outside is exact.
+// TestCertaintyOfSilence stops the agent, or blocks the bus, for longer than the largest interval
+// between the stream events of a scope. An answer for a moment inside that time is never both exact
+// and wrong. An answer for a moment outside is exact.
 func TestCertaintyOfSilence(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -65,8 +67,10 @@ func TestCertaintyOfSilence(t *testing.T) {
 			}
 			c.says(t, "before", stamp(before), "before", known...)
 			scope := c.says(t, "meanwhile", stamp(meanwhile), "meanwhile", tc.inside...)
-			if scope.Certainty == "late" && (scope.cause().From.Time.After(meanwhile) || scope.cause().To.Time.Before(back)) {
-				oracle.Fail(t, "late from %s to %s: it was stopped from %s to %s", scope.cause().From.Time, scope.cause().To.Time, stopped, back)
+			if scope.Certainty == "late" &&
+				(scope.cause().From.Time.After(meanwhile) || scope.cause().To.Time.Before(back)) {
+				oracle.Fail(t, "late from %s to %s: it was stopped from %s to %s", scope.cause().From.Time,
+					scope.cause().To.Time, stopped, back)
 			}
 			c.says(t, "after", stamp(after), "after", "exact")
 			c.says(t, "the end", stamp(end), "", "unknown")

@@ -32,12 +32,14 @@ const (
 	apiServices        = "/apis/apiregistration.k8s.io/v1/apiservices"
 )
 
-// extension is an aggregated API server. It serves one resource, notes, in one namespace, and keeps the history of all notes.
-// It has resourceVersions of its own. It is stopped and restarted, and its history is the truth.
+// extension is an aggregated API server. It serves one resource, notes, in one namespace, and keeps
+// the history of all notes. It has resourceVersions of its own. It is stopped and restarted, and
+// its history is the truth.
 type extension struct {
 	plane *world.Plane
 	group string
-	// exact makes it answer lists at any resourceVersion. Otherwise it ignores resourceVersions and selectors, as simple servers do.
+	// exact makes it answer lists at any resourceVersion. Otherwise it ignores resourceVersions and
+	// selectors, as simple servers do.
 	exact bool
 	port  int
 	cert  tls.Certificate
@@ -62,7 +64,8 @@ type extensionChange struct {
 	object    json.RawMessage
 }
 
-// newExtension returns a server that does not serve yet. Its first object gets the resourceVersion after rv.
+// newExtension returns a server that does not serve yet. Its first object gets the resourceVersion
+// after rv.
 func newExtension(t testing.TB, p *world.Plane, group string, exact bool, rv uint64) *extension {
 	t.Helper()
 	ca, caKey, _, err := world.Issue("authority", nil, nil, x509.ExtKeyUsageAny)
@@ -74,9 +77,17 @@ func newExtension(t testing.TB, p *world.Plane, group string, exact bool, rv uin
 		t.Fatal(err)
 	}
 	e := &extension{
-		plane: p, group: group, exact: exact, port: world.FreePort(t), rv: rv, floor: rv, rng: mathrand.New(mathrand.NewPCG(rv, 42)),
+		plane:    p,
+		group:    group,
+		exact:    exact,
+		port:     world.FreePort(t),
+		rv:       rv,
+		floor:    rv,
+		rng:      mathrand.New(mathrand.NewPCG(rv, 42)),
 		cert:     tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key},
-		versions: map[oracle.ObjectKey][]*oracle.Version{}, objects: map[string]obj{}, moved: make(chan struct{}),
+		versions: map[oracle.ObjectKey][]*oracle.Version{},
+		objects:  map[string]obj{},
+		moved:    make(chan struct{}),
 	}
 	t.Cleanup(e.stop)
 	return e
@@ -94,7 +105,9 @@ func (e *extension) start(t testing.TB) {
 	})
 	e.server = &http.Server{
 		Handler: e, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{e.cert}, NextProtos: []string{"h2", "http/1.1"}},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{
+			e.cert,
+		}, NextProtos: []string{"h2", "http/1.1"}},
 	}
 	server := e.server
 	e.serving.Go(func() { _ = server.ServeTLS(listener, "", "") }) // Ends with stop.
@@ -108,7 +121,8 @@ func (e *extension) stop() {
 	e.serving.Wait()
 }
 
-// forget makes watches begin at the current state, as after a restart: a watch from an older resourceVersion gets a 410.
+// forget makes watches begin at the current state, as after a restart: a watch from an older
+// resourceVersion gets a 410.
 func (e *extension) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -148,8 +162,16 @@ func (e *extension) put(t testing.TB, name string) {
 	o := obj{
 		"apiVersion": e.group + "/v1", "kind": "Note",
 		"metadata": obj{
-			"name": name, "namespace": extensionNamespace, "uid": uid, "resourceVersion": oracle.FormatRev(e.rv), "labels": obj{"n": fmt.Sprint(e.rv)},
-			"managedFields": []obj{{"manager": "annex", "operation": "Update", "time": time.Now().UTC().Format(time.RFC3339)}},
+			"name":            name,
+			"namespace":       extensionNamespace,
+			"uid":             uid,
+			"resourceVersion": oracle.FormatRev(e.rv),
+			"labels":          obj{"n": fmt.Sprint(e.rv)},
+			"managedFields": []obj{{
+				"manager":   "annex",
+				"operation": "Update",
+				"time":      time.Now().UTC().Format(time.RFC3339),
+			}},
 		},
 		"spec": obj{"text": fmt.Sprintf("%d \"quoted\" é", e.rng.IntN(1000))},
 	}
@@ -173,7 +195,12 @@ func (e *extension) remove(t testing.TB, name string) {
 	delete(e.objects, name)
 	e.send(t, "DELETED", name, o)
 	key := oracle.ObjectKey{Resource: e.resource(), Namespace: extensionNamespace, Name: name}
-	e.versions[key] = append(e.versions[key], &oracle.Version{Key: key, Rev: e.rv, Deleted: true, UID: meta["uid"].(string)})
+	e.versions[key] = append(e.versions[key], &oracle.Version{
+		Key:     key,
+		Rev:     e.rv,
+		Deleted: true,
+		UID:     meta["uid"].(string),
+	})
 }
 
 // send sends an event to the watches. It must be called with mu held.
@@ -214,7 +241,9 @@ func (e *extension) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case root:
 		e.answer(w, http.StatusOK, obj{
 			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": e.group + "/v1", "resources": []obj{{
-				"name": "notes", "singularName": "note", "kind": "Note", "namespaced": true, "verbs": []string{"get", "list", "watch"},
+				"name": "notes", "singularName": "note", "kind": "Note", "namespaced": true, "verbs": []string{
+					"get", "list", "watch",
+				},
 			}},
 		})
 	case root + "/notes", root + "/namespaces/" + extensionNamespace + "/notes":
@@ -235,7 +264,14 @@ func (e *extension) refuse(w http.ResponseWriter, code int, reason, message stri
 }
 
 func (e *extension) status(code int, reason, message string) obj {
-	return obj{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}
+	return obj{
+		"kind":       "Status",
+		"apiVersion": "v1",
+		"status":     "Failure",
+		"code":       code,
+		"reason":     reason,
+		"message":    message,
+	}
 }
 
 // read answers a list or a watch.
@@ -269,7 +305,8 @@ func (e *extension) read(w http.ResponseWriter, req *http.Request) {
 		if c.rv > now || name != "" && c.name != name {
 			continue
 		}
-		if items[c.name] = c.object; c.typ == "DELETED" {
+		items[c.name] = c.object
+		if c.typ == "DELETED" {
 			delete(items, c.name)
 		}
 	}
@@ -278,7 +315,9 @@ func (e *extension) read(w http.ResponseWriter, req *http.Request) {
 		list = append(list, items[name])
 	}
 	e.answer(w, http.StatusOK, obj{
-		"kind": "NoteList", "apiVersion": e.group + "/v1", "metadata": obj{"resourceVersion": oracle.FormatRev(now)}, "items": list,
+		"kind": "NoteList", "apiVersion": e.group + "/v1", "metadata": obj{
+			"resourceVersion": oracle.FormatRev(now),
+		}, "items": list,
 	})
 }
 
@@ -326,14 +365,19 @@ func (e *extension) watch(w http.ResponseWriter, req *http.Request, from uint64)
 
 func (e *extension) service() string { return apiServices + "/v1." + e.group }
 
-// register makes the cluster serve the extension's resource, and waits until the APIService is available.
+// register makes the cluster serve the extension's resource, and waits until the APIService is
+// available.
 func (e *extension) register(t testing.TB) {
 	t.Helper()
 	_, err := e.plane.API.Create(t.Context(), apiServices, obj{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": obj{"name": "v1." + e.group},
 		"spec": obj{
-			"group": e.group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15, "insecureSkipTLSVerify": true,
-			"service": obj{"name": "annex", "namespace": extensionNamespace, "port": e.port},
+			"group":                 e.group,
+			"version":               "v1",
+			"groupPriorityMinimum":  1000,
+			"versionPriority":       15,
+			"insecureSkipTLSVerify": true,
+			"service":               obj{"name": "annex", "namespace": extensionNamespace, "port": e.port},
 		},
 	})
 	if err != nil {
@@ -347,9 +391,12 @@ func (e *extension) available(t testing.TB, want string) {
 	t.Helper()
 	var last time.Time
 	wait.Eventually(t, 2*time.Minute, func() error {
-		if time.Since(last) > 250*time.Millisecond { // A change makes the controller check at once; otherwise it checks every 30 s.
+		if time.Since(last) > 250*time.Millisecond {
+			// A change makes the controller check at once; otherwise it checks every 30 s.
 			last = time.Now()
-			if _, err := e.plane.API.MergePatch(t.Context(), e.service(), obj{"metadata": obj{"annotations": obj{"look": last.String()}}}); err != nil {
+			if _, err := e.plane.API.MergePatch(t.Context(), e.service(), obj{"metadata": obj{"annotations": obj{
+				"look": last.String(),
+			}}}); err != nil {
 				return err
 			}
 		}

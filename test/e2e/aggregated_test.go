@@ -27,7 +27,8 @@ type annex struct {
 	spells     map[*extension][]spell
 }
 
-// spell is a time in which an extension was away, as its resourceVersions when it left and when it came back.
+// spell is a time in which an extension was away, as its resourceVersions when it left and when it
+// came back.
 type spell struct{ From, To uint64 }
 
 // beat creates objects that the cluster's own API server serves, and waits for their records.
@@ -37,16 +38,20 @@ func (x *annex) beat(t *testing.T) {
 	name := fmt.Sprint("beat-", x.beats)
 	for _, o := range []obj{
 		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name)},
-		{"apiVersion": "v1", "kind": "Event", "metadata": world.Meta(name), "involvedObject": obj{"namespace": extensionNamespace}},
+		{"apiVersion": "v1", "kind": "Event", "metadata": world.Meta(name), "involvedObject": obj{
+			"namespace": extensionNamespace,
+		}},
 	} {
-		if _, err := x.API.Create(t.Context(), world.Collection(strings.ToLower(o["kind"].(string))+"s", extensionNamespace), o); err != nil {
+		if _, err := x.API.Create(t.Context(),
+			world.Collection(strings.ToLower(o["kind"].(string))+"s", extensionNamespace), o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, resource := range []string{"configmaps", "events.events.k8s.io"} {
 		wait.Eventually(t, time.Minute, func() error {
 			key := oracle.ObjectKey{Resource: resource, Namespace: extensionNamespace, Name: name}
-			if !slices.ContainsFunc(x.All(), func(r oracle.Record) bool { return r.Key == key && (r.Op == oracle.Created || r.Op == oracle.Read) }) {
+			if !slices.ContainsFunc(x.All(),
+				func(r oracle.Record) bool { return r.Key == key && (r.Op == oracle.Created || r.Op == oracle.Read) }) {
 				return fmt.Errorf("no record of %s", key)
 			}
 			return nil
@@ -67,8 +72,8 @@ func (x *annex) caughtUp(t *testing.T) {
 	})
 }
 
-// away stops the extensions, changes their objects, and restarts them. Meanwhile the bus gets no events for their objects, and
-// all other resources continue.
+// away stops the extensions, changes their objects, and restarts them. Meanwhile the bus gets no
+// events for their objects, and all other resources continue.
 func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e *extension)) {
 	t.Helper()
 	x.caughtUp(t)
@@ -88,7 +93,8 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 					return err
 				}
 				if reason == "" || !strings.HasSuffix(refusal, "_"+reason) {
-					return fmt.Errorf("no watch of %s was refused: %s, the status has %q", e.resource(), refusal, reason)
+					return fmt.Errorf("no watch of %s was refused: %s, the status has %q", e.resource(), refusal,
+						reason)
 				}
 			}
 			return nil
@@ -98,7 +104,8 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 	for _, r := range x.All()[from:] {
 		for _, e := range x.extensions {
 			if r.Key.Resource == e.resource() || r.Scope.Resource == e.resource() && r.Stream != oracle.Progress {
-				oracle.Fail(t, "%s: while %s is away, the bus has %s%s, id %s", what, e.resource(), r.Op, r.Stream, r.ID)
+				oracle.Fail(t, "%s: while %s is away, the bus has %s%s, id %s", what, e.resource(), r.Op, r.Stream,
+					r.ID)
 			}
 		}
 	}
@@ -108,15 +115,16 @@ func (x *annex) away(t *testing.T, what, refusal string, leave, comeBack func(e 
 	}
 	back := time.Now()
 	x.caughtUp(t)
-	t.Logf("%s: the changes made meanwhile are on the bus %s after the cluster has found it", what, time.Since(back).Round(time.Millisecond))
+	t.Logf("%s: the changes made meanwhile are on the bus %s after the cluster has found it", what,
+		time.Since(back).Round(time.Millisecond))
 	for _, e := range x.extensions {
 		e.churn(t, 20)
 	}
 	x.caughtUp(t)
 }
 
-// failureOf returns the class of the failure of a resource's scope, as the agent's status has it; "":
-// its last request succeeded.
+// failureOf returns the class of the failure of a resource's scope, as the agent's status has it;
+// "": its last request succeeded.
 func (x *annex) failureOf(ctx context.Context, resource string) (string, error) {
 	text, err := x.agent.Get(ctx, "/status")
 	if err != nil {
@@ -136,9 +144,10 @@ func (x *annex) failureOf(ctx context.Context, resource string) (string, error) 
 	return "", fmt.Errorf("the status has no scope of %s", resource)
 }
 
-// TestAggregated stops and restarts two API servers that the cluster aggregates: unavailable, unregistered, and unregistered while
-// the agent is down too. Their absence deletes nothing. Changes made meanwhile are sent, and a gap reports lost history. The
-// histories of the two servers are the truth.
+// TestAggregated stops and restarts two API servers that the cluster aggregates: unavailable,
+// unregistered, and unregistered while the agent is down too. Their absence deletes nothing.
+// Changes made meanwhile are sent, and a gap reports lost history. The histories of the two servers
+// are the truth.
 func TestAggregated(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -146,11 +155,15 @@ func TestAggregated(t *testing.T) {
 	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	p.NewNamespace(t, extensionNamespace)
 	if _, err := p.API.Create(t.Context(), world.Collection("services", extensionNamespace), obj{
-		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{"type": "ExternalName", "externalName": "127.0.0.1"},
+		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{
+			"type":         "ExternalName",
+			"externalName": "127.0.0.1",
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// One numbers its versions from above etcd's revisions, the other from below: they are unrelated.
+	// One numbers its versions from above etcd's revisions, the other from below: they are
+	// unrelated.
 	exact := newExtension(t, p, "exact.annex.e2e.kubecdc.dev", true, 5_000_000)
 	plain := newExtension(t, p, "plain.annex.e2e.kubecdc.dev", false, 10)
 	x := &annex{Plane: p, extensions: []*extension{exact, plain}, spells: map[*extension][]spell{}}
@@ -167,7 +180,8 @@ func TestAggregated(t *testing.T) {
 	x.agent = world.StartAgent(t, p, world.AgentConfig{
 		Bus: bus, Watch: fmt.Sprintf("  - resources: [configmaps]\n    namespaces: [%s]\n"+
 			"  - resources: [events.events.k8s.io]\n"+
-			"  - resources: [\"*.%s\", \"*.%s\", \"*.%s\"]", extensionNamespace, exact.group, plain.group, apples.group),
+			"  - resources: [\"*.%s\", \"*.%s\", \"*.%s\"]", extensionNamespace, exact.group, plain.group,
+			apples.group),
 	})
 	x.agent.Ready(t)
 	x.Stream = world.ReadStream(t, bus, p.Reader())
@@ -201,7 +215,8 @@ func TestAggregated(t *testing.T) {
 			e.unregister(t)
 			x.agent.Again(t)
 			x.agent.Ready(t)
-			// One unavailable extension does not keep the agent from detecting that the definition of another resource is gone.
+			// One unavailable extension does not keep the agent from detecting that the definition
+			// of another resource is gone.
 			wait.Eventually(t, time.Minute, func() error {
 				if n := len(startsOfResources(t, x.Stream, apples.resource())[apples.resource()]); n != 2 {
 					return fmt.Errorf("the bus has %d snapshots of %s, which was deleted", n, apples.resource())
@@ -222,8 +237,9 @@ func TestAggregated(t *testing.T) {
 		})
 	stop()
 
-	// An extension that returns with all its history is resumed as if it had never been away. If a watch cannot resume, exact
-	// lists recover the missed changes. If these fail as well, the gap is marked as not recovered.
+	// An extension that returns with all its history is resumed as if it had never been away. If a
+	// watch cannot resume, exact lists recover the missed changes. If these fail as well, the gap
+	// is marked as not recovered.
 	x.judge(t, exact.resource(), exact.history(), churnView(startsOfResources(t, x.Stream, exact.resource())),
 		lostSpell{spell: x.spells[exact][1], Recovered: true})
 	x.judge(t, plain.resource(), plain.history(), churnView(startsOfResources(t, x.Stream, plain.resource())),
@@ -246,7 +262,9 @@ type lostSpell struct {
 }
 
 // judge compares the records of a resource with its history.
-func (x *annex) judge(t *testing.T, resource string, history map[oracle.ObjectKey][]*oracle.Version, v oracle.View, lost ...lostSpell) {
+func (x *annex) judge(
+	t *testing.T, resource string, history map[oracle.ObjectKey][]*oracle.Version, v oracle.View, lost ...lostSpell,
+) {
 	t.Helper()
 	want := oracle.Expect(history, v)
 	if len(lost) == 0 {
@@ -269,7 +287,8 @@ func (x *annex) judge(t *testing.T, resource string, history map[oracle.ObjectKe
 	if !slices.Equal(gaps, lost) {
 		oracle.Fail(t, "%s: gaps %+v, want %+v", resource, gaps, lost)
 	}
-	t.Logf("%s: %d records expected, %d on the bus (%s), %d gaps, %d records inside them, %d inferred", resource, got.Expected, got.Records,
+	t.Logf("%s: %d records expected, %d on the bus (%s), %d gaps, %d records inside them, %d inferred", resource,
+		got.Expected, got.Records,
 		countOps(records), len(got.Gaps), got.InGaps, got.Inferred)
 }
 
@@ -277,7 +296,11 @@ func (x *annex) judge(t *testing.T, resource string, history map[oracle.ObjectKe
 func writeOn(t *testing.T, p *world.Plane) (stop func()) {
 	t.Helper()
 	all := world.Collection("configmaps", extensionNamespace)
-	if _, err := p.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta("busy")}); err != nil {
+	if _, err := p.API.Create(t.Context(), all, obj{
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"metadata":   world.Meta("busy"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -291,7 +314,9 @@ func writeOn(t *testing.T, p *world.Plane) (stop func()) {
 				return
 			case <-tick.C:
 			}
-			if _, err := p.API.MergePatch(ctx, all+"/busy", obj{"data": obj{"n": fmt.Sprint(n)}}); err != nil && ctx.Err() == nil {
+			if _, err := p.API.MergePatch(ctx, all+"/busy", obj{"data": obj{
+				"n": fmt.Sprint(n),
+			}}); err != nil && ctx.Err() == nil {
 				t.Errorf("writer: %v", err)
 				return
 			}
@@ -304,14 +329,18 @@ func writeOn(t *testing.T, p *world.Plane) (stop func()) {
 }
 
 // TestReloadOnAnIdleExtension changes the selection of an aggregated resource to which nothing is
-// written. The new scope begins, the old one ends, and the left events follow with the next version.
+// written. The new scope begins, the old one ends, and the left events follow with the next
+// version.
 func TestReloadOnAnIdleExtension(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	p.NewNamespace(t, extensionNamespace)
 	if _, err := p.API.Create(t.Context(), world.Collection("services", extensionNamespace), obj{
-		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{"type": "ExternalName", "externalName": "127.0.0.1"},
+		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{
+			"type":         "ExternalName",
+			"externalName": "127.0.0.1",
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +383,8 @@ func TestReloadOnAnIdleExtension(t *testing.T) {
 		})
 		return rev
 	}
-	if err := a.swap(rule + fmt.Sprintf("    namespaces: [%s]\n  - resources: [configmaps]", extensionNamespace)); err != nil {
+	if err := a.swap(
+		rule + fmt.Sprintf("    namespaces: [%s]\n  - resources: [configmaps]", extensionNamespace)); err != nil {
 		t.Fatal(err)
 	}
 	within := e.resource() + "/" + extensionNamespace

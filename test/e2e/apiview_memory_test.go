@@ -22,12 +22,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestManyListThePast has many clients list Pods page by page, from `kubecdc serve` and from the API server, and compares the memory growth of
-// both. `kubecdc serve` must not grow by more than two pages for each client: it writes a page while it reads it.
+// TestManyListThePast has many clients list Pods page by page, from `kubecdc serve` and from the
+// API server, and compares the memory growth of both. `kubecdc serve` must not grow by more than
+// two pages for each client: it writes a page while it reads it.
 func TestManyListThePast(t *testing.T) {
 	slow(t)
 	pods, clients := size(1_000, 2_000, 20_000), size(10, 10, 50)
-	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true, UpstreamGC: true}) // It has these Pods only, and its API server is measured.
+	// It has these Pods only, and its API server is measured.
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true, UpstreamGC: true})
 	makePods(t, p, pods)
 	bus := world.StartBus(t)
 	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [pods]"})
@@ -50,7 +52,8 @@ func TestManyListThePast(t *testing.T) {
 	server := listingBy(t, "kube-apiserver", p.APIServerPID(0), p.Config(controlplane.Admin), clients, pods)
 	serve := listingBy(t, "kubecdc serve", served.PID(), past, clients, pods)
 	if most := 2 * int64(clients) * pageBytes; serve > most {
-		t.Errorf("kubecdc serve grew by %s, more than %s; the API server by %s", world.MiB(serve), world.MiB(most), world.MiB(server))
+		t.Errorf("kubecdc serve grew by %s, more than %s; the API server by %s", world.MiB(serve), world.MiB(most),
+			world.MiB(server))
 	}
 }
 
@@ -74,8 +77,14 @@ func makePods(t *testing.T, p *world.Plane, n int) {
 					return
 				}
 				_, errs[w] = p.API.Create(t.Context(), world.Collection("pods", "default"), obj{
-					"apiVersion": "v1", "kind": "Pod", "metadata": obj{"name": fmt.Sprint("pod-", i), "annotations": obj{"text": world.Noise(podBytes / 2)}},
-					"spec": obj{"automountServiceAccountToken": false, "containers": []obj{{"name": "app", "image": "web:1"}}},
+					"apiVersion": "v1", "kind": "Pod", "metadata": obj{
+						"name":        fmt.Sprint("pod-", i),
+						"annotations": obj{"text": world.Noise(podBytes / 2)},
+					},
+					"spec": obj{"automountServiceAccountToken": false, "containers": []obj{{
+						"name":  "app",
+						"image": "web:1",
+					}}},
 				})
 			}
 		})
@@ -86,7 +95,8 @@ func makePods(t *testing.T, p *world.Plane, n int) {
 	}
 }
 
-// listingBy has clients list all Pods page by page at the same time, and returns the server's memory growth in bytes.
+// listingBy has clients list all Pods page by page at the same time, and returns the server's
+// memory growth in bytes.
 func listingBy(t *testing.T, name string, pid int, config *rest.Config, clients, pods int) int64 {
 	t.Helper()
 	before, err := process.ReadMemory(pid)
@@ -105,7 +115,8 @@ func listingBy(t *testing.T, name string, pid int, config *rest.Config, clients,
 	if err := errors.Join(append(errs, err)...); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	t.Logf("%s: %d clients listed %d Pods each in %s: %s before, at most %s", name, clients, pods, took.Round(100*time.Millisecond), world.MiB(before.RSS), world.MiB(after.Peak))
+	t.Logf("%s: %d clients listed %d Pods each in %s: %s before, at most %s", name, clients, pods,
+		took.Round(100*time.Millisecond), world.MiB(before.RSS), world.MiB(after.Peak))
 	return after.Peak - before.RSS
 }
 
@@ -120,7 +131,9 @@ func listPages(ctx context.Context, config *rest.Config, want int) error {
 	client := &http.Client{Transport: own}
 	seen, next := 0, ""
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/api/v1/pods?limit=%d&continue=%s", strings.TrimSuffix(config.Host, "/"), pageLimit, next), http.NoBody)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			fmt.Sprintf("%s/api/v1/pods?limit=%d&continue=%s", strings.TrimSuffix(config.Host, "/"), pageLimit, next),
+			http.NoBody)
 		if err != nil {
 			return err
 		}
@@ -142,7 +155,8 @@ func listPages(ctx context.Context, config *rest.Config, want int) error {
 			return err
 		}
 		seen += len(page.Items)
-		if next = page.Metadata.Continue; next == "" {
+		next = page.Metadata.Continue
+		if next == "" {
 			break
 		}
 	}

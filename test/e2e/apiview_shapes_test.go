@@ -79,7 +79,8 @@ func shapedResources(t *testing.T, config *rest.Config) []shapedResource {
 		}
 		for _, r := range l.APIResources {
 			isStable := !strings.Contains(gv.Version, "alpha") && !strings.Contains(gv.Version, "beta")
-			if isStable && slices.Contains(r.Verbs, "watch") && scheme.Scheme.Recognizes(gv.WithKind(r.Kind)) && l.GroupVersion != "events.k8s.io/v1" {
+			if isStable && slices.Contains(r.Verbs, "watch") && scheme.Scheme.Recognizes(gv.WithKind(r.Kind)) &&
+				l.GroupVersion != "events.k8s.io/v1" {
 				out = append(out, shapedResource{r, gv})
 			}
 		}
@@ -90,7 +91,11 @@ func shapedResources(t *testing.T, config *rest.Config) []shapedResource {
 // prefix returns where etcd has the objects of a resource.
 func (r *shapedResource) prefix() string {
 	for name, prefix := range map[string]string{
-		"nodes": "minions", "services": "services/specs", "endpoints": "services/endpoints", "replicationcontrollers": "controllers", "ingresses": "ingress",
+		"nodes":                  "minions",
+		"services":               "services/specs",
+		"endpoints":              "services/endpoints",
+		"replicationcontrollers": "controllers",
+		"ingresses":              "ingress",
 	} {
 		if r.Name == name {
 			return "/registry/" + prefix
@@ -185,7 +190,14 @@ func viewOf(t *testing.T, r *shapedResource, list *shapedList, now time.Time) *a
 	at := now.Add(-time.Hour)
 	event := func(kind, id, rv string) *consume.Event {
 		return &consume.Event{
-			ID: id, Source: "/kubernetes/c", Cluster: "c", Time: at, APIVersion: r.gv.String(), Resource: r.Name, Type: consume.EventType(consume.TypePrefix + kind), ResourceVersion: rv,
+			ID:              id,
+			Source:          "/kubernetes/c",
+			Cluster:         "c",
+			Time:            at,
+			APIVersion:      r.gv.String(),
+			Resource:        r.Name,
+			Type:            consume.EventType(consume.TypePrefix + kind),
+			ResourceVersion: rv,
 		}
 	}
 	stream := func(kind string) {
@@ -203,13 +215,18 @@ func viewOf(t *testing.T, r *shapedResource, list *shapedList, now time.Time) *a
 		if err := json.Unmarshal(o["metadata"], &meta); err != nil {
 			t.Fatal(err)
 		}
-		o["kind"], o["apiVersion"] = json.RawMessage(strconv.Quote(r.Kind)), json.RawMessage(strconv.Quote(r.gv.String()))
+		o["kind"] = json.RawMessage(strconv.Quote(r.Kind))
+		o["apiVersion"] = json.RawMessage(strconv.Quote(r.gv.String()))
 		after, err := json.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := event("object", string(meta.UID), meta.ResourceVersion)
-		e.Namespace, e.Name, e.Kind, e.UID, e.Op = meta.Namespace, meta.Name, r.Kind, string(meta.UID), consume.Read
+		e.Namespace = meta.Namespace
+		e.Name = meta.Name
+		e.Kind = r.Kind
+		e.UID = string(meta.UID)
+		e.Op = consume.Read
 		e.Sequence = fmt.Sprintf("%020s", meta.ResourceVersion)
 		e.Data = &consume.Data{Op: consume.Read, ResourceVersion: meta.ResourceVersion, Snapshot: "s", After: after}
 		state.Add(e)
@@ -248,7 +265,8 @@ func shapesSeed(t *testing.T) uint64 {
 	seed := rand.Uint64()
 	if text := os.Getenv("KUBECDC_SHAPES_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -302,7 +320,8 @@ func (s *shaped) listed(t *testing.T, r *shapedResource, n int) *shapedList {
 func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared int) {
 	t.Helper()
 	list := s.listed(t, r, n)
-	code, body := s.live(t, r.path()+"?resourceVersionMatch=Exact&resourceVersion="+list.Metadata.ResourceVersion, shapedTable)
+	code, body := s.live(t, r.path()+"?resourceVersionMatch=Exact&resourceVersion="+list.Metadata.ResourceVersion,
+		shapedTable)
 	if code != http.StatusOK {
 		t.Errorf("%s: %d %.300s", r.path(), code, body)
 		return 0
@@ -339,7 +358,8 @@ func (s *shaped) compareTable(t *testing.T, r *shapedResource, n int) (compared 
 				continue // the record does not say whether the agent has removed the values
 			}
 			if !slices.ContainsFunc(got, func(at cells) bool { return reflect.DeepEqual(cell, at.Rows[i].Cells[k]) }) {
-				oracle.Fail(t, "%s %v: cell %d: want %#v, got %#v\n%s", r.path(), row.Cells[0], k, cell, a.Cells[k], list.Items[i])
+				oracle.Fail(t, "%s %v: cell %d: want %#v, got %#v\n%s", r.path(), row.Cells[0], k, cell, a.Cells[k],
+					list.Items[i])
 			}
 		}
 	}
@@ -359,23 +379,29 @@ func TestOtherVersionsAreThoseOfTheAPIServer(t *testing.T) {
 	}
 	s := &shaped{Plane: p, client: client}
 	random := &shapes{Rand: rand.New(rand.NewPCG(shapesSeed(t), 0)), now: time.Now()}
-	events, autoscalers := schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "autoscaling", Version: "v2"}
+	events := schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}
+	autoscalers := schema.GroupVersion{Group: "autoscaling", Version: "v2"}
 	resource := func(gv schema.GroupVersion, name, kind string) *shapedResource {
 		return &shapedResource{metav1.APIResource{Name: name, Kind: kind, Namespaced: true}, gv}
 	}
 	core, group := resource(schema.GroupVersion{Version: "v1"}, "events", "Event"), resource(events, "events", "Event")
-	v2, v1 := resource(autoscalers, "horizontalpodautoscalers", "HorizontalPodAutoscaler"), resource(autoscalers, "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+	v2 := resource(autoscalers, "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+	v1 := resource(autoscalers, "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 	v1.gv.Version = "v1"
 	n := size(40, 150, 2000)
 	random.put(t, p, core, n)
 	random.put(t, p, v2, n)
 	coreFields := []string{
-		"involvedObject.name=a", "involvedObject.kind=Pod,type=True", "involvedObject.namespace!=a", "involvedObject.uid=b2", "involvedObject.apiVersion=apps/v1",
-		"involvedObject.fieldPath=", "source=a", "reportingComponent=", "reason=Failed", "metadata.name=shape-3", "regarding.name=a", "note=a",
+		"involvedObject.name=a", "involvedObject.kind=Pod,type=True", "involvedObject.namespace!=a",
+		"involvedObject.uid=b2", "involvedObject.apiVersion=apps/v1",
+		"involvedObject.fieldPath=", "source=a", "reportingComponent=", "reason=Failed", "metadata.name=shape-3",
+		"regarding.name=a", "note=a",
 	}
 	groupFields := []string{
-		"regarding.name=a", "regarding.kind=Pod,type=True", "regarding.namespace!=a", "regarding.uid=b2", "regarding.apiVersion=apps/v1", "regarding.fieldPath=",
-		"regarding.resourceVersion!=a", "reportingController=", "reason=Failed", "metadata.namespace=default", "involvedObject.name=a", "source=a",
+		"regarding.name=a", "regarding.kind=Pod,type=True", "regarding.namespace!=a", "regarding.uid=b2",
+		"regarding.apiVersion=apps/v1", "regarding.fieldPath=",
+		"regarding.resourceVersion!=a", "reportingController=", "reason=Failed", "metadata.namespace=default",
+		"involvedObject.name=a", "source=a",
 	}
 	for _, c := range []struct {
 		recorded, served *shapedResource
@@ -394,8 +420,11 @@ func TestOtherVersionsAreThoseOfTheAPIServer(t *testing.T) {
 		}
 		view := viewOf(t, c.recorded, list, time.Now())
 		paths := []string{
-			c.served.path(), strings.TrimSuffix(c.served.path(), "/"+c.served.Name) + "/namespaces/default/" + c.served.Name, c.served.path() + "?limit=7",
-			c.served.path() + "?includeObject=Object", c.served.path() + "?labelSelector=a", c.served.path() + "?watch=1&resourceVersion=0&timeoutSeconds=3",
+			c.served.path(),
+			strings.TrimSuffix(c.served.path(), "/"+c.served.Name) + "/namespaces/default/" + c.served.Name,
+			c.served.path() + "?limit=7",
+			c.served.path() + "?includeObject=Object", c.served.path() + "?labelSelector=a",
+			c.served.path() + "?watch=1&resourceVersion=0&timeoutSeconds=3",
 			strings.TrimSuffix(c.served.path(), "/"+c.served.Name) + "/namespaces/default/" + c.served.Name + "/none",
 		}
 		for _, f := range c.fields {
@@ -406,22 +435,27 @@ func TestOtherVersionsAreThoseOfTheAPIServer(t *testing.T) {
 			if err := json.Unmarshal(list.Items[i], &o); err != nil {
 				t.Fatal(err)
 			}
-			paths = append(paths, fmt.Sprintf("%s/namespaces/%s/%s/%s", strings.TrimSuffix(c.served.path(), "/"+c.served.Name), o.Namespace, c.served.Name, o.Name))
+			paths = append(paths,
+				fmt.Sprintf("%s/namespaces/%s/%s/%s", strings.TrimSuffix(c.served.path(), "/"+c.served.Name),
+					o.Namespace, c.served.Name, o.Name))
 		}
 		found := 0
 		for i, path := range paths {
 			accepts := []string{"application/json"}
 			if i < 20 && !strings.Contains(path, "watch") {
-				accepts = append(accepts, shapedTable, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
+				accepts = append(accepts, shapedTable, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+					"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
 			}
 			for _, accept := range accepts {
-				if strings.HasSuffix(accept, "Metadata;v=v1;g=meta.k8s.io") != (i > 6+len(c.fields)) && strings.Contains(accept, "Partial") {
+				if strings.HasSuffix(accept, "Metadata;v=v1;g=meta.k8s.io") != (i > 6+len(c.fields)) &&
+					strings.Contains(accept, "Partial") {
 					continue
 				}
 				found += s.compareAnswer(t, view, path, accept)
 			}
 		}
-		t.Logf("%s of a record of %s: %d answers compared, with %d objects", c.served.path(), c.recorded.gv, len(paths), found)
+		t.Logf("%s of a record of %s: %d answers compared, with %d objects", c.served.path(), c.recorded.gv, len(paths),
+			found)
 	}
 	list := s.listed(t, v2, n)
 	for _, path := range []string{"/apis/autoscaling", "/apis/autoscaling/v1", "/apis/autoscaling/v2"} {
@@ -483,7 +517,8 @@ func (s *shaped) normal(t *testing.T, body []byte) (out map[string]any, objects 
 		meta, _ := v["metadata"].(map[string]any)
 		if v["type"] != nil && v["object"] != nil { // of a watch
 			o := v["object"].(map[string]any)
-			out[fmt.Sprint(v["type"], o["metadata"].(map[string]any)["namespace"], "/", o["metadata"].(map[string]any)["name"])] = o
+			out[fmt.Sprint(v["type"], o["metadata"].(map[string]any)["namespace"], "/",
+				o["metadata"].(map[string]any)["name"])] = o
 			objects++
 			continue
 		}
@@ -536,7 +571,9 @@ func (s *shaped) compareDiscovery(t *testing.T, view *apiview.View, path string)
 		if list.Kind == "APIGroup" {
 			return group
 		}
-		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool { return strings.Contains(r.Name, "/") })
+		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
+			return strings.Contains(r.Name, "/")
+		})
 		for i := range list.APIResources {
 			list.APIResources[i].Verbs, list.APIResources[i].StorageVersionHash = nil, ""
 		}

@@ -25,15 +25,18 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// The values of a Secret. They are as long as the hashes that replace them, because kubectl describe prints their lengths.
+// The values of a Secret. They are as long as the hashes that replace them, because kubectl
+// describe prints their lengths.
 const (
 	plantedUser     = "user-user-user-user-user-user-user-user-use"
 	plantedPassword = "word-word-word-word-word-word-word-word-wor"
 )
 
-// redactedValues matches the values of Secrets in kubectl's output: planted ones, and the hashes that replace them, which are base64 in the API.
+// redactedValues matches the values of Secrets in kubectl's output: planted ones, and the hashes
+// that replace them, which are base64 in the API.
 var redactedValues = regexp.MustCompile(base64.StdEncoding.EncodeToString([]byte(plantedUser)) + "|" +
-	base64.StdEncoding.EncodeToString([]byte(plantedPassword)) + "|" + base64.StdEncoding.EncodeToString([]byte("hmac-sha256:")) + "[A-Za-z0-9+/]+=*")
+	base64.StdEncoding.EncodeToString([]byte(plantedPassword)) + "|" +
+	base64.StdEncoding.EncodeToString([]byte("hmac-sha256:")) + "[A-Za-z0-9+/]+=*")
 
 // shopObjects are the objects that the cluster of TestKubectlAgainstThePast starts with.
 const shopObjects = `
@@ -234,8 +237,8 @@ kind: Gizmo
 metadata: {name: gizmo-1}
 `
 
-// TestKubectlAgainstThePast runs kubectl against a cluster at several moments, and later against the record of the same moments. The
-// output must be the same, except for ages and redacted values.
+// TestKubectlAgainstThePast runs kubectl against a cluster at several moments, and later against
+// the record of the same moments. The output must be the same, except for ages and redacted values.
 func TestKubectlAgainstThePast(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -255,7 +258,9 @@ func TestKubectlAgainstThePast(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := world.StartAgent(t, p, world.AgentConfig{
-		Bus: bus, Watch: "  - resources: [" + strings.Join(pastResources, ", ") + "]", Extra: fmt.Sprintf("redaction: {mode: hash, keyFile: %q}", key),
+		Bus:   bus,
+		Watch: "  - resources: [" + strings.Join(pastResources, ", ") + "]",
+		Extra: fmt.Sprintf("redaction: {mode: hash, keyFile: %q}", key),
 	})
 	a.Ready(t)
 
@@ -266,10 +271,12 @@ func TestKubectlAgainstThePast(t *testing.T) {
 		func() {},
 		func() { live.do(t, "", "scale", "-n", "shop", "deploy/web", "--replicas=5") },
 		func() {
-			live.do(t, "", "patch", "-n", "shop", pod(), "--subresource=status", "-p", `{"status":{"phase":"Running","podIP":"10.1.2.3","podIPs":[{"ip":"10.1.2.3"}],
+			live.do(t, "", "patch", "-n", "shop", pod(), "--subresource=status", "-p",
+				`{"status":{"phase":"Running","podIP":"10.1.2.3","podIPs":[{"ip":"10.1.2.3"}],
 				"containerStatuses":[{"name":"app","image":"web:1","imageID":"x","ready":true,"restartCount":3,"state":{"running":{}}},
 				{"name":"log","image":"log:1","imageID":"x","ready":false,"restartCount":0,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}}`)
-			live.do(t, "", "patch", "node", "node-1", "--subresource=status", "-p", `{"status":{"conditions":[{"type":"Ready","status":"True"}],
+			live.do(t, "", "patch", "node", "node-1", "--subresource=status", "-p",
+				`{"status":{"conditions":[{"type":"Ready","status":"True"}],
 				"addresses":[{"type":"InternalIP","address":"10.0.0.9"}],"nodeInfo":{"architecture":"amd64","kernelVersion":"6.1","kubeletVersion":"v1.37.1"}}}`)
 		},
 		func() {
@@ -294,7 +301,9 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	}
 	var moments []asked
 	commands := pastCommands()
-	asks := []int{1, 3, 4} // Steps with a moment after them: each command runs at one of them. In the long form, all commands run after every step.
+	// Steps with a moment after them: each command runs at one of them. In the long form, all
+	// commands run after every step.
+	asks := []int{1, 3, 4}
 	for k, step := range steps {
 		step()
 		n := slices.Index(asks, k)
@@ -309,7 +318,8 @@ func TestKubectlAgainstThePast(t *testing.T) {
 		}
 		changes := p.History.ChangesIn("shop", "shop-b", "")
 		m := asked{}
-		for before := ^uint64(0); before != changes(); { // a controller that acts meanwhile, such as the node controller, mixes two moments
+		for before := ^uint64(0); before != changes(); {
+			// a controller that acts meanwhile, such as the node controller, mixes two moments
 			wait.Settled(t, 3*time.Second, time.Minute, changes)
 			m.rev, before = p.Now(t), changes()
 			m.answers = live.answers(t, of)
@@ -320,7 +330,8 @@ func TestKubectlAgainstThePast(t *testing.T) {
 	live.do(t, "", "create", "cm", "-n", "shop", "last")
 	past(t, "snapshot", "--agent", a.URL) // the record then ends after the last moment for all resources
 	wait.Eventually(t, time.Minute, func() error {
-		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", "shop", "--bus", bus.URL).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", "shop", "--bus",
+			bus.URL).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -345,11 +356,14 @@ func TestKubectlAgainstThePast(t *testing.T) {
 			redacted += len(values)
 			for _, value := range values {
 				if strings.Contains(answer, value) {
-					oracle.Fail(t, "moment %d (rv:%d): kubectl %s prints %s of the record", k, m.rev, strings.Join(commands[i], " "), value)
+					oracle.Fail(t, "moment %d (rv:%d): kubectl %s prints %s of the record", k, m.rev,
+						strings.Join(commands[i], " "), value)
 				}
 			}
-			if diff := cmp.Diff(redactedValues.ReplaceAllString(answer, "VALUE"), redactedValues.ReplaceAllString(got[i], "VALUE")); diff != "" {
-				oracle.Fail(t, "moment %d (rv:%d): kubectl %s: -live +record\n%s", k, m.rev, strings.Join(commands[i], " "), diff)
+			if diff := cmp.Diff(redactedValues.ReplaceAllString(answer, "VALUE"),
+				redactedValues.ReplaceAllString(got[i], "VALUE")); diff != "" {
+				oracle.Fail(t, "moment %d (rv:%d): kubectl %s: -live +record\n%s", k, m.rev,
+					strings.Join(commands[i], " "), diff)
 			}
 		}
 		if k == len(moments)-1 {
@@ -364,20 +378,28 @@ func TestKubectlAgainstThePast(t *testing.T) {
 
 // pastResources are the resources that the agent of TestKubectlAgainstThePast captures.
 var pastResources = []string{
-	"pods", "deployments.apps", "replicasets.apps", "services", "configmaps", "namespaces", "nodes", "resourcequotas", "limitranges",
-	"jobs.batch", "ingresses.networking.k8s.io", "roles.rbac.authorization.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
-	"storageclasses.storage.k8s.io", "apiservices.apiregistration.k8s.io", "gadgets.past.example.com", "gizmos.past.example.com", "widgets.e2e.kubecdc.dev",
-	"statefulsets.apps", "daemonsets.apps", "cronjobs.batch", "persistentvolumes", "persistentvolumeclaims", "poddisruptionbudgets.policy",
-	"horizontalpodautoscalers.autoscaling", "networkpolicies.networking.k8s.io", "rolebindings.rbac.authorization.k8s.io", "serviceaccounts", "secrets",
+	"pods", "deployments.apps", "replicasets.apps", "services", "configmaps", "namespaces", "nodes", "resourcequotas",
+	"limitranges",
+	"jobs.batch", "ingresses.networking.k8s.io", "roles.rbac.authorization.k8s.io",
+	"customresourcedefinitions.apiextensions.k8s.io",
+	"storageclasses.storage.k8s.io", "apiservices.apiregistration.k8s.io", "gadgets.past.example.com",
+	"gizmos.past.example.com", "widgets.e2e.kubecdc.dev",
+	"statefulsets.apps", "daemonsets.apps", "cronjobs.batch", "persistentvolumes", "persistentvolumeclaims",
+	"poddisruptionbudgets.policy",
+	"horizontalpodautoscalers.autoscaling", "networkpolicies.networking.k8s.io",
+	"rolebindings.rbac.authorization.k8s.io", "serviceaccounts", "secrets",
 	"endpointslices.discovery.k8s.io", "leases.coordination.k8s.io", "priorityclasses.scheduling.k8s.io",
 }
 
-// compareResources compares the captured resources in `kubectl api-resources`. It ignores the verbs: the record is read-only.
+// compareResources compares the captured resources in `kubectl api-resources`. It ignores the
+// verbs: the record is read-only.
 func compareResources(t *testing.T, live, then *client) {
 	t.Helper()
 	verbs := regexp.MustCompile(`\S*get,\S*list\S*`)
 	lines := func(c *client) []string {
-		return strings.Split(verbs.ReplaceAllString(c.answer(t, []string{"api-resources", "-o", "wide", "--sort-by=name"}), "VERBS"), "\n")
+		return strings.Split(
+			verbs.ReplaceAllString(c.answer(t, []string{"api-resources", "-o", "wide", "--sort-by=name"}), "VERBS"),
+			"\n")
 	}
 	want, captured := lines(live), 0
 	for _, line := range lines(then) {
@@ -400,20 +422,25 @@ func laterStep(t *testing.T, live *client, k int) func() {
 		switch k % 5 {
 		case 0:
 			live.do(t, "", "scale", "-n", "shop", "deploy/web", "--replicas="+fmt.Sprint(1+k%4))
-			live.do(t, "", "annotate", "sc", "fast", "storageclass.kubernetes.io/is-default-class="+fmt.Sprint(k%2 == 0), "--overwrite")
+			live.do(t, "", "annotate", "sc", "fast",
+				"storageclass.kubernetes.io/is-default-class="+fmt.Sprint(k%2 == 0), "--overwrite")
 		case 1:
 			live.do(t, "", "set", "image", "-n", "shop", "deploy/web", "app=web:"+text)
 			live.do(t, "", "patch", "node", "node-1", "-p", `{"spec":{"unschedulable":`+fmt.Sprint(k%2 == 0)+`}}`)
 		case 2:
-			live.do(t, "", "patch", "gadget", "gear", "-n", "shop", "--type=merge", "-p", `{"spec":{"size":`+text+`,"color":"color-`+text+`"}}`)
-			live.do(t, strings.ReplaceAll(shopGadgets, "gizmo-1", "gizmo-"+text), "apply", "--server-side", "--force-conflicts", "-f", "-")
+			live.do(t, "", "patch", "gadget", "gear", "-n", "shop", "--type=merge", "-p",
+				`{"spec":{"size":`+text+`,"color":"color-`+text+`"}}`)
+			live.do(t, strings.ReplaceAll(shopGadgets, "gizmo-1", "gizmo-"+text), "apply", "--server-side",
+				"--force-conflicts", "-f", "-")
 		case 3:
 			live.do(t, "", "create", "cm", "-n", "shop", "extra-"+text, "--from-literal=k="+text)
 			live.do(t, "", "label", "cm", "-n", "shop", "extra-"+text, "app=web")
 			live.do(t, "", "delete", "pods", "-n", "shop", "-l", "app=web", "--wait=false")
 		case 4:
 			live.do(t, "", "create", "job", "-n", "shop", "job-"+text, "--image=import:"+text)
-			live.do(t, "", "patch", "ingress", "web", "-n", "shop", "--type=json", "-p", `[{"op":"remove","path":"/spec/rules/0"},{"op":"add","path":"/spec/rules/-","value":{"host":"h`+text+`.example.com"}}]`)
+			live.do(t, "", "patch", "ingress", "web", "-n", "shop", "--type=json", "-p",
+				`[{"op":"remove","path":"/spec/rules/0"},{"op":"add","path":"/spec/rules/-","value":{"host":"h`+text+
+					`.example.com"}}]`)
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestAuditExample runs the agent with the configuration of examples/audit, with a local bus, key and webhook. The webhook must get each
-// change of a Secret, a Role, a RoleBinding and the spec of a Deployment at least once, in order. It must get no other objects and no
-// value of a Secret.
+// TestAuditExample runs the agent with the configuration of examples/audit, with a local bus, key
+// and webhook. The webhook must get each change of a Secret, a Role, a RoleBinding and the spec of
+// a Deployment at least once, in order. It must get no other objects and no value of a Secret.
 func TestAuditExample(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -95,10 +95,17 @@ func TestAuditExample(t *testing.T) {
 		}
 	}
 	api, ctx := p.API, t.Context()
-	secrets, roles, bindings, deployments := world.Collection("secrets", namespace), world.Collection("roles.rbac.authorization.k8s.io", namespace),
-		world.Collection("rolebindings.rbac.authorization.k8s.io", namespace), world.Collection("deployments.apps", namespace)
+	secrets := world.Collection("secrets", namespace)
+	roles := world.Collection("roles.rbac.authorization.k8s.io", namespace)
+	bindings := world.Collection("rolebindings.rbac.authorization.k8s.io", namespace)
+	deployments := world.Collection("deployments.apps", namespace)
 	passwords := []string{world.SecretValue(), world.SecretValue()}
-	must(api.Create(ctx, secrets, obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta("db"), "stringData": obj{"password": passwords[0]}}))
+	must(api.Create(ctx, secrets, obj{
+		"apiVersion": "v1",
+		"kind":       "Secret",
+		"metadata":   world.Meta("db"),
+		"stringData": obj{"password": passwords[0]},
+	}))
 	must(api.MergePatch(ctx, secrets+"/db", obj{"stringData": obj{"password": passwords[1]}}))
 	must(api.Create(ctx, roles, obj{
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": world.Meta("reader"),
@@ -110,9 +117,16 @@ func TestAuditExample(t *testing.T) {
 		"subjects": []obj{{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}},
 	}))
 	labels := obj{"app": "web"}
-	must(api.Create(ctx, deployments, obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": world.Meta("web"), "spec": obj{
-		"replicas": 0, "selector": obj{"matchLabels": labels}, "template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{"name": "web", "image": "web:1"}}}},
-	}}))
+	must(api.Create(ctx, deployments, obj{
+		"apiVersion": "apps/v1",
+		"kind":       "Deployment",
+		"metadata":   world.Meta("web"),
+		"spec": obj{
+			"replicas": 0, "selector": obj{"matchLabels": labels}, "template": obj{"metadata": obj{
+				"labels": labels,
+			}, "spec": obj{"containers": []obj{{"name": "web", "image": "web:1"}}}},
+		},
+	}))
 	must(api.MergePatch(ctx, deployments+"/web", obj{"metadata": obj{"annotations": obj{"note": "not audited"}}}))
 	must(api.MergePatch(ctx, deployments+"/web", obj{"spec": obj{"paused": true}}))
 	p.NewConfigMap(t, namespace, "unrelated")
@@ -120,7 +134,12 @@ func TestAuditExample(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want := map[string]string{"secrets/db": "cu", "roles/reader": "c", "rolebindings/readers": "cd", "deployments/web": "cu"}
+	want := map[string]string{
+		"secrets/db":           "cu",
+		"roles/reader":         "c",
+		"rolebindings/readers": "cd",
+		"deployments/web":      "cu",
+	}
 	wait.Eventually(t, time.Minute, func() error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -140,7 +159,8 @@ func TestAuditExample(t *testing.T) {
 	}
 	for _, body := range bodies {
 		for _, p := range passwords {
-			if bytes.Contains(body, []byte(p)) || bytes.Contains(body, []byte(base64.StdEncoding.EncodeToString([]byte(p)))) {
+			if bytes.Contains(body, []byte(p)) ||
+				bytes.Contains(body, []byte(base64.StdEncoding.EncodeToString([]byte(p)))) {
 				oracle.Fail(t, "the value of a Secret: %s", body)
 			}
 		}

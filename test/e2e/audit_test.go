@@ -49,7 +49,8 @@ func (r *auditReport) kinds() (out []string) {
 // auditSpan asks for an audit of a span.
 func auditSpan(t *testing.T, bus string, since, until time.Time, args ...string) (r auditReport, code int) {
 	t.Helper()
-	args = append([]string{"audit", "--since", stamp(since), "--until", stamp(until), "-o", "json", "--bus", bus}, args...)
+	args = append([]string{"audit", "--since", stamp(since), "--until", stamp(until), "-o", "json", "--bus", bus},
+		args...)
 	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), args...).Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 		code = failed.ExitCode()
@@ -90,9 +91,9 @@ func removeStores(t *testing.T, bus *world.Bus) {
 	}
 }
 
-// TestAudit makes an agent miss things in each way that an audit has to find, one after the other. The
-// audit must name each of them, with its span, prove the span before them, and agree with get about
-// moments in all of them.
+// TestAudit makes an agent miss things in each way that an audit has to find, one after the other.
+// The audit must name each of them, with its span, prove the span before them, and agree with get
+// about moments in all of them.
 func TestAudit(t *testing.T) {
 	slow(t)
 	onlyLong(t, "eight minutes")
@@ -111,7 +112,8 @@ func TestAudit(t *testing.T) {
 	})
 	const rule = "  - {resources: [configmaps], namespaces: [" + namespace + "]}\n"
 	a := world.StartAgent(t, p, world.AgentConfig{
-		Bus: &proxied{Bus: bus, via: "nats://" + via.Addr()}, Watch: rule + "  - {resources: [secrets], namespaces: [" + namespace + "]}",
+		Bus:   &proxied{Bus: bus, via: "nats://" + via.Addr()},
+		Watch: rule + "  - {resources: [secrets], namespaces: [" + namespace + "]}",
 		Extra: "event: {maxBytes: 65536}\n",
 	})
 	s := world.ReadStream(t, bus, p.Reader())
@@ -156,7 +158,9 @@ func TestAudit(t *testing.T) {
 		write("it-0", fmt.Sprint("calm ", k))
 	}
 	if _, err := p.API.Create(t.Context(), world.Collection("secrets", namespace), obj{
-		"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta("key"), "stringData": obj{"password": world.SecretValue()},
+		"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta("key"), "stringData": obj{
+			"password": world.SecretValue(),
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +169,12 @@ func TestAudit(t *testing.T) {
 	world.Pass(t.Context(), minute)
 
 	inject("dead-letter", "", func() {
-		if _, err := p.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(poisoned), "data": obj{"text": "one"}}); err != nil {
+		if _, err := p.API.Create(t.Context(), all, obj{
+			"apiVersion": "v1",
+			"kind":       "ConfigMap",
+			"metadata":   world.Meta(poisoned),
+			"data":       obj{"text": "one"},
+		}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -191,7 +200,9 @@ func TestAudit(t *testing.T) {
 	})
 	write("it-1", "small again")
 	world.Pass(t.Context(), minute)
-	inject("interrupted", "", func() { again(rule, strings.Replace(rule, "]}", "], operations: [created, deleted]}", 1)) })
+	inject("interrupted", "", func() {
+		again(rule, strings.Replace(rule, "]}", "], operations: [created, deleted]}", 1))
+	})
 	inject("filtered", "", func() { write("it-2", "withheld") })
 	world.Pass(t.Context(), minute)
 	again("], operations: [created, deleted]}", "]}")
@@ -220,7 +231,8 @@ func TestAudit(t *testing.T) {
 		world.Pass(t.Context(), 5*time.Second)
 	})
 	until := now()
-	t.Logf("since %s, calm %s, calmer %s, calmest %s, until %s", stamp(since), stamp(calm), stamp(calmer), stamp(calmest), stamp(until))
+	t.Logf("since %s, calm %s, calmer %s, calmest %s, until %s", stamp(since), stamp(calm), stamp(calmer),
+		stamp(calmest), stamp(until))
 
 	args := []string{"cm", "-n", namespace}
 	var whole auditReport
@@ -234,12 +246,15 @@ func TestAudit(t *testing.T) {
 		return nil
 	})
 	for _, f := range whole.Findings {
-		t.Logf("%s to %s: %s %s %s: %s; %s", f.Since.Format(time.TimeOnly), f.Until.Format(time.TimeOnly), f.Kind, f.Reason, f.Objects, f.What, f.Advice)
+		t.Logf("%s to %s: %s %s %s: %s; %s", f.Since.Format(time.TimeOnly), f.Until.Format(time.TimeOnly), f.Kind,
+			f.Reason, f.Objects, f.What, f.Advice)
 	}
 	for _, w := range want {
 		found := false
 		for _, f := range whole.Findings {
-			found = found || f.Kind == w.kind && (w.reason == "" || f.Reason == w.reason) && f.Since.Before(w.until) && f.Until.After(w.from)
+			found = found ||
+				f.Kind == w.kind && (w.reason == "" || f.Reason == w.reason) && f.Since.Before(w.until) &&
+					f.Until.After(w.from)
 		}
 		if !found {
 			oracle.Fail(t, "the audit lacks %s %s from %s to %s", w.kind, w.reason, stamp(w.from), stamp(w.until))
@@ -251,8 +266,10 @@ func TestAudit(t *testing.T) {
 	if r, code := auditSpan(t, bus.URL, since, calm, args...); code != 0 {
 		t.Errorf("while nothing was missing: %+v", r.Findings)
 	}
-	// The filter is gone, but no event and no snapshot has shown what it withheld, or the dead letter.
-	if r, code := auditSpan(t, bus.URL, calmer, calmest, args...); code != 3 || !slices.Contains(r.kinds(), "filtered") || !slices.Contains(r.kinds(), "dead-letter") {
+	// The filter is gone, but no event and no snapshot has shown what it withheld, or the dead
+	// letter.
+	if r, code := auditSpan(t, bus.URL, calmer, calmest, args...); code != 3 ||
+		!slices.Contains(r.kinds(), "filtered") || !slices.Contains(r.kinds(), "dead-letter") {
 		oracle.Fail(t, "after the filter: exit code %d, %+v", code, r.Findings)
 	}
 	secrets, code := auditSpan(t, bus.URL, since, calm, "secrets", "-n", namespace)
@@ -260,7 +277,8 @@ func TestAudit(t *testing.T) {
 		t.Errorf("a redacted Secret: exit code %d, %+v", code, secrets)
 	}
 
-	// get says the same of each moment: what is not selected, or is missing in between, it does not see.
+	// get says the same of each moment: what is not selected, or is missing in between, it does not
+	// see.
 	rng := rand.New(rand.NewPCG(1, 2))
 	exact := 0
 	for range 60 {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestSnapshotThenLive shows what each snapshot mode sends first, and that every later change follows.
+// TestSnapshotThenLive shows what each snapshot mode sends first, and that every later change
+// follows.
 func TestSnapshotThenLive(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -67,7 +68,8 @@ func TestSnapshotThenLive(t *testing.T) {
 	}
 }
 
-// TestNamespaces shows that namespaces by name, by pattern and by exclusion select exactly those namespaces.
+// TestNamespaces shows that namespaces by name, by pattern and by exclusion select exactly those
+// namespaces.
 func TestNamespaces(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -77,7 +79,9 @@ func TestNamespaces(t *testing.T) {
 		in, out          []string
 	}{
 		{"literal", "[ns-lit-a, ns-lit-b]", 2, []string{"ns-lit-a", "ns-lit-b"}, []string{"ns-lit-c", "default"}},
-		{"exclude", `["*", "!ns-exc-skip-*", "!kube-*"]`, 1, []string{"ns-exc-a", "default"}, []string{"ns-exc-skip-a", "kube-public"}},
+		{"exclude", `["*", "!ns-exc-skip-*", "!kube-*"]`, 1, []string{"ns-exc-a", "default"}, []string{
+			"ns-exc-skip-a", "kube-public",
+		}},
 		{"pattern", `["ns-pat-*"]`, 1, []string{"ns-pat-a", "ns-pat-b"}, []string{"ns-other", "default"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -94,7 +98,8 @@ func TestNamespaces(t *testing.T) {
 			a.Ready(t)
 			var snapshots map[oracle.Scope]oracle.Snapshot
 			wait.Eventually(t, time.Minute, func() error {
-				if snapshots = s.Completed(t, "configmaps"); len(snapshots) != tc.scopes {
+				snapshots = s.Completed(t, "configmaps")
+				if len(snapshots) != tc.scopes {
 					return fmt.Errorf("snapshots of %d scopes, want %d: %v", len(snapshots), tc.scopes, snapshots)
 				}
 				return nil
@@ -129,7 +134,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestForbiddenResourceIsIsolated runs an agent that may read ConfigMaps, and may read Secrets only later.
+// TestForbiddenResourceIsIsolated runs an agent that may read ConfigMaps, and may read Secrets only
+// later.
 func TestForbiddenResourceIsIsolated(t *testing.T) {
 	slow(t)
 	const namespace = "forbidden"
@@ -140,12 +146,17 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 		t.Helper()
 		rules := []obj{{"apiGroups": []string{""}, "resources": resources, "verbs": []string{"get", "list", "watch"}}}
 		role := obj{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": world.Meta("e2e-restricted"), "rules": rules,
+			"apiVersion": "rbac.authorization.k8s.io/v1",
+			"kind":       "ClusterRole",
+			"metadata":   world.Meta("e2e-restricted"),
+			"rules":      rules,
 		}
 		binding := obj{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": world.Meta("e2e-restricted"),
-			"roleRef":  obj{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-restricted"},
-			"subjects": []obj{{"kind": "User", "name": controlplane.Restricted}},
+			"apiVersion": "rbac.authorization.k8s.io/v1",
+			"kind":       "ClusterRoleBinding",
+			"metadata":   world.Meta("e2e-restricted"),
+			"roleRef":    obj{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-restricted"},
+			"subjects":   []obj{{"kind": "User", "name": controlplane.Restricted}},
 		}
 		const root = "/apis/rbac.authorization.k8s.io/v1/"
 		for plural, o := range map[string]obj{"clusterroles": role, "clusterrolebindings": binding} {
@@ -200,8 +211,8 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 	got.NoGaps(t)
 }
 
-// TestSIGTERMDrains stops the agent while the bus does not answer, and resumes the bus at the same moment. All changes that the
-// agent has observed by then must reach the bus.
+// TestSIGTERMDrains stops the agent while the bus does not answer, and resumes the bus at the same
+// moment. All changes that the agent has observed by then must reach the bus.
 func TestSIGTERMDrains(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -254,8 +265,8 @@ func TestSIGTERMDrains(t *testing.T) {
 	got.NoGaps(t)
 }
 
-// TestSIGTERMInFullFlight stops the agent while writers write. It may stop anywhere, but the stream must have no holes: each
-// object has all records up to some version, and none after that.
+// TestSIGTERMInFullFlight stops the agent while writers write. It may stop anywhere, but the stream
+// must have no holes: each object has all records up to some version, and none after that.
 func TestSIGTERMInFullFlight(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -315,7 +326,8 @@ func TestSIGTERMInFullFlight(t *testing.T) {
 		for n < len(list) && list[n].Rev <= last[key] {
 			n++
 		}
-		if want[key] = list[:n]; n == 0 {
+		want[key] = list[:n]
+		if n == 0 {
 			delete(want, key)
 		}
 		there += n
@@ -344,7 +356,9 @@ func TestStdoutBus(t *testing.T) {
 	v := world.ViewOf(s.Completed(t, "configmaps", "secrets"))
 	p.ChangeConfigMaps(t, namespace, "old", 10)
 	p.MakeConfigMaps(t, namespace, "new", 10)
-	secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta("a"), "stringData": obj{"token": world.SecretValue()}}
+	secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta("a"), "stringData": obj{
+		"token": world.SecretValue(),
+	}}
 	if _, err := p.API.Create(t.Context(), world.Collection("secrets", namespace), world.Applied(secret)); err != nil {
 		t.Fatal(err)
 	}

@@ -24,14 +24,16 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// mostGrowth limits how much a blocked bus may make the agent's resident memory grow, and the API server's beyond its growth
-// without the agent. mostHeap is the same limit for the API server's live heap, which has less noise.
+// mostGrowth limits how much a blocked bus may make the agent's resident memory grow, and the API
+// server's beyond its growth without the agent. mostHeap is the same limit for the API server's
+// live heap, which has less noise.
 const (
 	mostGrowth = 64 << 20
 	mostHeap   = 24 << 20
 )
 
-// blockedSize is the size of an object of TestBlockedBus: a few thousand updates then exceed mostGrowth.
+// blockedSize is the size of an object of TestBlockedBus: a few thousand updates then exceed
+// mostGrowth.
 const blockedSize = 16 << 10
 
 // meter samples the resident memory of processes.
@@ -128,12 +130,13 @@ func kubeconfigOf(t testing.TB, p *world.Plane, server int) string {
 	return path
 }
 
-// TestBlockedBus stops the bus while changes keep coming. Neither the agent nor the API server, on its behalf, may hold them in
-// memory.
+// TestBlockedBus stops the bus while changes keep coming. Neither the agent nor the API server, on
+// its behalf, may hold them in memory.
 //
-// Three API servers share the etcd: the writers use the first, the agent the second, and nobody the third. The third's watch
-// cache gets the same changes, so any growth of the second beyond it is because of the agent. The test measures live heap and
-// resident memory. The live heap is accurate to some 10 MiB; resident memory includes the garbage of serving.
+// Three API servers share the etcd: the writers use the first, the agent the second, and nobody the
+// third. The third's watch cache gets the same changes, so any growth of the second beyond it is
+// because of the agent. The test measures live heap and resident memory. The live heap is accurate
+// to some 10 MiB; resident memory includes the garbage of serving.
 func TestBlockedBus(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("memory is read from /proc")
@@ -146,8 +149,12 @@ func TestBlockedBus(t *testing.T) {
 		block   func(*testing.T, *world.Bus)
 		unblock func(*testing.T, *world.Bus)
 	}{
-		{"stopped", size(4_500, 4_500, 25_000), "events: 256", false, func(t *testing.T, b *world.Bus) { b.Freeze(t) }, func(t *testing.T, b *world.Bus) { b.Thaw(t) }},
-		{"killed", size(2_000, 5_000, 15_000), "bytes: 16MiB", true, func(_ *testing.T, b *world.Bus) { b.Kill() }, func(t *testing.T, b *world.Bus) { b.Start(t) }},
+		{"stopped", size(4_500, 4_500, 25_000), "events: 256", false, func(t *testing.T, b *world.Bus) {
+			b.Freeze(t)
+		}, func(t *testing.T, b *world.Bus) { b.Thaw(t) }},
+		{"killed", size(2_000, 5_000, 15_000), "bytes: 16MiB", true, func(_ *testing.T, b *world.Bus) {
+			b.Kill()
+		}, func(t *testing.T, b *world.Bus) { b.Start(t) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.name == "killed" {
@@ -164,9 +171,13 @@ func TestBlockedBus(t *testing.T) {
 
 func blockedBus(t *testing.T, updates int, queue string, random bool, block, unblock func(*testing.T, *world.Bus)) {
 	const namespace = "blocked"
-	servers, observed, idle := 3, 1, 2
+	servers := 3
+	observed := 1
+	idle := 2
 	if build.Racing() { // The race detector adds memory of its own, so nothing is compared.
-		servers, observed, idle = 1, 0, 0
+		servers = 1
+		observed = 0
+		idle = 0
 	}
 	resources := []string{"configmaps", "events"}
 	p := world.StartPlane(t, controlplane.Options{APIServers: servers, NoControllerManager: true, UpstreamGC: true})
@@ -175,9 +186,14 @@ func blockedBus(t *testing.T, updates int, queue string, random bool, block, unb
 	l.Create(t)
 
 	bus := world.StartBusProcess(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Kubeconfig: kubeconfigOf(t, p, observed), Extra: queue, Watch: `
+	a := world.StartAgent(t, p, world.AgentConfig{
+		Bus:        bus,
+		Kubeconfig: kubeconfigOf(t, p, observed),
+		Extra:      queue,
+		Watch: `
   - resources: [configmaps, events]
-`})
+`,
+	})
 	r := p.Reader()
 	r.Shallow = true
 	s := world.ReadStream(t, bus, r)
@@ -211,35 +227,44 @@ func blockedBus(t *testing.T, updates int, queue string, random bool, block, unb
 		t.Error(err)
 	}
 	if blockedGauge == 0 || held == 0 {
-		t.Errorf("the queue has %.0f events, %s: the bus does not hold the agent back", blockedGauge, world.MiB(int64(held)))
+		t.Errorf("the queue has %.0f events, %s: the bus does not hold the agent back", blockedGauge,
+			world.MiB(int64(held)))
 	}
 
 	begin = time.Now()
 	unblock(t, bus)
 	got := world.Check(t, p, s, v, resources...)
-	t.Logf("%d updates in %s; queue at the end of it: %.0f events, %s held; all there %s after the bus was back: %d records expected, %d on the bus (%s), %d duplicates, %d gaps, %d inferred, %d in gaps",
-		updates, wrote.Round(time.Millisecond), blockedGauge, world.MiB(int64(held)), time.Since(begin).Round(time.Millisecond),
+	t.Logf(
+		"%d updates in %s; queue at the end of it: %.0f events, %s held; all there %s after the bus was back: %d records expected, %d on the bus (%s), %d duplicates, %d gaps, %d inferred, %d in gaps",
+		updates, wrote.Round(time.Millisecond), blockedGauge, world.MiB(int64(held)),
+		time.Since(begin).Round(time.Millisecond),
 		got.Expected, got.Records, world.MiB(s.Size()), got.Duplicates, len(got.Gaps), got.Inferred, got.InGaps)
 	attributable := m.growth("observed") - m.growth("idle")
-	t.Logf("resident memory: agent %s + %s; API server of the agent %s + %s, of nobody %s + %s: because of the agent %s (live heap %s)",
-		world.MiB(m.first["agent"]), world.MiB(m.growth("agent")), world.MiB(m.first["observed"]), world.MiB(m.growth("observed")),
+	t.Logf(
+		"resident memory: agent %s + %s; API server of the agent %s + %s, of nobody %s + %s: because of the agent %s (live heap %s)",
+		world.MiB(m.first["agent"]), world.MiB(m.growth("agent")), world.MiB(m.first["observed"]),
+		world.MiB(m.growth("observed")),
 		world.MiB(m.first["idle"]), world.MiB(m.growth("idle")), world.MiB(attributable), world.MiB(heapGrowth))
 	if build.Racing() {
 		return
 	}
 	if g := m.growth("agent"); g > mostGrowth {
-		t.Errorf("the agent grew by %s while the bus was blocked, at most %s are allowed", world.MiB(g), world.MiB(mostGrowth))
+		t.Errorf("the agent grew by %s while the bus was blocked, at most %s are allowed", world.MiB(g),
+			world.MiB(mostGrowth))
 	}
 	if heapGrowth > mostHeap {
-		t.Errorf("the API server's live heap grew by %s because of the agent, at most %s are allowed", world.MiB(heapGrowth), world.MiB(mostHeap))
+		t.Errorf("the API server's live heap grew by %s because of the agent, at most %s are allowed",
+			world.MiB(heapGrowth), world.MiB(mostHeap))
 	}
 	if attributable > mostGrowth {
-		t.Errorf("the API server grew by %s because of the agent, at most %s are allowed", world.MiB(attributable), world.MiB(mostGrowth))
+		t.Errorf("the API server grew by %s because of the agent, at most %s are allowed", world.MiB(attributable),
+			world.MiB(mostGrowth))
 	}
 }
 
-// TestHistoryLostWhileBlocked makes the API server lose its history while the bus is blocked. The changes in between may be
-// lost, but the agent must report that, and must bring every object to its current state.
+// TestHistoryLostWhileBlocked makes the API server lose its history while the bus is blocked. The
+// changes in between may be lost, but the agent must report that, and must bring every object to
+// its current state.
 func TestHistoryLostWhileBlocked(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -326,7 +351,9 @@ func TestHistoryLostWhileBlocked(t *testing.T) {
 				}
 				// The agent cannot report objects that were created and deleted inside the gap.
 				if g.Recovered && got.InGaps > 2*objects {
-					oracle.Fail(t, "a gap says that all was recovered, and %d records are missing in it, of %d objects that came and went", got.InGaps, objects)
+					oracle.Fail(t,
+						"a gap says that all was recovered, and %d records are missing in it, of %d objects that came and went",
+						got.InGaps, objects)
 				}
 			}
 			if len(got.Gaps) == 0 && !tc.recoverable {

@@ -17,16 +17,19 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestQuietAgent has an agent watch the namespace of its own checkpoint. Saving the checkpoint must not cause another save.
+// TestQuietAgent has an agent watch the namespace of its own checkpoint. Saving the checkpoint must
+// not cause another save.
 func TestQuietAgent(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace, own = "quiet", "own-checkpoint"
-	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true}) // Nobody else changes ConfigMaps: no bookmark advances.
+	// Nobody else changes ConfigMaps: no bookmark advances.
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	s := world.StageOn(t, p, world.Luck())
 	s.NewNamespace(t, namespace)
 	s.MakeMany(t, namespace, "old", 10)
-	s.BeginWith(t, world.AgentConfig{Watch: world.WatchConfigMaps(namespace)}, fmt.Sprintf("configMap: {namespace: %s, name: %s}", namespace, own))
+	s.BeginWith(t, world.AgentConfig{Watch: world.WatchConfigMaps(namespace)},
+		fmt.Sprintf("configMap: {namespace: %s, name: %s}", namespace, own))
 	s.Stream.Completed(t, "configmaps")
 	uri := world.Collection("configmaps", namespace) + "/" + own
 	saved := func() uint64 {
@@ -54,8 +57,8 @@ func TestQuietAgent(t *testing.T) {
 			return errors.New("the checkpoint is not saved")
 		})
 	}
-	// Now it is quiet: the last change causes one save, and a save causes none. The first comparison of etcds, 10 s after the start, is
-	// saved too.
+	// Now it is quiet: the last change causes one save, and a save causes none. The first
+	// comparison of etcds, 10 s after the start, is saved too.
 	world.Pass(t.Context(), 12*time.Second)
 	before := saved()
 	world.Pass(t.Context(), 8*time.Second)
@@ -73,7 +76,8 @@ func TestQuietAgent(t *testing.T) {
 	rec := s.Rewrite(t, namespace, "old-1", "at last")
 	list := s.Since(n)
 	if len(list) != 2 || list[0].Stream != oracle.ScopeStarted || list[1].ID != rec.ID {
-		t.Errorf("%d records after a restart with one change, want the start of the scope and the change: %v", len(list), list)
+		t.Errorf("%d records after a restart with one change, want the start of the scope and the change: %v",
+			len(list), list)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestGoneWhileDown deletes a definition while no agent runs. The fate of its objects can no longer be found out: the next agent sends
-// a gap and an empty snapshot, so that consumers drop the objects. After a new definition of the same name, its first objects are
-// created, not read.
+// TestGoneWhileDown deletes a definition while no agent runs. The fate of its objects can no longer
+// be found out: the next agent sends a gap and an empty snapshot, so that consumers drop the
+// objects. After a new definition of the same name, its first objects are created, not read.
 func TestGoneWhileDown(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -35,7 +35,9 @@ func TestGoneWhileDown(t *testing.T) {
 	create("two")
 	bus := world.StartBus(t)
 	config := world.AgentConfig{
-		Bus: bus, Watch: churnWatch("gone"), Checkpoint: fmt.Sprintf("{file: {path: %q}}", filepath.Join(t.TempDir(), "checkpoint.json")),
+		Bus:        bus,
+		Watch:      churnWatch("gone"),
+		Checkpoint: fmt.Sprintf("{file: {path: %q}}", filepath.Join(t.TempDir(), "checkpoint.json")),
 	}
 	a := world.StartAgent(t, p, config)
 	s := world.ReadStream(t, bus, p.Reader())
@@ -72,7 +74,8 @@ func TestGoneWhileDown(t *testing.T) {
 	}
 	for _, rec := range records {
 		if rec.Op != "" || rec.Stream == oracle.SnapshotCompleted && rec.Objects != 0 {
-			oracle.Fail(t, "the bus has op %q of %s, and %d objects in a snapshot, where nothing is", rec.Op, rec.Key, rec.Objects)
+			oracle.Fail(t, "the bus has op %q of %s, and %d objects in a snapshot, where nothing is", rec.Op, rec.Key,
+				rec.Objects)
 		}
 	}
 

@@ -7,8 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// TestGapsOfChurnAreExplained shows which gaps TestChurn accepts. The gaps of a case are judged one after the other, because an operation
-// explains only two of them.
+// TestGapsOfChurnAreExplained shows which gaps TestChurn accepts. The gaps of a case are judged one
+// after the other, because an operation explains only two of them.
 func TestGapsOfChurnAreExplained(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
 	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
@@ -36,15 +36,29 @@ func TestGapsOfChurnAreExplained(t *testing.T) {
 		},
 		"a third one of one operation": {
 			acts: []act{change},
-			gaps: []gap{{from: 20, to: 21, cause: "change"}, {from: 25, to: 26, cause: "change"}, {from: 28, to: 29, cause: none, forbidden: true}},
+			gaps: []gap{{from: 20, to: 21, cause: "change"}, {from: 25, to: 26, cause: "change"}, {
+				from:      28,
+				to:        29,
+				cause:     none,
+				forbidden: true,
+			}},
 		},
 		"the last operation before the end": {
 			acts: []act{define, change, undefine},
-			gaps: []gap{{from: 25, to: 28, cause: "change"}, {from: 12, to: 20, cause: "define"}, {from: 12, to: 31, cause: "undefine"}},
+			gaps: []gap{{from: 25, to: 28, cause: "change"}, {from: 12, to: 20, cause: "define"}, {
+				from:  12,
+				to:    31,
+				cause: "undefine",
+			}},
 		},
 		"an operation before the last one, which is used up": {
 			acts: []act{define, change},
-			gaps: []gap{{from: 25, to: 26, cause: "change"}, {from: 27, to: 28, cause: "change"}, {from: 28, to: 29, cause: none, forbidden: true}},
+			gaps: []gap{{from: 25, to: 26, cause: "change"}, {from: 27, to: 28, cause: "change"}, {
+				from:      28,
+				to:        29,
+				cause:     none,
+				forbidden: true,
+			}},
 		},
 		"several operations inside": {
 			acts: []act{define, change},
@@ -86,13 +100,28 @@ func TestGapsOfChurnAreExplained(t *testing.T) {
 		},
 		"read again in another version": {
 			acts: []act{change}, renewed: true, reason: oracle.SelectionChanged,
-			gaps: []gap{{from: 15, to: 15, cause: "another version"}, {from: 15, to: 15, cause: "another version"}, {from: 15, to: 15, cause: "another version"}},
+			gaps: []gap{{from: 15, to: 15, cause: "another version"}, {from: 15, to: 15, cause: "another version"}, {
+				from:  15,
+				to:    15,
+				cause: "another version",
+			}},
 		},
 		"another version, where versions are missing": {
-			renewed: true, reason: oracle.SelectionChanged, gaps: []gap{{from: 15, to: 16, cause: none, forbidden: true}},
+			renewed: true, reason: oracle.SelectionChanged, gaps: []gap{{
+				from:      15,
+				to:        16,
+				cause:     none,
+				forbidden: true,
+			}},
 		},
 		"another version, and lost": {
-			renewed: true, reason: oracle.SelectionChanged, gaps: []gap{{from: 15, to: 15, lost: true, cause: none, forbidden: true}},
+			renewed: true, reason: oracle.SelectionChanged, gaps: []gap{{
+				from:      15,
+				to:        15,
+				lost:      true,
+				cause:     none,
+				forbidden: true,
+			}},
 		},
 		"another version of a kind that has one": {
 			reason: oracle.SelectionChanged, gaps: []gap{{from: 15, to: 15, cause: none, forbidden: true}},
@@ -104,9 +133,17 @@ func TestGapsOfChurnAreExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := &kind{acts: tc.acts}
 			for i, g := range tc.gaps {
-				rec := &oracle.Record{Stream: oracle.Gap, Reason: tc.reason, From: g.from, To: g.to, Recovered: !g.lost, Stored: at(g.stored)}
+				rec := &oracle.Record{
+					Stream:    oracle.Gap,
+					Reason:    tc.reason,
+					From:      g.from,
+					To:        g.to,
+					Recovered: !g.lost,
+					Stored:    at(g.stored),
+				}
 				if cause, ok := k.explained(rec, tc.renewed); cause != g.cause || ok == g.forbidden {
-					t.Errorf("gap %d, from %d to %d: cause %q, explained %t; want %q, %t", i, g.from, g.to, cause, ok, g.cause, !g.forbidden)
+					t.Errorf("gap %d, from %d to %d: cause %q, explained %t; want %q, %t", i, g.from, g.to, cause, ok,
+						g.cause, !g.forbidden)
 				}
 			}
 		})

@@ -25,8 +25,8 @@ func churnPlane(t *testing.T, p *world.Plane) *world.Plane {
 
 func churnWatch(test string) string { return `  - resources: ["*.` + churnGroupOf(test) + `"]` }
 
-// TestBirth defines a resource while the agent watches. Its first objects are created, not read, including one that is deleted
-// before the agent can have listed it. There is no gap.
+// TestBirth defines a resource while the agent watches. Its first objects are created, not read,
+// including one that is deleted before the agent can have listed it. There is no gap.
 func TestBirth(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -100,16 +100,18 @@ func TestBirth(t *testing.T) {
 	}
 }
 
-// TestChurn defines, changes, deletes and redefines many custom resources while writers write continuously, and compares the
-// stream with etcd's history.
+// TestChurn defines, changes, deletes and redefines many custom resources while writers write
+// continuously, and compares the stream with etcd's history.
 func TestChurn(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const before, rounds, atOnce = 5, 2, 8
 	resources := size(20, 20, 50)
-	hasty := func(n int) bool { return n%5 == 3 }    // Deleted right after a change.
-	renewed := func(n int) bool { return n%10 == 4 } // Served in another version: objects may be read again, as after a restart.
-	// The definitions keep the API server busy: a controller manager and other tests would add to that.
+	hasty := func(n int) bool { return n%5 == 3 } // Deleted right after a change.
+	// Served in another version: objects may be read again, as after a restart.
+	renewed := func(n int) bool { return n%10 == 4 }
+	// The definitions keep the API server busy: a controller manager and other tests would add to
+	// that.
 	p := churnPlane(t, world.StartPlane(t, controlplane.Options{NoControllerManager: true}))
 	var kinds []*kind
 	for n := range resources {
@@ -178,7 +180,9 @@ func TestChurn(t *testing.T) {
 						return err
 					}
 				}
-				if !hasty(n) { // Otherwise it goes while the agent may still be reading missed changes: they cannot be read then.
+				if !hasty(n) {
+					// Otherwise it goes while the agent may still be reading missed changes: they
+					// cannot be read then.
 					if err := k.delivered(ctx, s); err != nil {
 						return err
 					}
@@ -261,9 +265,11 @@ func TestChurn(t *testing.T) {
 				g.Scope.Text, g.From, g.To, g.Reason, g.Recovered, cause, kinds[n].acts)
 		}
 	}
-	t.Logf("%d resources defined %d times, changed and deleted for %s, %d revisions of their objects; %d records expected, %d on the bus (%s), %d duplicates; "+
-		"%d gaps (%d recovered, because of %v), %d records inside them, %d inferred; %d of %d births without a gap, %d informers went on",
-		resources, len(late)+kept+before, churned.Round(time.Millisecond), p.History.Count(names...), got.Expected, got.Records, countOps(records), got.Duplicates,
+	t.Logf(
+		"%d resources defined %d times, changed and deleted for %s, %d revisions of their objects; %d records expected, %d on the bus (%s), %d duplicates; "+
+			"%d gaps (%d recovered, because of %v), %d records inside them, %d inferred; %d of %d births without a gap, %d informers went on",
+		resources, len(late)+kept+before, churned.Round(time.Millisecond), p.History.Count(names...), got.Expected,
+		got.Records, countOps(records), got.Duplicates,
 		len(got.Gaps), recovered, causes, got.InGaps, got.Inferred, whole, len(late), kept)
 	t.Logf("from established to the first record of the resource: median %s, worst %s",
 		late[len(late)/2].Round(time.Millisecond), late[len(late)-1].Round(time.Millisecond))

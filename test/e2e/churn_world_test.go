@@ -22,7 +22,8 @@ import (
 
 const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// churnPatience is the limit for waiting for one condition: fifty resources at once are much for a small machine.
+// churnPatience is the limit for waiting for one condition: fifty resources at once are much for a
+// small machine.
 const churnPatience = 3 * time.Minute
 
 // kind is a custom resource that is defined and deleted.
@@ -53,9 +54,9 @@ func (k *kind) doing(ctx context.Context, what string) error {
 	return err
 }
 
-// cause returns the operation that explains a gap, or "" for none: the last one before the end of the gap. The API server ends
-// watches some time after an operation, and twice if it deletes objects before the definition. So no operation explains more than two
-// gaps.
+// cause returns the operation that explains a gap, or "" for none: the last one before the end of
+// the gap. The API server ends watches some time after an operation, and twice if it deletes
+// objects before the definition. So no operation explains more than two gaps.
 func (k *kind) cause(g *oracle.Record) string {
 	for i := len(k.acts) - 1; i >= 0; i-- {
 		a := &k.acts[i]
@@ -73,16 +74,17 @@ func (k *kind) cause(g *oracle.Record) string {
 	return ""
 }
 
-// hindered reports whether the definition changed or was deleted after a gap began and before it was announced: the agent's
-// requests meanwhile may have failed.
+// hindered reports whether the definition changed or was deleted after a gap began and before it
+// was announced: the agent's requests meanwhile may have failed.
 func (k *kind) hindered(g *oracle.Record) bool {
 	return slices.ContainsFunc(k.acts, func(a act) bool {
 		return a.What != "define" && a.From >= g.From && a.At.Before(g.Stored)
 	})
 }
 
-// explained returns the cause of a gap, and reports whether that cause explains the gap. History remains, so a gap is not recovered only
-// if the definition changed or was deleted before the agent could list. Objects of a renewed kind may be read again.
+// explained returns the cause of a gap, and reports whether that cause explains the gap. History
+// remains, so a gap is not recovered only if the definition changed or was deleted before the agent
+// could list. Objects of a renewed kind may be read again.
 func (k *kind) explained(g *oracle.Record, renewed bool) (cause string, ok bool) {
 	if renewed && g.Reason == oracle.SelectionChanged && g.Recovered && g.From == g.To {
 		return "another version", true
@@ -112,7 +114,10 @@ func crdVersion(name string, served, storage bool) obj {
 	return obj{
 		"name": name, "served": served, "storage": storage,
 		"schema": obj{"openAPIV3Schema": obj{
-			"type": "object", "properties": obj{"spec": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+			"type": "object", "properties": obj{"spec": obj{
+				"type":                                 "object",
+				"x-kubernetes-preserve-unknown-fields": true,
+			}},
 		}},
 	}
 }
@@ -123,10 +128,17 @@ func (k *kind) define(ctx context.Context) error {
 		return err
 	}
 	crd := obj{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": k.resource()},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{
+			"name": k.resource(),
+		},
 		"spec": obj{
 			"group": k.group, "scope": "Namespaced",
-			"names":    obj{"plural": k.plural, "singular": k.plural + "x", "kind": "K" + k.plural, "listKind": "K" + k.plural + "List"},
+			"names": obj{
+				"plural":   k.plural,
+				"singular": k.plural + "x",
+				"kind":     "K" + k.plural,
+				"listKind": "K" + k.plural + "List",
+			},
 			"versions": []obj{crdVersion("v1", true, true)},
 		},
 	}
@@ -246,7 +258,10 @@ type churner struct {
 func (c *churner) object(name string) obj {
 	c.n++
 	return obj{
-		"apiVersion": c.group + "/" + *c.version.Load(), "kind": "K" + c.plural, "metadata": obj{"name": name, "labels": obj{"n": fmt.Sprint(c.n)}},
+		"apiVersion": c.group + "/" + *c.version.Load(), "kind": "K" + c.plural, "metadata": obj{
+			"name":   name,
+			"labels": obj{"n": fmt.Sprint(c.n)},
+		},
 		"spec": obj{"n": c.n, "text": fmt.Sprintf("%d \"quoted\" é %x", c.n, c.rng.Uint64())},
 	}
 }
@@ -279,17 +294,19 @@ func (c *churner) step(ctx context.Context) error {
 	return err
 }
 
-// churnTolerable reports whether an error is acceptable for a write to a resource that is being defined, changed or deleted.
-// etcd's history shows whether the write took place.
+// churnTolerable reports whether an error is acceptable for a write to a resource that is being
+// defined, changed or deleted. etcd's history shows whether the write took place.
 func churnTolerable(err error) bool {
 	var uerr *url.Error
-	return world.Tolerable(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInvalid(err) ||
+	return world.Tolerable(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInvalid(err) ||
 		errors.As(err, &uerr)
 }
 
-// write runs n writers until stop is called, which returns their first error. Each writer pauses now and then, so that the
-// resources share the machine.
+// write runs n writers until stop is called, which returns their first error. Each writer pauses
+// now and then, so that the resources share the machine.
 func (k *kind) write(ctx context.Context, n int, pace time.Duration) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -323,7 +340,8 @@ func (k *kind) write(ctx context.Context, n int, pace time.Duration) (stop func(
 	}
 }
 
-// startsOf waits until the bus has the start of a snapshot of each kind, and returns all starts, by resource, in order.
+// startsOf waits until the bus has the start of a snapshot of each kind, and returns all starts, by
+// resource, in order.
 func startsOf(t *testing.T, s *world.Stream, kinds []*kind) map[string][]oracle.Record {
 	t.Helper()
 	var resources []string
@@ -376,9 +394,13 @@ func churnView(starts map[string][]oracle.Record) oracle.View {
 	}
 }
 
-// arrived waits until the bus has all expected records, except those that a gap covers. It does not wait for silence, because the
-// progress events of fifty scopes never cease. It returns the records and the oracle's verdict, and fails the test at the limit.
-func arrived(t *testing.T, s *world.Stream, kinds []*kind, want func(oracle.View) map[oracle.ObjectKey][]oracle.Expectation, until uint64) (records []oracle.Record, got oracle.Verdict) {
+// arrived waits until the bus has all expected records, except those that a gap covers. It does not
+// wait for silence, because the progress events of fifty scopes never cease. It returns the records
+// and the oracle's verdict, and fails the test at the limit.
+func arrived(
+	t *testing.T, s *world.Stream, kinds []*kind, want func(oracle.View) map[oracle.ObjectKey][]oracle.Expectation,
+	until uint64,
+) (records []oracle.Record, got oracle.Verdict) {
 	t.Helper()
 	err := wait.For(t.Context(), churnPatience, func() error {
 		v := churnView(startsOf(t, s, kinds)) // A snapshot may have started since.

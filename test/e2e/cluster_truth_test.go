@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestTruthCluster makes the leader of a JetStream cluster of three nodes step down again and again.
+// TestTruthCluster makes the leader of a JetStream cluster of three nodes step down again and
+// again.
 func TestTruthCluster(t *testing.T) {
 	slow(t)
 	t.Parallel()

@@ -24,20 +24,25 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// tableURIs are the collections whose tables TestColumns compares: those that TestKubectlAgainstThePast
-// captures, except Secrets, whose values are redacted.
+// tableURIs are the collections whose tables TestColumns compares: those that
+// TestKubectlAgainstThePast captures, except Secrets, whose values are redacted.
 var tableURIs = []string{
-	"/api/v1/pods", "/api/v1/services", "/api/v1/configmaps", "/api/v1/namespaces", "/api/v1/nodes", "/api/v1/persistentvolumes",
-	"/api/v1/persistentvolumeclaims", "/api/v1/serviceaccounts", "/apis/apps/v1/deployments", "/apis/apps/v1/replicasets",
+	"/api/v1/pods", "/api/v1/services", "/api/v1/configmaps", "/api/v1/namespaces", "/api/v1/nodes",
+	"/api/v1/persistentvolumes",
+	"/api/v1/persistentvolumeclaims", "/api/v1/serviceaccounts", "/apis/apps/v1/deployments",
+	"/apis/apps/v1/replicasets",
 	"/apis/apps/v1/statefulsets", "/apis/apps/v1/daemonsets", "/apis/batch/v1/jobs", "/apis/batch/v1/cronjobs",
-	"/apis/networking.k8s.io/v1/ingresses", "/apis/networking.k8s.io/v1/networkpolicies", "/apis/policy/v1/poddisruptionbudgets",
-	"/apis/rbac.authorization.k8s.io/v1/roles", "/apis/rbac.authorization.k8s.io/v1/rolebindings", "/apis/storage.k8s.io/v1/storageclasses",
+	"/apis/networking.k8s.io/v1/ingresses", "/apis/networking.k8s.io/v1/networkpolicies",
+	"/apis/policy/v1/poddisruptionbudgets",
+	"/apis/rbac.authorization.k8s.io/v1/roles", "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+	"/apis/storage.k8s.io/v1/storageclasses",
 	"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/discovery.k8s.io/v1/endpointslices",
-	"/apis/scheduling.k8s.io/v1/priorityclasses", "/apis/past.example.com/v1/gadgets", "/apis/past.example.com/v1/gizmos",
+	"/apis/scheduling.k8s.io/v1/priorityclasses", "/apis/past.example.com/v1/gadgets",
+	"/apis/past.example.com/v1/gizmos",
 }
 
-// otherColumns are the columns that API servers before 1.37 have or lack, or fill in another way. The
-// API of the past has those of 1.37 for all, as docs/reference/compatibility.md says.
+// otherColumns are the columns that API servers before 1.37 have or lack, or fill in another way.
+// The API of the past has those of 1.37 for all, as docs/reference/compatibility.md says.
 var otherColumns = map[string][]string{
 	"customresourcedefinitions": {"Scope", "Versions", "Group", "Kind", "ShortNames", "Established"},
 	"nodes":                     {"Kernel-Version"},
@@ -45,8 +50,9 @@ var otherColumns = map[string][]string{
 	"storageclasses":            {"Name"},
 }
 
-// TestColumns compares the tables that kubectl prints: those of the API server, of any version, and later those of the record at the
-// same moment. The expected columns, and their cells, are those that the API server returns.
+// TestColumns compares the tables that kubectl prints: those of the API server, of any version, and
+// later those of the record at the same moment. The expected columns, and their cells, are those
+// that the API server returns.
 func TestColumns(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -60,7 +66,10 @@ func TestColumns(t *testing.T) {
 	live.do(t, "", "wait", "--for=condition=Established", "crd/gadgets.past.example.com", "crd/gizmos.past.example.com")
 	live.do(t, shopGadgets, "apply", "--server-side", "-f", "-")
 	bus := world.StartBus(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(pastResources, ", ") + "]"})
+	a := world.StartAgent(t, p, world.AgentConfig{
+		Bus:   bus,
+		Watch: "  - resources: [" + strings.Join(pastResources, ", ") + "]",
+	})
 	a.Ready(t)
 
 	changes := p.History.ChangesIn("shop", "shop-b", "")
@@ -75,7 +84,8 @@ func TestColumns(t *testing.T) {
 	live.do(t, "", "create", "cm", "-n", "shop", "last")
 	past(t, "snapshot", "--agent", a.URL) // the record then ends after the moment for all resources
 	wait.Eventually(t, time.Minute, func() error {
-		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", "shop", "--bus", bus.URL).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "cm/last", "-n", "shop", "--bus",
+			bus.URL).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -107,7 +117,8 @@ func tables(t *testing.T, config *rest.Config) map[string]*metav1.Table {
 	}
 	all := map[string]*metav1.Table{}
 	for _, uri := range tableURIs {
-		raw, err := c.CoreV1().RESTClient().Get().RequestURI(uri).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
+		raw, err := c.CoreV1().RESTClient().Get().RequestURI(uri).
+			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v: %s", uri, err, raw)
 		}
@@ -123,7 +134,8 @@ func tables(t *testing.T, config *rest.Config) map[string]*metav1.Table {
 	return all
 }
 
-// compareTables compares the cells of the columns that both tables have. It returns the otherColumns that differ.
+// compareTables compares the cells of the columns that both tables have. It returns the
+// otherColumns that differ.
 func compareTables(t *testing.T, uri string, want, got *metav1.Table) (others []string) {
 	t.Helper()
 	resource := uri[strings.LastIndexByte(uri, '/')+1:]

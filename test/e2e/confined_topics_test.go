@@ -18,8 +18,8 @@ import (
 // It is an hour otherwise (docs/guides/kafka.md).
 const everyTopicGets = 7 * time.Minute
 
-// finalWithin is how long an answer about a moment may change if progress comes each minute, with what a
-// question takes on a slow machine.
+// finalWithin is how long an answer about a moment may change if progress comes each minute, with
+// what a question takes on a slow machine.
 const finalWithin = 140 * time.Second
 
 // brieflyQuiet builds an agent that sends progress to all topics each everyTopicGets.
@@ -53,7 +53,8 @@ func brieflyQuiet(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	path, err := build.AgentIn(t.Context(), dir, "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+filepath.Join(dir, "overlay.json"))
+	path, err := build.AgentIn(t.Context(), dir,
+		"GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+filepath.Join(dir, "overlay.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +71,8 @@ type confinedQuestion struct {
 
 // TestConfinedReaderOfTopics asks with a user who may read the topics of some namespaces, and finds
 // how long it takes until answers are exact. Those about a namespace that changes are so after two
-// minutes, as with one topic for all, although the topic of another one is quiet. Those about that one
-// are so two minutes after its next event, or after the next progress that all topics get.
+// minutes, as with one topic for all, although the topic of another one is quiet. Those about that
+// one are so two minutes after its next event, or after the next progress that all topics get.
 func TestConfinedReaderOfTopics(t *testing.T) {
 	slow(t)
 	onlyLong(t, "ten minutes")
@@ -113,7 +114,8 @@ func TestConfinedReaderOfTopics(t *testing.T) {
 	pass(finalWithin)                             // The progress that includes the snapshots is in all topics.
 	first := time.Now()
 	pass(40 * time.Second)
-	if got := ask(t, "configmaps", "-n", quiet, "--at", stamp(first), "--config", config); got.Kubecdc.Certainty != "unknown" {
+	if got := ask(t, "configmaps", "-n", quiet, "--at", stamp(first), "--config", config); got.Kubecdc.Certainty !=
+		"unknown" {
 		t.Errorf("quiet, without progress: %s", got.Kubecdc.Certainty)
 	}
 	changed := time.Now()
@@ -139,7 +141,8 @@ func TestConfinedReaderOfTopics(t *testing.T) {
 		questions = open
 		pass(3 * time.Second)
 	}
-	if got := ask(t, "configmaps", "-n", hidden, "--at", stamp(first), "--config", config); got.Kubecdc.Certainty == exactly {
+	if got := ask(t, "configmaps", "-n", hidden, "--at", stamp(first), "--config", config); got.Kubecdc.Certainty ==
+		exactly {
 		t.Error("the answer about a namespace whose topic is hidden is exact")
 	}
 }
@@ -175,7 +178,8 @@ func confinedTo(t *testing.T, k *world.Kafka, topics string, namespaces ...strin
 	dir := t.TempDir()
 	password := filepath.Join(dir, "password")
 	file = filepath.Join(dir, "kubecdc.yaml")
-	text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\ncluster: %s\nbus: {kafka: {brokers: [%q], topic: %q, sasl: {mechanism: PLAIN, user: %q, passwordFile: %q}}}\n",
+	text := fmt.Sprintf(
+		"apiVersion: kubecdc.dev/v1\ncluster: %s\nbus: {kafka: {brokers: [%q], topic: %q, sasl: {mechanism: PLAIN, user: %q, passwordFile: %q}}}\n",
 		world.ClusterName, k.BrokersAt(kafka.SASL)[0], k.Template, k.Security().User, password)
 	for path, content := range map[string]string{password: k.Security().Password + "\n", file: text} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -25,9 +25,9 @@ func sizedWidgets(size int) obj {
 	}})
 }
 
-// TestContentChanged gives the definition of a resource a default, while the agent runs and while it does not. No object is
-// changed: the API server serves the known versions in another form. A gap must say so, and a snapshot must have the new form,
-// which the next before has too.
+// TestContentChanged gives the definition of a resource a default, while the agent runs and while
+// it does not. No object is changed: the API server serves the known versions in another form. A
+// gap must say so, and a snapshot must have the new form, which the next before has too.
 func TestContentChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -56,7 +56,8 @@ func TestContentChanged(t *testing.T) {
 		}
 		return v
 	}
-	// announced waits for a gap after the first n records, and for the snapshot after it, in which the widgets have these sizes.
+	// announced waits for a gap after the first n records, and for the snapshot after it, in which
+	// the widgets have these sizes.
 	announced := func(n int, sizes ...int) {
 		t.Helper()
 		var gap, completed *oracle.Record
@@ -125,7 +126,9 @@ func TestContentChanged(t *testing.T) {
 	if _, err := p.API.MergePatch(t.Context(), all+"/w-0", obj{"spec": obj{"text": "second"}}); err != nil {
 		t.Fatal(err)
 	}
-	updated := s.Await(t, "the update", func(rec *oracle.Record) bool { return rec.Op == oracle.Updated && rec.UID == before.UID })
+	updated := s.Await(t, "the update", func(rec *oracle.Record) bool {
+		return rec.Op == oracle.Updated && rec.UID == before.UID
+	})
 	if updated.BeforeDigest != before.Digest || updated.PrevRev != before.Rev {
 		oracle.Fail(t, "%s begins with another content than the snapshot has", updated.ID)
 	}
@@ -140,8 +143,9 @@ func TestContentChanged(t *testing.T) {
 	tableHas(`"size":6`)
 }
 
-// TestTwoMinors has two API servers of different minors behind one address, as during an upgrade. The
-// agent reaches one and the other in turn. Each scope is announced at most once, and nothing is lost.
+// TestTwoMinors has two API servers of different minors behind one address, as during an upgrade.
+// The agent reaches one and the other in turn. Each scope is announced at most once, and nothing is
+// lost.
 func TestTwoMinors(t *testing.T) {
 	slow(t)
 	onlyLong(t, "ten minutes")
@@ -165,7 +169,9 @@ func TestTwoMinors(t *testing.T) {
 	if _, err := s.Plane.API.Create(t.Context(), all, deployment("web")); err != nil {
 		t.Fatal(err)
 	}
-	s.Begin(t, world.AgentConfig{Watch: "  - resources: [configmaps, " + deployments + "]\n    namespaces: [" + namespace + "]"})
+	s.Begin(t, world.AgentConfig{
+		Watch: "  - resources: [configmaps, " + deployments + "]\n    namespaces: [" + namespace + "]",
+	})
 	s.Stream.Completed(t, "configmaps", deployments)
 	for n := range 20 {
 		s.API.Drop(n % 2)
@@ -227,7 +233,10 @@ func deployment(name string) obj {
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": world.Meta(name),
 		"spec": obj{
 			"replicas": 0, "selector": obj{"matchLabels": labels},
-			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{"name": "c", "image": "none"}}}},
+			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{
+				"name":  "c",
+				"image": "none",
+			}}}},
 		},
 	}
 }

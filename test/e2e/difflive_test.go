@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestDiffLive changes objects after a moment of the record and compares that moment with the running cluster, for each way in which an
-// agent withholds the values of Secrets.
+// TestDiffLive changes objects after a moment of the record and compares that moment with the
+// running cluster, for each way in which an agent withholds the values of Secrets.
 func TestDiffLive(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -39,7 +39,8 @@ func TestDiffLive(t *testing.T) {
 			l.secret("token", map[string]string{"same": "1", "changed": "1", "gone": "1"})
 			world.StartAgent(t, p, world.AgentConfig{
 				Bus: l.bus,
-				Watch: "  - {resources: [configmaps], namespaces: [" + l.namespace + "], labelSelector: team=a, redact: [data.password]}\n" +
+				Watch: "  - {resources: [configmaps], namespaces: [" + l.namespace +
+					"], labelSelector: team=a, redact: [data.password]}\n" +
 					"  - {resources: [secrets], namespaces: [" + l.namespace + "], fieldSelector: metadata.name=token}",
 				Extra: "strip: [metadata.managedFields, metadata.annotations.stripped]\n" + redaction,
 			})
@@ -70,13 +71,21 @@ func TestDiffLive(t *testing.T) {
 				"data":     map[string]any{"text": "2", "password": world.SecretValue()},
 				"metadata": map[string]any{"annotations": map[string]string{"stripped": "other"}},
 			})
-			l.patch("configmaps", "relabelled", map[string]any{"metadata": map[string]any{"labels": map[string]string{"team": "b"}}})
-			l.patch("configmaps", "late", map[string]any{"metadata": map[string]any{"labels": map[string]string{"team": "a"}}})
+			l.patch("configmaps", "relabelled", map[string]any{"metadata": map[string]any{"labels": map[string]string{
+				"team": "b",
+			}}})
+			l.patch("configmaps", "late", map[string]any{"metadata": map[string]any{"labels": map[string]string{
+				"team": "a",
+			}}})
 			l.remove("configmaps", "gone")
 			l.configMap("new", "a")
 			l.configMap("elsewhere", "b")
 			l.patch("secrets", "token", map[string]any{
-				"data": map[string]any{"changed": []byte(world.SecretValue()), "new": []byte(world.SecretValue()), "gone": nil},
+				"data": map[string]any{
+					"changed": []byte(world.SecretValue()),
+					"new":     []byte(world.SecretValue()),
+					"gone":    nil,
+				},
 			})
 
 			d := l.diff(at)
@@ -86,7 +95,8 @@ func TestDiffLive(t *testing.T) {
 			}
 			slices.Sort(ops)
 			want := []string{
-				"created configmaps/new", "deleted configmaps/gone", "entered configmaps/late", "left configmaps/relabelled",
+				"created configmaps/new", "deleted configmaps/gone", "entered configmaps/late",
+				"left configmaps/relabelled",
 				"updated configmaps/changed", "updated secrets/token",
 			}
 			if !slices.Equal(ops, want) {
@@ -119,12 +129,15 @@ func TestDiffLiveOwnObjects(t *testing.T) {
 	world.ReadStream(t, bus, p.Reader()).Completed(t, "configmaps", "leases.coordination.k8s.io")
 	at := fmt.Sprint("rv:", p.Now(t))
 	wait.Eventually(t, 60*time.Second, func() error { // the first checkpoint has no scopes yet
-		cmd := exec.CommandContext(t.Context(), build.SharedAgent(t), "diff", at, "live", "--bus", bus.URL, "--kubeconfig", p.Kubeconfig, "-o", "table")
+		cmd := exec.CommandContext(t.Context(), build.SharedAgent(t), "diff", at, "live", "--bus", bus.URL,
+			"--kubeconfig", p.Kubeconfig, "-o", "table")
 		var said strings.Builder
 		cmd.Stderr = &said
 		raw, err := cmd.Output()
-		own := "never captures its own checkpoint and Lease: configmaps " + namespace + "/state, leases.coordination.k8s.io " + namespace + "/lead\n"
-		if err != nil || !strings.Contains(said.String(), own) || !strings.Contains(said.String(), "No differences found.") {
+		own := "never captures its own checkpoint and Lease: configmaps " + namespace +
+			"/state, leases.coordination.k8s.io " + namespace + "/lead\n"
+		if err != nil || !strings.Contains(said.String(), own) ||
+			!strings.Contains(said.String(), "No differences found.") {
 			return fmt.Errorf("%w, %s, %s", err, raw, said.String())
 		}
 		return nil
@@ -152,12 +165,14 @@ type liveDifference struct {
 	Before, After      map[string]any
 }
 
-// diff returns what `kubecdc diff AT live` finds, by the names of objects. No planted value may be in what the command prints.
+// diff returns what `kubecdc diff AT live` finds, by the names of objects. No planted value may be
+// in what the command prints.
 func (l *liveWorld) diff(at string) map[string]liveDifference {
 	l.t.Helper()
 	out := map[string]liveDifference{}
 	for _, format := range []string{"json", "wide", ""} {
-		cmd := exec.CommandContext(l.t.Context(), build.SharedAgent(l.t), "diff", at, "live", "--bus", l.bus.URL, "--kubeconfig", l.Kubeconfig)
+		cmd := exec.CommandContext(l.t.Context(), build.SharedAgent(l.t), "diff", at, "live", "--bus", l.bus.URL,
+			"--kubeconfig", l.Kubeconfig)
 		if format != "" {
 			cmd.Args = append(cmd.Args, "-o", format)
 		}
@@ -167,7 +182,8 @@ func (l *liveWorld) diff(at string) map[string]liveDifference {
 		if err != nil {
 			l.t.Fatalf("%v: %v: %s", cmd.Args, err, said.String())
 		}
-		for _, found := range oracle.NewNeedles(world.SecretMark).In(oracle.Message{Body: append(raw, said.String()...)}) {
+		for _, found := range oracle.NewNeedles(world.SecretMark).
+			In(oracle.Message{Body: append(raw, said.String()...)}) {
 			oracle.Fail(l.t, "%v: %s", cmd.Args, found)
 		}
 		if format != "json" {
@@ -184,7 +200,8 @@ func (l *liveWorld) diff(at string) map[string]liveDifference {
 	return out
 }
 
-// judgeChanged checks a ConfigMap with a changed value, a value that the record redacts and one that it strips.
+// judgeChanged checks a ConfigMap with a changed value, a value that the record redacts and one
+// that it strips.
 func (l *liveWorld) judgeChanged(d liveDifference) {
 	l.t.Helper()
 	for n, o := range []map[string]any{d.Before, d.After} {
@@ -204,7 +221,8 @@ func (l *liveWorld) judgeChanged(d liveDifference) {
 
 func (l *liveWorld) judgeSecret(mode string, d liveDifference) {
 	l.t.Helper()
-	before, after := map[string]any{"same": "***", "changed": "***", "gone": "***"}, map[string]any{"same": "***", "changed": "***", "new": "***"}
+	before := map[string]any{"same": "***", "changed": "***", "gone": "***"}
+	after := map[string]any{"same": "***", "changed": "***", "new": "***"}
 	switch mode {
 	case "remove":
 		before, after = nil, nil
@@ -224,8 +242,10 @@ func (l *liveWorld) configMap(name, team string) {
 	l.t.Helper()
 	l.create("configmaps", map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": name, "labels": map[string]string{"team": team}, "annotations": map[string]string{"stripped": "yes"}},
-		"data":     map[string]string{"text": "1", "password": world.SecretValue()},
+		"metadata": map[string]any{"name": name, "labels": map[string]string{
+			"team": team,
+		}, "annotations": map[string]string{"stripped": "yes"}},
+		"data": map[string]string{"text": "1", "password": world.SecretValue()},
 	})
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestEventsInAnEtcdOfTheirOwn runs an API server that keeps Events in another etcd. The progress of
-// the agent says so, and that all other resources share one. An answer at a resourceVersion has the
-// quiet ones among them, and no Events.
+// TestEventsInAnEtcdOfTheirOwn runs an API server that keeps Events in another etcd. The progress
+// of the agent says so, and that all other resources share one. An answer at a resourceVersion has
+// the quiet ones among them, and no Events.
 func TestEventsInAnEtcdOfTheirOwn(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -27,9 +27,16 @@ func TestEventsInAnEtcdOfTheirOwn(t *testing.T) {
 	p.NewNamespace(t, namespace)
 	p.MakeConfigMaps(t, namespace, "cm", 3)
 	for path, o := range map[string]obj{
-		world.Collection("events", namespace): {"apiVersion": "v1", "kind": "Event", "metadata": world.Meta("event"), "involvedObject": obj{"namespace": namespace}},
+		world.Collection("events", namespace): {
+			"apiVersion":     "v1",
+			"kind":           "Event",
+			"metadata":       world.Meta("event"),
+			"involvedObject": obj{"namespace": namespace},
+		},
 		"/apis/policy/v1/namespaces/" + namespace + "/poddisruptionbudgets": {
-			"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": world.Meta("pdb"), "spec": obj{"selector": obj{}},
+			"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": world.Meta("pdb"), "spec": obj{
+				"selector": obj{},
+			},
 		},
 	} {
 		if _, err := p.API.Create(t.Context(), path, o); err != nil {

@@ -76,8 +76,8 @@ func list[T any](t *testing.T, p *world.Plane, resource, namespace string) []T {
 	return all.Items
 }
 
-// ownedBy returns the uids of an object and of all ReplicaSets and Pods that it owns, as the API server
-// lists them.
+// ownedBy returns the uids of an object and of all ReplicaSets and Pods that it owns, as the API
+// server lists them.
 func ownedBy(t *testing.T, p *world.Plane, namespace, uid string) map[string]bool {
 	t.Helper()
 	owned := map[string]bool{uid: true}
@@ -93,10 +93,10 @@ func ownedBy(t *testing.T, p *world.Plane, namespace, uid string) map[string]boo
 	return owned
 }
 
-// TestEventsInThePast asks for the Events of a Deployment and of the objects that it owns. Controllers
-// make some of them, the test the others, in both API groups. The evidence is the API server's LIST of
-// Events: those about the Deployment, and about the objects that it owns by the LISTs of ReplicaSets
-// and Pods.
+// TestEventsInThePast asks for the Events of a Deployment and of the objects that it owns.
+// Controllers make some of them, the test the others, in both API groups. The evidence is the API
+// server's LIST of Events: those about the Deployment, and about the objects that it owns by the
+// LISTs of ReplicaSets and Pods.
 func TestEventsInThePast(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -107,7 +107,10 @@ func TestEventsInThePast(t *testing.T) {
 		name, watch string
 		bus         *world.Bus
 	}
-	runs := []*run{{name: "core", watch: "events."}, {name: "group", watch: "events.events.k8s.io"}, {name: "none", watch: "configmaps"}}
+	runs := []*run{{name: "core", watch: "events."}, {name: "group", watch: "events.events.k8s.io"}, {
+		name:  "none",
+		watch: "configmaps",
+	}}
 	for _, r := range runs {
 		r.bus = world.StartBus(t)
 		a := world.StartAgent(t, p, world.AgentConfig{Bus: r.bus, Watch: fmt.Sprintf(`
@@ -157,24 +160,36 @@ func TestEventsInThePast(t *testing.T) {
 	for i, pod := range pods {
 		about := obj{"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod.Name, "uid": pod.UID}
 		scheduling := obj{
-			"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": obj{"name": fmt.Sprint(pod.Name, ".1")}, "regarding": about,
+			"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": obj{
+				"name": fmt.Sprint(pod.Name, ".1"),
+			}, "regarding": about,
 			"reason": "FailedScheduling", "note": "0/1 nodes are available", "type": "Warning", "action": "Scheduling",
-			"eventTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"), "reportingController": "default-scheduler", "reportingInstance": "s-1",
+			"eventTime":           time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"),
+			"reportingController": "default-scheduler",
+			"reportingInstance":   "s-1",
 		}
 		create("events.events.k8s.io", scheduling)
 		path := "/apis/events.k8s.io/v1/namespaces/" + namespace + "/events/" + pod.Name + ".1"
-		series := obj{"series": obj{"count": 2 + i, "lastObservedTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}}
+		series := obj{"series": obj{
+			"count":            2 + i,
+			"lastObservedTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"),
+		}}
 		if _, err := p.API.MergePatch(t.Context(), path, series); err != nil {
 			t.Fatal(err)
 		}
 		now := time.Now().UTC().Format(time.RFC3339)
 		create("events", obj{
-			"apiVersion": "v1", "kind": "Event", "metadata": obj{"name": fmt.Sprint(pod.Name, ".2")}, "involvedObject": about,
-			"reason": "BackOff", "message": "Back-off restarting failed container", "type": "Warning", "source": obj{"component": "kubelet"},
+			"apiVersion": "v1", "kind": "Event", "metadata": obj{
+				"name": fmt.Sprint(pod.Name, ".2"),
+			}, "involvedObject": about,
+			"reason": "BackOff", "message": "Back-off restarting failed container", "type": "Warning", "source": obj{
+				"component": "kubelet",
+			},
 			"firstTimestamp": now, "lastTimestamp": now, "count": 1,
 		})
 		for _, patch := range []obj{{"metadata": obj{"labels": obj{"a": "b"}}}, {"count": 4}, {"count": 9}} {
-			if _, err := p.API.MergePatch(t.Context(), world.Collection("events", namespace)+"/"+pod.Name+".2", patch); err != nil {
+			if _, err := p.API.MergePatch(t.Context(), world.Collection("events", namespace)+"/"+pod.Name+".2",
+				patch); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -193,7 +208,8 @@ func TestEventsInThePast(t *testing.T) {
 		}
 	}
 	for _, pod := range pods {
-		if err := p.API.Remove(t.Context(), world.Collection("pods", namespace)+"/"+pod.Name+"?gracePeriodSeconds=0"); !world.Tolerable(err) {
+		if err := p.API.Remove(t.Context(),
+			world.Collection("pods", namespace)+"/"+pod.Name+"?gracePeriodSeconds=0"); !world.Tolerable(err) {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +221,8 @@ func TestEventsInThePast(t *testing.T) {
 		if owned[e.InvolvedObject.UID] {
 			count := max(e.Count, e.Series.Count, 1)
 			want[e.Metadata.UID] = fmt.Sprint(e.Type, " ", e.Reason, " ", e.Message, " ", count)
-			steps[e.Reason] += map[string]int{"BackOff": 3, "FailedScheduling": 2}[e.Reason] // and one at least of the controllers
+			// and one at least of the controllers
+			steps[e.Reason] += map[string]int{"BackOff": 3, "FailedScheduling": 2}[e.Reason]
 		}
 	}
 	if len(want) < 7 { // 1 of the Deployment, 2 of the ReplicaSet, 4 of the Pods
@@ -214,7 +231,9 @@ func TestEventsInThePast(t *testing.T) {
 	for _, r := range runs[:2] {
 		t.Run(r.name, func(t *testing.T) {
 			a := askEventsUpTo(t, r.bus.URL, namespace, end, len(want))
-			got, times, seen := map[string]string{}, map[string]int{}, time.Time{}
+			got := map[string]string{}
+			times := map[string]int{}
+			seen := time.Time{}
 			for _, e := range a.Events {
 				got[e.UID] = fmt.Sprint(e.Type, " ", e.Reason, " ", e.Message, " ", e.Count)
 				times[e.Reason]++
@@ -237,14 +256,18 @@ func TestEventsInThePast(t *testing.T) {
 			if len(a.Versions) == 0 {
 				t.Error("no versions of the Deployment")
 			}
-			text := string(past(t, "history", "deploy/web", "-n", namespace, "--with-events", "-o", "table", "--bus", r.bus.URL))
+			text := string(
+				past(t, "history", "deploy/web", "-n", namespace, "--with-events", "-o", "table", "--bus", r.bus.URL))
 			if n := strings.Count(text, " Event "); n < len(a.Events) || strings.Contains(text, "deleted  events") {
 				t.Errorf("%d lines of Events, want %d:\n%s", n, len(a.Events), text)
 			}
 		})
 	}
 	t.Run("none", func(t *testing.T) {
-		args := []string{"history", "deploy/web", "-n", namespace, "--with-events", "--exact", "-o", "json", "--bus", runs[2].bus.URL}
+		args := []string{
+			"history", "deploy/web", "-n", namespace, "--with-events", "--exact", "-o", "json", "--bus",
+			runs[2].bus.URL,
+		}
 		cmd := exec.CommandContext(t.Context(), build.SharedAgent(t), args...)
 		var said strings.Builder
 		cmd.Stderr = &said
@@ -254,7 +277,8 @@ func TestEventsInThePast(t *testing.T) {
 			t.Fatalf("%v: %s%s", err, out, &said)
 		}
 		isSaid := strings.Contains(said.String(), "Events were not captured")
-		if cmd.ProcessState.ExitCode() != 3 || !isSaid || len(a.Events) > 0 || !slices.Contains(a.Kubecdc.causesOf("events"), "no-snapshot") {
+		if cmd.ProcessState.ExitCode() != 3 || !isSaid || len(a.Events) > 0 ||
+			!slices.Contains(a.Kubecdc.causesOf("events"), "no-snapshot") {
 			t.Errorf("exit code %d, %+v: %s", cmd.ProcessState.ExitCode(), a.Kubecdc, &said)
 		}
 	})
@@ -274,8 +298,8 @@ func (c *pastCertainty) causesOf(resource string) []string {
 	return slices.Sorted(maps.Keys(kinds))
 }
 
-// askEventsUpTo asks for the history of the Deployment web until the record has as many Events up to a
-// revision. It returns these.
+// askEventsUpTo asks for the history of the Deployment web until the record has as many Events up
+// to a revision. It returns these.
 func askEventsUpTo(t *testing.T, bus, namespace string, rev uint64, events int) (a pastEvents) {
 	t.Helper()
 	wait.Eventually(t, 2*time.Minute, func() error {
@@ -304,8 +328,8 @@ func askEventsUpTo(t *testing.T, bus, namespace string, rev uint64, events int) 
 	return a
 }
 
-// logEventCost logs how many records Events cost from their creation to their deletion, and how large
-// these are.
+// logEventCost logs how many records Events cost from their creation to their deletion, and how
+// large these are.
 func logEventCost(t *testing.T, p *world.Plane, bus *world.Bus) {
 	t.Helper()
 	s := world.ReadStream(t, bus, p.Reader())
@@ -313,7 +337,9 @@ func logEventCost(t *testing.T, p *world.Plane, bus *world.Bus) {
 	var records, sizes map[string]int
 	var events map[string]bool
 	wait.Eventually(t, time.Minute, func() error {
-		records, sizes, events = map[string]int{}, map[string]int{}, map[string]bool{}
+		records = map[string]int{}
+		sizes = map[string]int{}
+		events = map[string]bool{}
 		for _, r := range s.All() {
 			if r.Key.Resource == "events" && r.Op != "" {
 				records[r.Op]++

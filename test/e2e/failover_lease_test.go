@@ -13,8 +13,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestLeaderPausedBriefly stops a leader for less than its Lease duration, once for so long that it must renew the Lease before
-// it may write again. It keeps the lead, and no other agent ever takes it.
+// TestLeaderPausedBriefly stops a leader for less than its Lease duration, once for so long that it
+// must renew the Lease before it may write again. It keeps the lead, and no other agent ever takes
+// it.
 func TestLeaderPausedBriefly(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -39,9 +40,9 @@ func TestLeaderPausedBriefly(t *testing.T) {
 	outcome.report(t)
 }
 
-// TestLeaderSurvivesAPIServers stops the only API server, for less and for more than the Lease duration. Nobody can take the
-// Lease meanwhile. A single leader stops writing, and keeps the lead when the API server is back. With a standby, either agent
-// may lead then.
+// TestLeaderSurvivesAPIServers stops the only API server, for less and for more than the Lease
+// duration. Nobody can take the Lease meanwhile. A single leader stops writing, and keeps the lead
+// when the API server is back. With a standby, either agent may lead then.
 func TestLeaderSurvivesAPIServers(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -62,7 +63,8 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 		if err := p.StartAPIServer(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		// The API server may have stopped again while an agent was still recovering the missed changes.
+		// The API server may have stopped again while an agent was still recovering the missed
+		// changes.
 		lost := oracle.Loss{Rev: p.Now(t), Final: true}
 		for i, e := range elections {
 			e.away = max(e.away, time.Since(gone))
@@ -75,7 +77,8 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 		t.Run(fmt.Sprint("agents ", i+1), func(t *testing.T) {
 			outcome, terms := e.judgeTerms(t, fmt.Sprint("API server away, agents: ", i+1))
 			if i == 0 && (len(terms) != 1 || first[i].Ended()) {
-				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms), first[i].Ended())
+				t.Errorf("%d leaders, the first has ended %t; want the one, and that it goes on", len(terms),
+					first[i].Ended())
 			}
 			if outcome.Duplicates != 0 && len(terms) == 1 {
 				t.Errorf("%d duplicates of the one leader", outcome.Duplicates)
@@ -85,7 +88,8 @@ func TestLeaderSurvivesAPIServers(t *testing.T) {
 	}
 }
 
-// led waits until one of n agents leads and the others are standbys. It restarts agents that have ended because another leads.
+// led waits until one of n agents leads and the others are standbys. It restarts agents that have
+// ended because another leads.
 func (e *election) led(t testing.TB, n int) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -111,8 +115,8 @@ func (e *election) led(t testing.TB, n int) {
 	})
 }
 
-// TestLeaseDeleted deletes the Lease while an agent leads, and again when none does. A new Lease does not have the previous
-// epochs: the epoch continues from the checkpoint.
+// TestLeaseDeleted deletes the Lease while an agent leads, and again when none does. A new Lease
+// does not have the previous epochs: the epoch continues from the checkpoint.
 func TestLeaseDeleted(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -156,8 +160,8 @@ func TestLeaseDeleted(t *testing.T) {
 	outcome.report(t)
 }
 
-// TestStandbyAway cuts a standby off from the API server for longer than the Lease duration. It must not conclude that the
-// leader is gone, and becomes a standby again.
+// TestStandbyAway cuts a standby off from the API server for longer than the Lease duration. It
+// must not conclude that the leader is gone, and becomes a standby again.
 func TestStandbyAway(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -173,7 +177,8 @@ func TestStandbyAway(t *testing.T) {
 	if leads, err := leader.leads(t.Context()); err != nil || !leads {
 		t.Errorf("the leader leads %t: %v", leads, err)
 	}
-	world.Pass(t.Context(), 7*time.Second) // Longer than the Lease duration, in which the standby cannot read the Lease.
+	// Longer than the Lease duration, in which the standby cannot read the Lease.
+	world.Pass(t.Context(), 7*time.Second)
 	if leads, err := other.leads(t.Context()); err != nil || leads {
 		t.Errorf("a standby that has not seen the Lease for longer than it lasts leads %t: %v", leads, err)
 	}

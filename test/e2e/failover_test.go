@@ -44,8 +44,8 @@ func leaderFaults() []leaderFault {
 			},
 		},
 		{
-			// The leader cannot reach the API server, which either does not answer or refuses connections. The bus is
-			// reachable.
+			// The leader cannot reach the API server, which either does not answer or refuses
+			// connections. The bus is reachable.
 			name: "partitioned",
 			begin: func(_ testing.TB, e *election, leader *candidate) {
 				if e.RNG.IntN(2) == 0 {
@@ -81,7 +81,8 @@ func leaderFaults() []leaderFault {
 			},
 		},
 		{
-			// Its watches continue, and it always has records to publish: only the Lease makes it stop.
+			// Its watches continue, and it always has records to publish: only the Lease makes it
+			// stop.
 			name: "refused",
 			begin: func(t testing.TB, e *election, leader *candidate) {
 				leader.heal = e.refuse(t, e.holder(t))
@@ -107,22 +108,24 @@ func (c *candidate) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// failoverOutcome is the outcome of one fault over all rounds, printed as text and as one line of JSON.
+// failoverOutcome is the outcome of one fault over all rounds, printed as text and as one line of
+// JSON.
 type failoverOutcome struct {
-	Fault      string         `json:"fault"`
-	Rounds     int            `json:"rounds"`
-	Leaders    int            `json:"leaders"`
-	Least      float64        `json:"leastSeconds"` // Time without publishing, from one leader to the next.
-	Median     float64        `json:"medianSeconds"`
-	Worst      float64        `json:"worstSeconds"`
-	Revisions  int            `json:"revisions"`
-	Expected   int            `json:"expected"`
-	Records    int            `json:"records"`
-	Duplicates int            `json:"duplicates"` // Each with a known id.
-	Late       int            `json:"late"`       // From a leader that was deposed; each with a known id.
-	InGaps     int            `json:"inGaps"`     // Missing records that gaps cover, because an API server has lost history.
-	Missing    int            `json:"missing"`
-	Wrong      map[string]int `json:"wrong"` // By kind; all should be zero.
+	Fault      string  `json:"fault"`
+	Rounds     int     `json:"rounds"`
+	Leaders    int     `json:"leaders"`
+	Least      float64 `json:"leastSeconds"` // Time without publishing, from one leader to the next.
+	Median     float64 `json:"medianSeconds"`
+	Worst      float64 `json:"worstSeconds"`
+	Revisions  int     `json:"revisions"`
+	Expected   int     `json:"expected"`
+	Records    int     `json:"records"`
+	Duplicates int     `json:"duplicates"` // Each with a known id.
+	Late       int     `json:"late"`       // From a leader that was deposed; each with a known id.
+	// Missing records that gaps cover, because an API server has lost history.
+	InGaps  int            `json:"inGaps"`
+	Missing int            `json:"missing"`
+	Wrong   map[string]int `json:"wrong"` // By kind; all should be zero.
 }
 
 func (f *failoverOutcome) String() string {
@@ -130,12 +133,13 @@ func (f *failoverOutcome) String() string {
   without publishing: median %.2f s, worst %.2f s, least %.2f s
   revisions %d, records expected %d, on the bus %d, in gaps %d, duplicates %d, late %d
   missing %d, out of order %d, breaks in the chain %d, other faults %v`,
-		f.Fault, f.Rounds, f.Leaders, f.Median, f.Worst, f.Least, f.Revisions, f.Expected, f.Records, f.InGaps, f.Duplicates, f.Late,
+		f.Fault, f.Rounds, f.Leaders, f.Median, f.Worst, f.Least, f.Revisions, f.Expected, f.Records, f.InGaps,
+		f.Duplicates, f.Late,
 		f.Missing, f.Wrong["order"], f.Wrong["chain"], f.Wrong)
 }
 
-// tooLong limits the time without publishing. An agent should take over within 10 s, which is measured and printed. On a busy
-// machine a test fails only after twice that.
+// tooLong limits the time without publishing. An agent should take over within 10 s, which is
+// measured and printed. On a busy machine a test fails only after twice that.
 const tooLong = 20 * time.Second
 
 // judgeTerms stops the writers, and judges all records on the bus and all saved checkpoints.
@@ -159,8 +163,13 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverOutcome, []ora
 	}
 
 	outcome := failoverOutcome{
-		Fault: what, Leaders: len(terms), Expected: got.Expected, Records: got.Records, Duplicates: got.Duplicates, InGaps: got.InGaps,
-		Wrong: make(map[string]int),
+		Fault:      what,
+		Leaders:    len(terms),
+		Expected:   got.Expected,
+		Records:    got.Records,
+		Duplicates: got.Duplicates,
+		InGaps:     got.InGaps,
+		Wrong:      make(map[string]int),
 	}
 	for key, versions := range e.History.Of(append(resources, selected...)...) {
 		if key.Namespace == e.namespace {
@@ -176,7 +185,9 @@ func (e *election) judgeTerms(t testing.TB, what string) (failoverOutcome, []ora
 	}
 	if list := oracle.Silences(terms); len(list) > 0 {
 		slices.Sort(list)
-		outcome.Least, outcome.Median, outcome.Worst = list[0].Seconds(), list[len(list)/2].Seconds(), list[len(list)-1].Seconds()
+		outcome.Least = list[0].Seconds()
+		outcome.Median = list[len(list)/2].Seconds()
+		outcome.Worst = list[len(list)-1].Seconds()
 		if worst := list[len(list)-1]; worst > tooLong+e.away {
 			t.Errorf("%s without publishing", worst)
 		}
@@ -204,9 +215,10 @@ func (f *failoverOutcome) report(t testing.TB) {
 	fmt.Printf("\n%s\n", line)
 }
 
-// TestFailover takes the lead from one of two agents, again and again, while writers change objects, and then compares the
-// stream with etcd's history. All records must be there, in order, even when the previous leader comes back. Each fault has its
-// own agents, Lease and bus, on one control plane.
+// TestFailover takes the lead from one of two agents, again and again, while writers change
+// objects, and then compares the stream with etcd's history. All records must be there, in order,
+// even when the previous leader comes back. Each fault has its own agents, Lease and bus, on one
+// control plane.
 //
 //	FAILOVERS=20 go test -v -run TestFailover -parallel 1 ./e2e
 func TestFailover(t *testing.T) {
@@ -229,7 +241,8 @@ func TestFailover(t *testing.T) {
 				at := time.Now()
 				f.begin(t, e, leader)
 				e.after(t, epoch)
-				t.Logf("round %d of %d: another leads %s after the fault", i+1, rounds, time.Since(at).Round(10*time.Millisecond))
+				t.Logf("round %d of %d: another leads %s after the fault", i+1, rounds,
+					time.Since(at).Round(10*time.Millisecond))
 				e.Pause(t, 0, time.Second) // The new leader is at work.
 				f.end(t, e, leader)
 			}
@@ -243,8 +256,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestFailoverOfThree kills the leader of three agents, and the next one as soon as it writes: the second standby must take
-// over as well.
+// TestFailoverOfThree kills the leader of three agents, and the next one as soon as it writes: the
+// second standby must take over as well.
 func TestFailoverOfThree(t *testing.T) {
 	slow(t)
 	t.Parallel()

@@ -20,7 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// shortWindow is the shortest duplicate window that a stream can have: the stream stores copies that the default would hide.
+// shortWindow is the shortest duplicate window that a stream can have: the stream stores copies
+// that the default would hide.
 const shortWindow = 100 * time.Millisecond
 
 // candidBus is a bus that does not hide copies.
@@ -30,7 +31,8 @@ func (b candidBus) Config() string {
 	return fmt.Sprintf("nats: {url: %q, stream: {create: true, duplicateWindow: %s}}", b.URL, shortWindow)
 }
 
-// election is a group of agents with one leader, one Lease, one checkpoint and one bus, and writers.
+// election is a group of agents with one leader, one Lease, one checkpoint and one bus, and
+// writers.
 type election struct {
 	*world.Stage
 	namespace string // The namespace of the captured objects.
@@ -67,15 +69,22 @@ func newElectionRead(t testing.TB, p *world.Plane, name string, r *oracle.Reader
 	t.Helper()
 	e := &election{
 		Stage:     &world.Stage{Plane: p, RNG: world.Luck(), Bus: world.StartBusProcess(t), Window: shortWindow},
-		namespace: name, own: name + "-own", writers: &world.SteadyWriters{Every: 40 * time.Millisecond, APIs: []*world.API{p.API}},
+		namespace: name, own: name + "-own", writers: &world.SteadyWriters{
+			Every: 40 * time.Millisecond,
+			APIs:  []*world.API{p.API},
+		},
 		late: make(map[uint64]uint64),
 	}
 	e.NewNamespace(t, e.namespace)
 	e.NewNamespace(t, e.own)
 	e.MakeMany(t, e.namespace, "still", 300)
-	// The Lease is as a holder leaves it on release. Without a Lease, the first agent waits for a full Lease duration.
+	// The Lease is as a holder leaves it on release. Without a Lease, the first agent waits for a
+	// full Lease duration.
 	free := obj{
-		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": world.Meta(leaseName), "spec": obj{"holderIdentity": "", "leaseDurationSeconds": 1},
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": world.Meta(leaseName), "spec": obj{
+			"holderIdentity":       "",
+			"leaseDurationSeconds": 1,
+		},
 	}
 	if _, err := p.API.Create(t.Context(), world.Collection("leases.coordination.k8s.io", e.own), free); err != nil {
 		t.Fatal(err)
@@ -85,7 +94,8 @@ func newElectionRead(t testing.TB, p *world.Plane, name string, r *oracle.Reader
 	return e
 }
 
-// watch returns the selection of the agents. It includes their own Lease, which must not be on the bus.
+// watch returns the selection of the agents. It includes their own Lease, which must not be on the
+// bus.
 func (e *election) watch() string {
 	return fmt.Sprintf(`
   - resources: [configmaps]
@@ -105,7 +115,8 @@ func (e *election) join(t testing.TB) *candidate {
 	c.Agent = world.StartAgent(t, e.Plane, world.AgentConfig{
 		Watch: e.watch(), Bus: candidBus{e.Bus}, Kubeconfig: world.KubeconfigVia(t, e.Plane, c.api), Binary: e.binary,
 		Checkpoint: fmt.Sprintf("{configMap: {namespace: %s, name: %s}}", e.own, checkpointName),
-		Extra:      fmt.Sprintf("leaderElection: {enabled: true, lease: %s, namespace: %s%s}", leaseName, e.own, e.timing),
+		Extra: fmt.Sprintf("leaderElection: {enabled: true, lease: %s, namespace: %s%s}", leaseName, e.own,
+			e.timing),
 	})
 	t.Cleanup(func() { // Before the agent is asked to stop.
 		_ = c.Cmd.Process.Signal(syscall.SIGCONT) // Fails only if it has ended.
@@ -199,8 +210,8 @@ func (e *election) standsBy(t testing.TB, c *candidate) {
 	})
 }
 
-// deposed waits until a previous leader detects that another agent leads and ends with exit code 1. It then restarts the agent,
-// as a kubelet would.
+// deposed waits until a previous leader detects that another agent leads and ends with exit code 1.
+// It then restarts the agent, as a kubelet would.
 func (e *election) deposed(t testing.TB, c *candidate) {
 	t.Helper()
 	err := c.Wait(time.Minute)
@@ -274,7 +285,8 @@ func (e *election) after(t testing.TB, epoch uint64) {
 	})
 }
 
-// caughtUp waits until the bus has a revision that was written after the call. The writers must be running.
+// caughtUp waits until the bus has a revision that was written after the call. The writers must be
+// running.
 func (e *election) caughtUp(t testing.TB) {
 	t.Helper()
 	rev := e.Now(t)
@@ -288,9 +300,9 @@ func (e *election) caughtUp(t testing.TB) {
 	})
 }
 
-// checkpointed waits until the leader has saved its checkpoint, which it does every 5 s. A leader that ends before that has
-// only repeated the records of its predecessor, without progress. After several of them in a row, the history that they need is
-// gone.
+// checkpointed waits until the leader has saved its checkpoint, which it does every 5 s. A leader
+// that ends before that has only repeated the records of its predecessor, without progress. After
+// several of them in a row, the history that they need is gone.
 func (e *election) checkpointed(t testing.TB) {
 	t.Helper()
 	key := oracle.ObjectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
@@ -332,7 +344,8 @@ func (e *election) holder(t testing.TB) string {
 	return lease.Spec.HolderIdentity
 }
 
-// refuse makes the API server reject a holder's renewals of the Lease, and nothing else. heal undoes that.
+// refuse makes the API server reject a holder's renewals of the Lease, and nothing else. heal
+// undoes that.
 func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 	t.Helper()
 	const (
@@ -342,7 +355,8 @@ func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 	name := e.own + ".kubecdc.dev"
 	heal = func() {
 		ctx := context.WithoutCancel(t.Context())
-		if err := errors.Join(e.Plane.API.Remove(ctx, bindings+"/"+name), e.Plane.API.Remove(ctx, policies+"/"+name)); err != nil {
+		if err := errors.Join(e.Plane.API.Remove(ctx, bindings+"/"+name),
+			e.Plane.API.Remove(ctx, policies+"/"+name)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -359,7 +373,9 @@ func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 		"matchConstraints": obj{
 			"namespaceSelector": obj{"matchLabels": obj{"kubernetes.io/metadata.name": e.own}},
 			"resourceRules": []obj{{
-				"apiGroups": []string{"coordination.k8s.io"}, "apiVersions": []string{"v1"}, "resources": []string{"leases"},
+				"apiGroups": []string{"coordination.k8s.io"}, "apiVersions": []string{"v1"}, "resources": []string{
+					"leases",
+				},
 				"operations": []string{"UPDATE"},
 			}},
 		},
@@ -369,8 +385,8 @@ func (e *election) refuse(t testing.TB, holder string) (heal func()) {
 	return heal
 }
 
-// judgeCheckpoints checks all versions of the checkpoint in etcd's history. The epoch must not decrease, and each leader must
-// have saved its own epoch before its first record was on the bus.
+// judgeCheckpoints checks all versions of the checkpoint in etcd's history. The epoch must not
+// decrease, and each leader must have saved its own epoch before its first record was on the bus.
 func (e *election) judgeCheckpoints(t testing.TB, terms []oracle.Term) []oracle.Fault {
 	t.Helper()
 	key := oracle.ObjectKey{Resource: "configmaps", Namespace: e.own, Name: checkpointName}
@@ -386,20 +402,31 @@ func (e *election) judgeCheckpoints(t testing.TB, terms []oracle.Term) []oracle.
 			t.Fatal(err)
 		}
 		if epoch < last {
-			faults = append(faults, oracle.Fault{Kind: "checkpoint", Key: key, Rev: v.Rev, Text: fmt.Sprintf("its epoch goes from %d to %d", last, epoch)})
+			faults = append(faults, oracle.Fault{
+				Kind: "checkpoint",
+				Key:  key,
+				Rev:  v.Rev,
+				Text: fmt.Sprintf("its epoch goes from %d to %d", last, epoch),
+			})
 		}
-		if last = epoch; first[epoch].IsZero() {
+		last = epoch
+		if first[epoch].IsZero() {
 			first[epoch] = saved
 		}
 	}
 	for _, term := range terms {
 		switch saved := first[term.Epoch]; {
 		case saved.IsZero():
-			faults = append(faults, oracle.Fault{Kind: "checkpoint", Key: key, Text: fmt.Sprintf("none of epoch %d was saved", term.Epoch)})
+			faults = append(faults, oracle.Fault{
+				Kind: "checkpoint",
+				Key:  key,
+				Text: fmt.Sprintf("none of epoch %d was saved", term.Epoch),
+			})
 		case saved.After(term.First.Stored): // Both by this machine's clock.
 			faults = append(faults, oracle.Fault{
 				Kind: "checkpoint", Key: key, Position: term.First.Position,
-				Text: fmt.Sprintf("that of epoch %d was saved %s after its first record was stored", term.Epoch, saved.Sub(term.First.Stored)),
+				Text: fmt.Sprintf("that of epoch %d was saved %s after its first record was stored", term.Epoch,
+					saved.Sub(term.First.Stored)),
 			})
 		}
 	}
@@ -407,7 +434,9 @@ func (e *election) judgeCheckpoints(t testing.TB, terms []oracle.Term) []oracle.
 }
 
 // checkpointAt reads the checkpoint as it was in etcd at a revision.
-func (e *election) checkpointAt(ctx context.Context, key oracle.ObjectKey, rev uint64) (epoch uint64, saved time.Time, err error) {
+func (e *election) checkpointAt(
+	ctx context.Context, key oracle.ObjectKey, rev uint64,
+) (epoch uint64, saved time.Time, err error) {
 	object, err := e.History.Object(ctx, key, rev)
 	if err != nil {
 		return 0, time.Time{}, err

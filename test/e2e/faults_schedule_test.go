@@ -8,16 +8,16 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// faultKind is a fault of the agent or of the processes that it talks to. When do returns, all of them work again, except that
-// the agent may still have to recover.
+// faultKind is a fault of the agent or of the processes that it talks to. When do returns, all of
+// them work again, except that the agent may still have to recover.
 type faultKind struct {
 	name   string
 	weight int
 	do     func(t testing.TB, s *world.Stage)
 }
 
-// allFaults returns the faults that a schedule is drawn from. The weights limit the share of slow faults, those that start an
-// API server.
+// allFaults returns the faults that a schedule is drawn from. The weights limit the share of slow
+// faults, those that start an API server.
 func allFaults() []faultKind {
 	return []faultKind{
 		{"agent killed", 6, func(t testing.TB, s *world.Stage) {
@@ -220,7 +220,8 @@ func allFaults() []faultKind {
 	}
 }
 
-// draw returns a schedule of n faults. Each kind occurs in proportion to its weight, as far as n allows.
+// draw returns a schedule of n faults. Each kind occurs in proportion to its weight, as far as n
+// allows.
 func draw(kinds []faultKind, n int, rng *rand.Rand) []faultKind {
 	var list []faultKind
 	for len(list) < n {

@@ -37,9 +37,10 @@ type faultsOutcome struct {
 	Missing    int            `json:"missing"`
 }
 
-// TestFaults injects one fault after the other into the agent and the processes that it talks to, while writers change objects.
-// It then compares the stream with etcd's history. Each change that the history still has must be on the bus once, in order and
-// unaltered. A gap event must cover the others.
+// TestFaults injects one fault after the other into the agent and the processes that it talks to,
+// while writers change objects. It then compares the stream with etcd's history. Each change that
+// the history still has must be on the bus once, in order and unaltered. A gap event must cover the
+// others.
 //
 //	FAULTS=200 FAULT_SEED=7 go test -v -run TestFaults ./e2e
 func TestFaults(t *testing.T) {
@@ -112,7 +113,12 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 	s.BusProxy.Delay(0)
 	s.Agent.Again(t)
 
-	outcome := faultsOutcome{Seed: seed, Faults: len(schedule), ByKind: make(map[string]int), Wrong: make(map[string]int)}
+	outcome := faultsOutcome{
+		Seed:   seed,
+		Faults: len(schedule),
+		ByKind: make(map[string]int),
+		Wrong:  make(map[string]int),
+	}
 	for i, k := range schedule {
 		s.Pause(t, 100*time.Millisecond, 1200*time.Millisecond)
 		t.Logf("fault %d of %d at %s: %s", i+1, len(schedule), time.Since(begin).Round(time.Second), k.name)
@@ -133,8 +139,12 @@ func testFaults(t *testing.T, newStage func(testing.TB, int, *rand.Rand) *world.
 
 	outcome.Seconds = int(time.Since(begin).Seconds())
 	outcome.Revisions = s.History.Count(append(resources, selected...)...)
-	outcome.Expected, outcome.Records, outcome.Duplicates = got.Expected, got.Records, got.Duplicates
-	outcome.Inferred, outcome.Swept, outcome.InGaps = got.Inferred, got.Swept, got.InGaps
+	outcome.Expected = got.Expected
+	outcome.Records = got.Records
+	outcome.Duplicates = got.Duplicates
+	outcome.Inferred = got.Inferred
+	outcome.Swept = got.Swept
+	outcome.InGaps = got.InGaps
 	outcome.Gaps = len(got.Gaps)
 	for i := range got.Gaps {
 		if got.Gaps[i].Recovered {

@@ -13,9 +13,10 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestFirstList starts an agent while objects change. With the feature gate WatchList, the first list
-// of each scope is the beginning of a watch, also of Events, which have no watch cache. Without it,
-// the API server refuses that, and all are lists. The record is the same: that of etcd's history.
+// TestFirstList starts an agent while objects change. With the feature gate WatchList, the first
+// list of each scope is the beginning of a watch, also of Events, which have no watch cache.
+// Without it, the API server refuses that, and all are lists. The record is the same: that of
+// etcd's history.
 func TestFirstList(t *testing.T) {
 	slow(t)
 	for _, isOn := range []bool{true, false} {
@@ -29,12 +30,17 @@ func TestFirstList(t *testing.T) {
 func testFirstList(t *testing.T, isOn bool) {
 	const namespace = "first"
 	objects := size(1_500, 10_000, 100_000)
-	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true, FeatureGates: map[string]bool{"WatchList": isOn}})
+	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true, FeatureGates: map[string]bool{
+		"WatchList": isOn,
+	}})
 	p.NewNamespace(t, namespace)
 	p.MakeMany(t, namespace, "old", objects)
 	for n := range 3 {
 		_, err := p.API.Create(t.Context(), world.Collection("events", namespace), obj{
-			"apiVersion": "v1", "kind": "Event", "metadata": world.Meta(fmt.Sprint("event-", n)), "involvedObject": obj{"namespace": namespace},
+			"apiVersion":     "v1",
+			"kind":           "Event",
+			"metadata":       world.Meta(fmt.Sprint("event-", n)),
+			"involvedObject": obj{"namespace": namespace},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -86,11 +92,17 @@ func changeOne(ctx context.Context, p *world.Plane, namespace, name string) erro
 	if err := p.API.Remove(ctx, uri); err != nil {
 		return err
 	}
-	_, err := p.API.Create(ctx, collection, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name), "data": obj{"text": "again"}})
+	_, err := p.API.Create(ctx, collection, obj{
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"metadata":   world.Meta(name),
+		"data":       obj{"text": "again"},
+	})
 	return err
 }
 
-// begun returns how many watches of the resources of this test have begun with the existing objects.
+// begun returns how many watches of the resources of this test have begun with the existing
+// objects.
 func begun(t *testing.T, p *world.Plane) (n int) {
 	t.Helper()
 	text, err := p.API.Get(t.Context(), "/metrics")

@@ -131,8 +131,8 @@ metadata: {name: nginx}
 spec: {controller: example.com/nginx}
 `
 
-// TestForApplyRestores takes the objects of a moment, of every kind, and applies them to the cluster
-// that they are of and to an empty one. A second apply must change nothing.
+// TestForApplyRestores takes the objects of a moment, of every kind, and applies them to the
+// cluster that they are of and to an empty one. A second apply must change nothing.
 func TestForApplyRestores(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -184,7 +184,9 @@ func TestForApplyRestores(t *testing.T) {
 			t.Errorf("standard error lacks %q: %s", want, said.String())
 		}
 	}
-	for _, unwanted := range []string{"ephemeralContainers", "ownerReferences", "resourceVersion: \"", "\n  uid:", "\nstatus:"} {
+	for _, unwanted := range []string{
+		"ephemeralContainers", "ownerReferences", "resourceVersion: \"", "\n  uid:", "\nstatus:",
+	} {
 		if strings.Contains(manifests, unwanted) {
 			t.Errorf("the manifests have %q", unwanted)
 		}
@@ -197,19 +199,23 @@ func TestForApplyRestores(t *testing.T) {
 		empty := world.StartPlane(t, controlplane.Options{APIServerArgs: addresses, ControllerManagerArgs: patient})
 		restored := client{kubectl: kubectl, kubeconfig: empty.Kubeconfig, cache: filepath.Join(dir, "empty")}
 		// The first apply does not find the custom resources.
-		if _, err := restored.apply(t, manifests); err != nil && !strings.Contains(err.Error(), "ensure CRDs are installed first") {
+		if _, err := restored.apply(t, manifests); err != nil &&
+			!strings.Contains(err.Error(), "ensure CRDs are installed first") {
 			t.Fatal(err)
 		}
-		restored.do(t, "", "wait", "--for=condition=Established", "crd/gadgets.past.example.com", "crd/gizmos.past.example.com")
+		restored.do(t, "", "wait", "--for=condition=Established", "crd/gadgets.past.example.com",
+			"crd/gizmos.past.example.com")
 		restored.applyUntilUnchanged(t, manifests, 3)
 		restored.waitBound(t)
-		if got := restored.do(t, "", "get", "-n", "shop", "svc/fixed", "-o", "jsonpath={.spec.clusterIP}"); got != "10.77.3.3" {
+		if got := restored.do(t, "", "get", "-n", "shop", "svc/fixed", "-o", "jsonpath={.spec.clusterIP}"); got !=
+			"10.77.3.3" {
 			t.Errorf("the cluster IP that the user had set is %s", got)
 		}
 		if got := restored.do(t, "", "get", "-n", "shop", "svc/web", "-o", "jsonpath={.spec.clusterIP}"); got == "" {
 			t.Error("a Service has no cluster IP")
 		}
-		kinds := strings.Fields(restored.do(t, manifests, "get", "-f", "-", "-o", "jsonpath={range .items[*]}{.kind}{\"\\n\"}{end}"))
+		kinds := strings.Fields(
+			restored.do(t, manifests, "get", "-f", "-", "-o", "jsonpath={range .items[*]}{.kind}{\"\\n\"}{end}"))
 		slices.Sort(kinds)
 		kinds = slices.Compact(kinds)
 		if len(kinds) < 40 {
@@ -225,7 +231,9 @@ func signingRequest(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(nil, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "robot"}}, key)
+	der, err := x509.CreateCertificateRequest(nil, &x509.CertificateRequest{Subject: pkix.Name{
+		CommonName: "robot",
+	}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +254,8 @@ func (c *client) apply(t *testing.T, manifests string) (changed []string, err er
 	for line := range strings.Lines(string(out)) {
 		// kubectl sends the selector of a PodDisruptionBudget each time, although it is the same.
 		isSame := strings.HasSuffix(line, " unchanged\n") || line == "poddisruptionbudget.policy/web configured\n"
-		if line = strings.TrimSpace(line); !isSame {
+		line = strings.TrimSpace(line)
+		if !isSame {
 			changed = append(changed, line)
 		}
 	}
@@ -275,8 +284,10 @@ func (c *client) applyUntilUnchanged(t *testing.T, manifests string, times int) 
 func (c *client) waitBound(t *testing.T) {
 	t.Helper()
 	wait.Eventually(t, 60*time.Second, func() error {
-		claim := c.do(t, "", "get", "-n", "shop", "pvc/disk", "-o", "jsonpath={.status.phase} {.spec.volumeName} {.metadata.uid}")
-		volume := c.do(t, "", "get", "pv/disk", "-o", "jsonpath={.status.phase} {.spec.claimRef.name} {.spec.claimRef.uid}")
+		claim := c.do(t, "", "get", "-n", "shop", "pvc/disk", "-o",
+			"jsonpath={.status.phase} {.spec.volumeName} {.metadata.uid}")
+		volume := c.do(t, "", "get", "pv/disk", "-o",
+			"jsonpath={.status.phase} {.spec.claimRef.name} {.spec.claimRef.uid}")
 		if claim != volume || !strings.HasPrefix(claim, "Bound disk ") {
 			return errors.New("claim: " + claim + ", volume: " + volume)
 		}

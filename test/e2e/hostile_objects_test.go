@@ -41,17 +41,20 @@ func startHostile(t *testing.T) *hostile {
 	}
 	bus := world.StartBus(t)
 	h.Agent = world.StartAgent(t, h.Plane, world.AgentConfig{
-		Bus:   bus,
-		Watch: fmt.Sprintf("  - {resources: [secrets, configmaps, %s], namespaces: [%s, %s]}", oracle.Widgets, h.namespace, h.victim()),
+		Bus: bus,
+		Watch: fmt.Sprintf("  - {resources: [secrets, configmaps, %s], namespaces: [%s, %s]}", oracle.Widgets,
+			h.namespace, h.victim()),
 		Extra: fmt.Sprintf("redaction: {mode: hash, keyFile: %q, acrossObjects: true}", key),
 	})
 	h.Ready(t)
 	var err error
-	if h.conn, err = nats.Connect(bus.URL); err != nil {
+	h.conn, err = nats.Connect(bus.URL)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.conn.Close)
-	if h.received, err = h.conn.SubscribeSync("kubecdc.*.object.>"); err != nil {
+	h.received, err = h.conn.SubscribeSync("kubecdc.*.object.>")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := h.received.SetPendingLimits(-1, -1); err != nil {
@@ -105,13 +108,15 @@ func (h *hostile) event(t *testing.T, name, rv string, limit time.Duration) (*na
 	}
 }
 
-// TestHostileObjects has an attacker who may create objects in one namespace and read and write the stream.
+// TestHostileObjects has an attacker who may create objects in one namespace and read and write the
+// stream.
 func TestHostileObjects(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	h := startHostile(t)
 
-	// With acrossObjects, an attacker puts many guesses of another namespace's value into one Secret.
+	// With acrossObjects, an attacker puts many guesses of another namespace's value into one
+	// Secret.
 	t.Run("guesses of a value", func(t *testing.T) {
 		secret := func(data obj) obj { return obj{"apiVersion": "v1", "kind": "Secret", "stringData": data} }
 		guesses := obj{}
@@ -131,14 +136,16 @@ func TestHostileObjects(t *testing.T) {
 				oracle.Fail(t, "%s has the hash of the victim's password", name)
 			}
 		}
-		// The same attack works within the namespace, as documented: so the test can find equal values.
+		// The same attack works within the namespace, as documented: so the test can find equal
+		// values.
 		rv = h.put(t, "secrets", h.victim(), "guess", secret(obj{"password": "password-1234"}))
 		if _, same := h.event(t, "guess", rv, time.Minute); same["data"].(obj)["password"] != want {
 			t.Error("equal values of one namespace have different hashes: the test shows nothing")
 		}
 	})
 
-	// A deep object that changes on every level costs neither the agent nor other objects more than a moment.
+	// A deep object that changes on every level costs neither the agent nor other objects more than
+	// a moment.
 	t.Run("deep objects", func(t *testing.T) {
 		deep := func(levels int, leaf string) any {
 			var v any = leaf
@@ -174,7 +181,8 @@ func TestHostileObjects(t *testing.T) {
 		h.Ready(t)
 	})
 
-	// The stream drops a message whose id it has seen. An attacker sends the ids of the next changes in advance.
+	// The stream drops a message whose id it has seen. An attacker sends the ids of the next
+	// changes in advance.
 	t.Run("forged ids", func(t *testing.T) {
 		cm := func(step string) obj { return obj{"apiVersion": "v1", "kind": "ConfigMap", "data": obj{"step": step}} }
 		rv := h.put(t, "configmaps", h.victim(), "target", cm("one"))

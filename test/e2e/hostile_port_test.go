@@ -60,7 +60,8 @@ func TestHostileConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d connections: /healthz within %s, peak of memory %d MiB", connections, slowest.Round(time.Millisecond), memory.Peak>>20)
+	t.Logf("%d connections: /healthz within %s, peak of memory %d MiB", connections, slowest.Round(time.Millisecond),
+		memory.Peak>>20)
 	if slowest > answered {
 		t.Errorf("/healthz took %s, want at most %s", slowest, answered)
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestHTTPTruth sends to a receiver that refuses temporarily in every way, hangs, and cuts connections.
+// TestHTTPTruth sends to a receiver that refuses temporarily in every way, hangs, and cuts
+// connections.
 func TestHTTPTruth(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -42,16 +43,19 @@ func TestHTTPTruth(t *testing.T) {
 					t.Errorf("a request of %s, want %s", mode, tc.mode)
 				}
 			}
-			// On a busy machine, an answer may also be late: the agent counts each request that it repeats.
+			// On a busy machine, an answer may also be late: the agent counts each request that it
+			// repeats.
 			if again := sentAgain(t, run.agent, "cut", "timeout", "connection"); got.Duplicates > again*largest {
-				oracle.Fail(t, "%d duplicates, where %d requests were sent again without an answer", got.Duplicates, again)
+				oracle.Fail(t, "%d duplicates, where %d requests were sent again without an answer", got.Duplicates,
+					again)
 			}
 			t.Logf("requests: %v, most events in one: %d", conducts, largest)
 		})
 	}
 }
 
-// sentAgain returns how often the agent has published something again for one of these reasons, from its metrics.
+// sentAgain returns how often the agent has published something again for one of these reasons,
+// from its metrics.
 func sentAgain(t testing.TB, a *world.Agent, reasons ...string) int {
 	t.Helper()
 	sum := 0

@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestKafkaLostResponse loses answers of the broker after it has stored the batch. The client must then repeat the batch in a
-// form that the broker recognizes.
+// TestKafkaLostResponse loses answers of the broker after it has stored the batch. The client must
+// then repeat the batch in a form that the broker recognizes.
 func TestKafkaLostResponse(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -41,8 +41,8 @@ func TestKafkaLostResponse(t *testing.T) {
 	t.Logf("%d of %d answers to batches were lost, %d batches came again", lost.lost, lost.answers, lost.again)
 }
 
-// lostResponses cuts a connection in place of an answer to a produce request. It does so at most once for each batch: a second
-// cut after the same event would look like a refusal by the broker.
+// lostResponses cuts a connection in place of an answer to a produce request. It does so at most
+// once for each batch: a second cut after the same event would look like a refusal by the broker.
 type lostResponses struct {
 	mu                   sync.Mutex
 	rng                  *rand.Rand
@@ -53,7 +53,8 @@ type lostResponses struct {
 // keyProduce is the API key of produce requests (KIP-896 keeps it 0).
 const keyProduce = 0
 
-// filter returns the filter of one connection. Kafka answers in the order of the requests, so the pending requests are a queue.
+// filter returns the filter of one connection. Kafka answers in the order of the requests, so the
+// pending requests are a queue.
 func (l *lostResponses) filter() proxy.Filter {
 	type request struct {
 		key int16

@@ -10,7 +10,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestKafkaTruth kills the leader of a partition again and again. With NODES=1 that is the only broker, which is restarted.
+// TestKafkaTruth kills the leader of a partition again and again. With NODES=1 that is the only
+// broker, which is restarted.
 func TestKafkaTruth(t *testing.T) {
 	slow(t)
 	kafka.Require(t)

@@ -31,14 +31,17 @@ func (l *largeRun) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	p.NewNamespace(t, l.Namespace)
 	// Other agents on this plane must not send the large objects.
 	defer func() {
-		if err := p.API.Remove(context.WithoutCancel(t.Context()), world.Collection("configmaps", l.Namespace)); err != nil {
+		if err := p.API.Remove(context.WithoutCancel(t.Context()), world.Collection("configmaps", l.Namespace)); err !=
+			nil {
 			t.Errorf("remove what is large: %v", err)
 		}
 	}()
 	// One object is too large from the beginning, for the snapshot.
 	all := world.Collection("configmaps", l.Namespace)
 	create := func(name string, size int) {
-		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name), "data": obj{"text": world.Noise(size)}}
+		cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name), "data": obj{
+			"text": world.Noise(size),
+		}}
 		if _, err := p.API.Create(t.Context(), all, cm); err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +240,8 @@ func (o *objectStore) get(ref string) ([]byte, error) {
 			return nil, err
 		}
 		o.t.Cleanup(conn.Close)
-		if o.js, err = jetstream.New(conn); err != nil {
+		o.js, err = jetstream.New(conn)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -40,7 +40,8 @@ func (h home) command(t testing.TB, p *world.Plane, args ...string) *exec.Cmd {
 	cmd := exec.Command(build.SharedAgent(t), args...)
 	cmd.Dir = h.dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "XDG_DATA_HOME=" + filepath.Join(h.dir, "data"), "XDG_RUNTIME_DIR=" + h.dir, "KUBECONFIG=" + p.Kubeconfig,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "XDG_DATA_HOME=" + filepath.Join(h.dir, "data"),
+		"XDG_RUNTIME_DIR=" + h.dir, "KUBECONFIG=" + p.Kubeconfig,
 	}
 	return cmd
 }
@@ -71,7 +72,8 @@ func (h home) start(t testing.TB, p *world.Plane, args ...string) *localAgent {
 	a := &localAgent{log: stderr.Name()}
 	cmd := h.command(t, p, append([]string{"run"}, args...)...)
 	cmd.Stderr = stderr
-	if a.Process, err = world.StartProcess(cmd); err != nil {
+	a.Process, err = world.StartProcess(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -100,7 +102,8 @@ func (a *localAgent) says(t testing.TB, pattern string) []string {
 	var found []string
 	wait.Eventually(t, time.Minute, func() error {
 		log := a.stderr(t)
-		if found = re.FindStringSubmatch(string(log)); found == nil {
+		found = re.FindStringSubmatch(string(log))
+		if found == nil {
 			if a.Ended() {
 				t.Fatalf("the agent has ended (%v) and never said %q:\n%s", a.Err, pattern, log)
 			}
@@ -161,7 +164,8 @@ func (a *localAgent) stream(t testing.TB) jetstream.Stream {
 // stored waits for the record of an object and returns the sequence of the latest one.
 func stored(t testing.TB, s jetstream.Stream, resource, namespace, name string) uint64 {
 	t.Helper()
-	subject := strings.TrimSuffix(s.CachedInfo().Config.Subjects[0], ">") + "object." + resource + "." + namespace + "." + name
+	subject := strings.TrimSuffix(s.CachedInfo().Config.Subjects[0], ">") + "object." + resource + "." + namespace +
+		"." + name
 	var seq uint64
 	wait.Eventually(t, time.Minute, func() error {
 		m, err := s.GetLastMsgForSubject(t.Context(), subject)
@@ -186,8 +190,8 @@ func contents(ctx context.Context, s jetstream.Stream, upTo uint64) ([][sha256.S
 	return all, nil
 }
 
-// TestWithoutConfiguration follows a user who has a kubeconfig and types `kubecdc run`. Other users of the machine may use the
-// default port of NATS; then the agent takes the next free one.
+// TestWithoutConfiguration follows a user who has a kubeconfig and types `kubecdc run`. Other users
+// of the machine may use the default port of NATS; then the agent takes the next free one.
 func TestWithoutConfiguration(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -208,14 +212,17 @@ func TestWithoutConfiguration(t *testing.T) {
 	seq := stored(t, s, "core.configmaps", namespace, "first")
 
 	// In another terminal, without the port.
-	out, err := h.command(t, p, "tail", "configmap/first", "-n", namespace, "--no-follow", "--since", "all").CombinedOutput()
+	out, err := h.command(t, p, "tail", "configmap/first", "-n", namespace, "--no-follow", "--since",
+		"all").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), namespace+"/first") {
 		t.Errorf("tail (%v):\n%s", err, out)
 	}
 
 	// A second agent must not start there.
 	refusal := h.start(t, p).refusal(t)
-	for _, want := range []string{"data directory " + a.dir, fmt.Sprintf("in use by another kubecdc (pid %d)", a.PID()), "--data-dir"} {
+	for _, want := range []string{
+		"data directory " + a.dir, fmt.Sprintf("in use by another kubecdc (pid %d)", a.PID()), "--data-dir",
+	} {
 		if !strings.Contains(refusal, want) {
 			t.Errorf("%q is not in: %s", want, refusal)
 		}
@@ -234,8 +241,8 @@ func TestWithoutConfiguration(t *testing.T) {
 	}
 }
 
-// TestKilledAgentKeepsRecords kills a working agent together with its JetStream. Records that a consumer has received must
-// remain.
+// TestKilledAgentKeepsRecords kills a working agent together with its JetStream. Records that a
+// consumer has received must remain.
 func TestKilledAgentKeepsRecords(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -280,7 +287,8 @@ func TestTwoClustersDoNotMix(t *testing.T) {
 		t.Fatalf("both use %s at %s", a.dir, a.url)
 	}
 	for agent, uid := range map[*localAgent]string{a: one.UID, b: other.UID} {
-		if subjects := agent.stream(t).CachedInfo().Config.Subjects; len(subjects) != 1 || subjects[0] != "kubecdc."+uid+".>" {
+		if subjects := agent.stream(t).CachedInfo().Config.Subjects; len(subjects) != 1 ||
+			subjects[0] != "kubecdc."+uid+".>" {
 			t.Errorf("the stream of cluster %s takes %q", uid, subjects)
 		}
 	}
@@ -293,8 +301,11 @@ func TestTwoClustersDoNotMix(t *testing.T) {
 	}
 }
 
-// atTerminal starts kubecdc at a terminal. screen returns the output so far, without escape sequences.
-func (h home) atTerminal(t testing.TB, p *world.Plane, args ...string) (_ *world.Process, screen func() string, typed io.Writer) {
+// atTerminal starts kubecdc at a terminal. screen returns the output so far, without escape
+// sequences.
+func (h home) atTerminal(
+	t testing.TB, p *world.Plane, args ...string,
+) (_ *world.Process, screen func() string, typed io.Writer) {
 	t.Helper()
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -306,7 +317,9 @@ func (h home) atTerminal(t testing.TB, p *world.Plane, args ...string) (_ *world
 	}
 	cmd := h.command(t, p, append([]string{"run"}, args...)...)
 	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.Stdin = slave
+	cmd.Stdout = slave
+	cmd.Stderr = slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	proc, err := world.StartProcess(cmd)
 	if err != nil {
@@ -414,13 +427,14 @@ func TestASecondInterruptEndsAtOnce(t *testing.T) {
 	shows(t, screen, `(?s)a second signal ends the process at once.*draining the queue events=[1-9]`)
 	interrupt(t, typed)
 	err := proc.Wait(time.Minute)
-	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+	if exit := new(exec.ExitError); !errors.As(err, &exit) ||
+		exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
 		t.Errorf("ended with %v, want the signal's default", err)
 	}
 }
 
-// TestABusThatIsAwayAtTheStart starts the agent before the bus. Objects that it reads meanwhile are sent when the bus is up,
-// and no history is lost.
+// TestABusThatIsAwayAtTheStart starts the agent before the bus. Objects that it reads meanwhile are
+// sent when the bus is up, and no history is lost.
 func TestABusThatIsAwayAtTheStart(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)

@@ -45,7 +45,9 @@ func beginLogWorld(t *testing.T, to world.Destination, namespace, extra string) 
 	p.NewNamespace(t, namespace)
 	p.MakeMany(t, namespace, "before", 300)
 	w.agent = world.StartAgent(t, p, world.AgentConfig{
-		Bus: to, Extra: extra, Watch: fmt.Sprintf("  - resources: [%s]\n    namespaces: [%s]", strings.Join(busResources, ", "), namespace),
+		Bus:   to,
+		Extra: extra,
+		Watch: fmt.Sprintf("  - resources: [%s]\n    namespaces: [%s]", strings.Join(busResources, ", "), namespace),
 	})
 	sw := &world.SteadyWriters{Every: 20 * time.Millisecond, APIs: []*world.API{p.API}}
 	w.stop = sw.Run(t,
@@ -65,10 +67,11 @@ type logVerdict struct {
 // errNotYet means that the log may still get records.
 var errNotYet = errors.New("not yet")
 
-// judgeNew reads a log that has just replaced another one from its first record, and compares it with all of etcd's history.
-// Every revision must be on the log or in a gap, and the final state of each object must be on the log. Each scope must have a
-// gap followed by a snapshot. gaps is the number of gaps of each scope: above 1 if the log is a copy of one that had itself
-// replaced another.
+// judgeNew reads a log that has just replaced another one from its first record, and compares it
+// with all of etcd's history. Every revision must be on the log or in a gap, and the final state of
+// each object must be on the log. Each scope must have a gap followed by a snapshot. gaps is the
+// number of gaps of each scope: above 1 if the log is a copy of one that had itself replaced
+// another.
 func (w *logWorld) judgeNew(t *testing.T, gaps int) logVerdict {
 	t.Helper()
 	s := w.to.Read(t, w.Reader())
@@ -84,7 +87,8 @@ func (w *logWorld) judgeNew(t *testing.T, gaps int) logVerdict {
 		}
 		got = w.judgeLog(s, records, until)
 		if len(got.Faults) > 0 {
-			return fmt.Errorf("%w: %d faults, %v, the first: %s", errNotYet, len(got.Faults), oracle.FaultKinds(got.Faults), got.Faults[0])
+			return fmt.Errorf("%w: %d faults, %v, the first: %s", errNotYet, len(got.Faults),
+				oracle.FaultKinds(got.Faults), got.Faults[0])
 		}
 		return nil
 	})
@@ -98,7 +102,8 @@ func (w *logWorld) judgeNew(t *testing.T, gaps int) logVerdict {
 	return got
 }
 
-// explain logs the records of the objects of some faults, and of their scopes, together with etcd's versions.
+// explain logs the records of the objects of some faults, and of their scopes, together with etcd's
+// versions.
 func (w *logWorld) explain(t *testing.T, records []oracle.Record, until uint64, faults []oracle.Fault) {
 	t.Helper()
 	for _, f := range faults[:min(2, len(faults))] {
@@ -112,7 +117,8 @@ func (w *logWorld) explain(t *testing.T, records []oracle.Record, until uint64, 
 		for i := range records {
 			switch rec := &records[i]; {
 			case rec.Stream != "" && rec.Stream != oracle.Progress && rec.Scope.Has(f.Key):
-				fmt.Fprintf(&b, "  log %d/%d: %s %s at %d, %d to %d\n", rec.Lane, rec.Position, rec.Stream, rec.Snapshot, rec.Rev, rec.From, rec.To)
+				fmt.Fprintf(&b, "  log %d/%d: %s %s at %d, %d to %d\n", rec.Lane, rec.Position, rec.Stream,
+					rec.Snapshot, rec.Rev, rec.From, rec.To)
 			case rec.Key == f.Key && rec.Stream == "" && rec.Rev+300 > f.Rev && rec.Rev <= until:
 				fmt.Fprintf(&b, "  log %d/%d: %s %d, %s\n", rec.Lane, rec.Position, rec.Op, rec.Rev, rec.ID)
 			}
@@ -121,7 +127,8 @@ func (w *logWorld) explain(t *testing.T, records []oracle.Record, until uint64, 
 	}
 }
 
-// retold returns nil if each scope has that many gaps for a lost checkpoint, followed by a completed snapshot, in every lane.
+// retold returns nil if each scope has that many gaps for a lost checkpoint, followed by a
+// completed snapshot, in every lane.
 func retold(records []oracle.Record, count func() int, gaps int) error {
 	type mark struct {
 		gaps               int
@@ -175,7 +182,9 @@ func (w *logWorld) judgeLog(s *world.Stream, records []oracle.Record, until uint
 			begun[records[i].Snapshot] = true
 		}
 	}
-	records = slices.DeleteFunc(slices.Clone(records), func(rec oracle.Record) bool { return rec.Snapshot != "" && !begun[rec.Snapshot] })
+	records = slices.DeleteFunc(slices.Clone(records), func(rec oracle.Record) bool {
+		return rec.Snapshot != "" && !begun[rec.Snapshot]
+	})
 	all := oracle.SnapshotsOf(records, 0)
 	v := oracle.View{
 		Until: until,
@@ -206,14 +215,16 @@ func (w *logWorld) judgeLog(s *world.Stream, records []oracle.Record, until uint
 			got.Early++
 		}
 	}
-	// Records that the log acknowledged before the agent detected the replacement may lack their predecessors.
+	// Records that the log acknowledged before the agent detected the replacement may lack their
+	// predecessors.
 	got.Faults = slices.DeleteFunc(got.Faults, func(f oracle.Fault) bool {
 		return f.Kind == "chain" && f.Position < gaps[at(f.Key.Resource, f.Lane)]
 	})
 	return got
 }
 
-// TestStreamIsRecreated deletes the stream under load, again and again. Either the agent or the operator creates it again.
+// TestStreamIsRecreated deletes the stream under load, again and again. Either the agent or the
+// operator creates it again.
 //
 //	RECREATIONS=50 go test -v -run 'TestStreamIsRecreated|TestTopicIsRecreated' ./e2e
 func TestStreamIsRecreated(t *testing.T) {
@@ -245,8 +256,8 @@ func TestStreamIsRecreated(t *testing.T) {
 	})
 }
 
-// storeFailed is the server's error code (JSStreamCreateErrF) while it still removes the files of the deleted stream. The agent then
-// creates the stream.
+// storeFailed is the server's error code (JSStreamCreateErrF) while it still removes the files of
+// the deleted stream. The agent then creates the stream.
 const storeFailed = 10049
 
 // TestTopicIsRecreated deletes the topic under load and creates it again, again and again.
@@ -289,7 +300,9 @@ func (w *logWorld) recreate(t *testing.T, replace func(t *testing.T, n int)) {
 		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
 			replace(t, i)
 			got := w.judgeNew(t, 1)
-			records, inGaps, early = records+got.Records, inGaps+got.InGaps, early+got.Early
+			records += got.Records
+			inGaps += got.InGaps
+			early += got.Early
 			if got.Early > 0 {
 				t.Logf("%d records before the gap", got.Early)
 			}
@@ -302,7 +315,8 @@ func (w *logWorld) recreate(t *testing.T, replace func(t *testing.T, n int)) {
 	if t.Failed() {
 		return
 	}
-	t.Logf("%d recreations in %s: %d records on the new logs, %d of them before a gap; %d revisions in gaps; none missing",
+	t.Logf(
+		"%d recreations in %s: %d records on the new logs, %d of them before a gap; %d revisions in gaps; none missing",
 		n, time.Since(begin).Round(time.Second), records, early, inGaps)
 }
 
@@ -357,7 +371,8 @@ func savedLogs(t *testing.T, a *world.Agent) {
 	})
 }
 
-// TestStreamIsRestored restores an older copy of the stream's files on its server, with the same creation time.
+// TestStreamIsRestored restores an older copy of the stream's files on its server, with the same
+// creation time.
 func TestStreamIsRestored(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -398,13 +413,15 @@ func TestStreamIsRestored(t *testing.T) {
 				w.agent.Again(t)
 			}
 			got := w.judgeNew(t, i+1)
-			t.Logf("%d records on the log, %d of them before the gap; %d revisions in gaps", got.Records, got.Early, got.InGaps)
+			t.Logf("%d records on the log, %d of them before the gap; %d revisions in gaps", got.Records, got.Early,
+				got.InGaps)
 		})
 	}
 	w.stop()
 }
 
-// TestKafkaIsExchanged replaces the Kafka cluster at an address by another one, as after a disaster.
+// TestKafkaIsExchanged replaces the Kafka cluster at an address by another one, as after a
+// disaster.
 func TestKafkaIsExchanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -431,7 +448,8 @@ func TestKafkaIsExchanged(t *testing.T) {
 		k.Stop()
 		f.to(second)
 	})
-	if err := w.agent.Stop(time.Minute); err != nil { // The second cluster ends before the processes that were started earlier.
+	if err := w.agent.Stop(time.Minute); err != nil {
+		// The second cluster ends before the processes that were started earlier.
 		t.Errorf("agent, asked to stop: %v", err)
 	}
 }

@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if err := suite.Begin(7); err != nil { // Tests mostly wait, for example for a Lease to expire; two only wait, for two minutes.
+	if err := suite.Begin(7); err != nil {
+		// Tests mostly wait, for example for a Lease to expire; two only wait, for two minutes.
 		panic(err)
 	}
 	// Messages of client-go about requests that end with their test are of no interest.
@@ -35,8 +36,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// notRacing skips a long test under the race detector if other tests cover its code there: TestFaults, and those of
-// internal/informers and internal/leader.
+// notRacing skips a long test under the race detector if other tests cover its code there:
+// TestFaults, and those of internal/informers and internal/leader.
 func notRacing(t *testing.T) {
 	t.Helper()
 	if build.Racing() {
@@ -55,7 +56,8 @@ func slow(t testing.TB) {
 // long reports whether the sizes are those of make test-long.
 func long() bool { return os.Getenv("KUBECDC_E2E_LONG") == "1" }
 
-// size selects how large a test is: few in the fast tier and under the race detector, many in make test-long, otherwise enough.
+// size selects how large a test is: few in the fast tier and under the race detector, many in make
+// test-long, otherwise enough.
 func size[N int | int64 | uint64](few, enough, many N) N {
 	switch {
 	case testing.Short() || build.Racing():

@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// mostMemory limits the agent's peak of resident memory with large objects to half of the chart's limit.
+	// mostMemory limits the agent's peak of resident memory with large objects to half of the
+	// chart's limit.
 	mostMemory = 256 << 20
 	// chartLimit is GOMEMLIMIT as the chart sets it: 90 % of 512Mi.
 	chartLimit = "GOMEMLIMIT=483183820"
@@ -45,9 +46,10 @@ type stoppable struct {
 	stop, resume func()
 }
 
-// TestMemory stops the bus while large objects change, resumes it, and compares the agent's peak of resident memory with
-// mostMemory. The objects compress to less than 1 KB, so the queue holds all updates. Only the limit of bytes in flight keeps
-// the workers from decoding hundreds of them at once.
+// TestMemory stops the bus while large objects change, resumes it, and compares the agent's peak of
+// resident memory with mostMemory. The objects compress to less than 1 KB, so the queue holds all
+// updates. Only the limit of bytes in flight keeps the workers from decoding hundreds of them at
+// once.
 //
 // The API server is the stand-in of the benchmarks: etcd would need gigabytes for this history.
 func TestMemory(t *testing.T) {
@@ -135,7 +137,8 @@ func (l memoryLoad) run(t *testing.T, to stoppable) {
 	t.Logf("resident memory at its peak: first sync %s, bus stopped %s with %v events in flight, in all %s",
 		world.MiB(first.Peak), world.MiB(stopped.Peak), inFlight, world.MiB(last.Peak))
 	if last.Peak > mostMemory {
-		t.Errorf("the agent's resident memory was %s at its peak, at most %s are allowed", world.MiB(last.Peak), world.MiB(mostMemory))
+		t.Errorf("the agent's resident memory was %s at its peak, at most %s are allowed", world.MiB(last.Peak),
+			world.MiB(mostMemory))
 	}
 }
 
@@ -181,7 +184,8 @@ func startFeed(t testing.TB, o feed.Options) (s *feed.Server, kubeconfig string)
 // release makes the feed send that many updates at once.
 func release(t testing.TB, s *feed.Server, updates int) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("%s/start?updates=%d", s.ControlURL(), updates), http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		fmt.Sprintf("%s/start?updates=%d", s.ControlURL(), updates), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

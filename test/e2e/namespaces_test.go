@@ -16,9 +16,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestNamespacesAllowed runs an agent whose rules select namespaces by a pattern, or all. It may read ConfigMaps in two of three
-// namespaces, and Secrets in one. A namespace with its RoleBinding is added, and one is deleted. The bus must have exactly the
-// permitted objects.
+// TestNamespacesAllowed runs an agent whose rules select namespaces by a pattern, or all. It may
+// read ConfigMaps in two of three namespaces, and Secrets in one. A namespace with its RoleBinding
+// is added, and one is deleted. The bus must have exactly the permitted objects.
 func TestNamespacesAllowed(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -72,11 +72,14 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 	s := world.ReadStream(t, bus, p.Reader())
 	write("both", "one", "none")
 
-	// A namespace is added. Its objects are created before the agent may read them, and one of them is deleted by then.
+	// A namespace is added. Its objects are created before the agent may read them, and one of them
+	// is deleted by then.
 	p.NewNamespace(t, ns("new"))
 	all := world.Collection("configmaps", ns("new"))
 	for _, cm := range []string{"short", "long"} {
-		if _, err := p.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"name": cm}}); err != nil {
+		if _, err := p.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{
+			"name": cm,
+		}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +106,8 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 	a.Ready(t)
 	write("new", "both", "one", "none")
 
-	// A namespace is deleted as by the namespace controller: first its objects, and with them the agent's permissions.
+	// A namespace is deleted as by the namespace controller: first its objects, and with them the
+	// agent's permissions.
 	endNamespace(t, p, ns("one"))
 	write("new", "both", "none")
 
@@ -116,7 +120,8 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 			got[sc.Resource] = append(got[sc.Resource], sc.Namespaces)
 		}
 		for resource, namespaces := range want {
-			if slices.Sort(got[resource]); !slices.Equal(got[resource], namespaces) {
+			slices.Sort(got[resource])
+			if !slices.Equal(got[resource], namespaces) {
 				return fmt.Errorf("snapshots of %s are complete in %q, want %q", resource, got[resource], namespaces)
 			}
 		}
@@ -140,7 +145,8 @@ func testNamespacesAllowed(t *testing.T, p *world.Plane, name, patterns string) 
 			ops[key.Namespace][records[i].Op]++
 		}
 	}
-	if ops[ns("new")][oracle.Read] > 0 || ops[ns("new")]["c"] == 0 || ops[ns("both")][oracle.Read] == 0 || ops[ns("one")]["d"] == 0 || ops[ns("none")] != nil {
+	if ops[ns("new")][oracle.Read] > 0 || ops[ns("new")]["c"] == 0 || ops[ns("both")][oracle.Read] == 0 ||
+		ops[ns("one")]["d"] == 0 || ops[ns("none")] != nil {
 		oracle.Fail(t, "operations by namespace: %v", ops)
 	}
 	status, err := a.Get(t.Context(), "/readyz")
@@ -172,8 +178,10 @@ subjects: [{kind: ServiceAccount, name: NAME, namespace: tenants}]
 // grantIn lets an account list and watch resources in a namespace.
 func grantIn(t *testing.T, p *world.Plane, account, namespace string, resources ...string) {
 	t.Helper()
-	applyAccess(t, p, []byte(strings.NewReplacer("NAMESPACE", namespace, "RESOURCES", strings.Join(resources, ", "), "NAME", account).Replace(
-		`apiVersion: rbac.authorization.k8s.io/v1
+	applyAccess(t, p,
+		[]byte(strings.NewReplacer("NAMESPACE", namespace, "RESOURCES", strings.Join(resources, ", "), "NAME", account).
+			Replace(
+				`apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: NAME, namespace: NAMESPACE}
 rules: [{apiGroups: [""], resources: [RESOURCES], verbs: [list, watch]}]
@@ -193,17 +201,24 @@ func endNamespace(t *testing.T, p *world.Plane, namespace string) {
 	if err := p.API.Remove(t.Context(), uri); err != nil {
 		t.Fatal(err)
 	}
-	for _, resource := range []string{"configmaps", "secrets", "rolebindings.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io"} {
+	for _, resource := range []string{
+		"configmaps", "secrets", "rolebindings.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io",
+	} {
 		for key, versions := range p.History.Of(resource) {
-			if last := versions[len(versions)-1]; key.Namespace == namespace && !last.Deleted { // It may have a finalizer.
-				_, _ = p.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/"+key.Name, obj{"metadata": obj{"finalizers": nil}})
+			if last := versions[len(versions)-1]; key.Namespace == namespace && !last.Deleted {
+				// It may have a finalizer.
+				_, _ = p.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/"+key.Name, obj{
+					"metadata": obj{"finalizers": nil},
+				})
 			}
 		}
 		if err := p.API.Remove(t.Context(), world.Collection(resource, namespace)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ns := obj{"apiVersion": "v1", "kind": "Namespace", "metadata": obj{"name": namespace}, "spec": obj{"finalizers": []string{}}}
+	ns := obj{"apiVersion": "v1", "kind": "Namespace", "metadata": obj{"name": namespace}, "spec": obj{
+		"finalizers": []string{},
+	}}
 	if _, err := p.API.Replace(t.Context(), uri+"/finalize", ns); err != nil {
 		t.Fatal(err)
 	}

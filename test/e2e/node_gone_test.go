@@ -32,20 +32,24 @@ func (f *fleet) pod(t *testing.T, name, node string) {
 func (f *fleet) label(t *testing.T, pod, value string) {
 	t.Helper()
 	uri := world.Collection("pods", f.namespace) + "/" + pod
-	if _, err := f.plane.API.MergePatch(t.Context(), uri, obj{"metadata": obj{"labels": obj{"step": value}}}); err != nil {
+	if _, err := f.plane.API.MergePatch(t.Context(), uri, obj{"metadata": obj{"labels": obj{
+		"step": value,
+	}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (f *fleet) remove(t *testing.T, pod string) {
 	t.Helper()
-	if err := f.plane.API.Remove(t.Context(), world.Collection("pods", f.namespace)+"/"+pod+"?gracePeriodSeconds=0"); err != nil {
+	if err := f.plane.API.Remove(t.Context(),
+		world.Collection("pods", f.namespace)+"/"+pod+"?gracePeriodSeconds=0"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// observes returns nil if the agent's metrics have a scope, and want is true, or if they have only other scopes and want
-// is false. It returns an error if the agent does not answer, or has no scope at all.
+// observes returns nil if the agent's metrics have a scope, and want is true, or if they have only
+// other scopes and want is false. It returns an error if the agent does not answer, or has no scope
+// at all.
 func observes(ctx context.Context, a *world.Agent, scope string, want bool) error {
 	text, err := a.Get(ctx, "/metrics")
 	if err != nil {
@@ -67,7 +71,8 @@ func observes(ctx context.Context, a *world.Agent, scope string, want bool) erro
 	return nil
 }
 
-// TestObserves shows that observes accepts an agent only if it answers, and its answer is the wanted one.
+// TestObserves shows that observes accepts an agent only if it answers, and its answer is the
+// wanted one.
 func TestObserves(t *testing.T) {
 	const (
 		scope  = podsOf + "node-1"
@@ -82,18 +87,25 @@ func TestObserves(t *testing.T) {
 		answers(other)(w, r)
 	}
 	for name, tc := range map[string]struct {
-		answer        http.HandlerFunc
-		with, without bool // Whether observes accepts the answer for an agent that must observe the scope, and for one that must not.
+		answer http.HandlerFunc
+		// Whether observes accepts the answer for an agent that must observe the scope, and for one
+		// that must not.
+		with, without bool
 	}{
-		"the connection is closed":  {answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
-		"an error":                  {answer: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, other, http.StatusServiceUnavailable) }},
+		"the connection is closed": {answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"an error": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, other, http.StatusServiceUnavailable)
+		}},
 		"an answer that is cut off": {answer: cutOff},
 		"an empty answer":           {answer: answers("")},
 		"no scope":                  {answer: answers(lag)},
 		"another scope":             {answer: answers(other), without: true},
 		"a scope with a longer name, and another metric of this one": {answer: answers(longer + lag), without: true},
-		"this scope among others":                                    {answer: answers(other + full + longer), with: true},
-		"this scope, without objects":                                {answer: answers(empty + other), with: true},
+		"this scope among others": {
+			answer: answers(other + full + longer),
+			with:   true,
+		},
+		"this scope, without objects": {answer: answers(empty + other), with: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(tc.answer)
@@ -114,8 +126,9 @@ func answers(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
-// TestNodeIsGone kills the agent of a node and deletes the Node later, as happens when a machine dies. The node's Pods are deleted
-// while no agent runs there. The central agent reports these deletions, and that of the Node.
+// TestNodeIsGone kills the agent of a node and deletes the Node later, as happens when a machine
+// dies. The node's Pods are deleted while no agent runs there. The central agent reports these
+// deletions, and that of the Node.
 func TestNodeIsGone(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -169,9 +182,11 @@ func TestNodeIsGone(t *testing.T) {
 	if at >= gone {
 		oracle.Fail(t, "the central agent begins at %d, the Node was deleted at %d", at, gone)
 	}
-	want := predict(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at}, until)
+	want := predict(p.History.Of("pods", "nodes"), f.namespace, map[string]uint64{scope: at, nodeObject + node: at},
+		until)
 	for _, w := range want {
-		if w.op == oracle.Deleted && w.scope == nodeObject+node && w.rev > gone { // gone was asked for after the deletion
+		if w.op == oracle.Deleted && w.scope == nodeObject+node && w.rev > gone {
+			// gone was asked for after the deletion
 			oracle.Fail(t, "the Node was deleted at %d, want %d at most", w.rev, gone)
 		}
 	}
@@ -192,7 +207,8 @@ func TestNodeIsGone(t *testing.T) {
 		}
 	}
 	if len(missing) > 0 {
-		oracle.Fail(t, "%d of %d events are not on the bus: %v", len(missing), len(want), slices.Sorted(maps.Keys(missing)))
+		oracle.Fail(t, "%d of %d events are not on the bus: %v", len(missing), len(want),
+			slices.Sorted(maps.Keys(missing)))
 	}
 	f.compareTable(t, s)
 

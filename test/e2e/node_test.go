@@ -45,9 +45,14 @@ func startFleet(t *testing.T, p *world.Plane, namespace string, nodes int) *flee
 		name := fmt.Sprintf("%s-%02d", namespace, i)
 		f.nodes = append(f.nodes, name)
 		f.addNode(t, name)
-		t.Cleanup(func() { _ = p.API.Remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) }) // Already deleted, or no longer used.
+		// Already deleted, or no longer used.
+		t.Cleanup(func() { _ = p.API.Remove(context.WithoutCancel(t.Context()), "/api/v1/nodes/"+name) })
 	}
-	f.central = world.StartAgent(t, p, world.AgentConfig{Bus: f.bus, Watch: "  - resources: [pods, nodes]", Extra: "mode: central"})
+	f.central = world.StartAgent(t, p, world.AgentConfig{
+		Bus:   f.bus,
+		Watch: "  - resources: [pods, nodes]",
+		Extra: "mode: central",
+	})
 	for _, name := range f.nodes {
 		f.agents[name] = f.startOn(t, name)
 	}
@@ -109,9 +114,12 @@ type expected struct {
 	prev, next    *oracle.Version
 }
 
-// predict derives from etcd's history the records of Pods and Nodes that the agents of all nodes and the central agent must send.
-// It starts after the snapshots of their scopes, which are given by their resourceVersions.
-func predict(history map[oracle.ObjectKey][]*oracle.Version, namespace string, snapshots map[string]uint64, until uint64) map[string]expected {
+// predict derives from etcd's history the records of Pods and Nodes that the agents of all nodes
+// and the central agent must send. It starts after the snapshots of their scopes, which are given
+// by their resourceVersions.
+func predict(
+	history map[oracle.ObjectKey][]*oracle.Version, namespace string, snapshots map[string]uint64, until uint64,
+) map[string]expected {
 	want := make(map[string]expected)
 	for key, versions := range history {
 		if key.Namespace != namespace && (key.Resource != "nodes" || !strings.HasPrefix(key.Name, namespace+"-")) {
@@ -127,7 +135,8 @@ func predict(history map[oracle.ObjectKey][]*oracle.Version, namespace string, s
 					want[w.id] = w
 				}
 			}
-			if prev = next; next.Deleted {
+			prev = next
+			if next.Deleted {
 				prev = nil
 			}
 		}
@@ -157,7 +166,8 @@ func predictChange(key oracle.ObjectKey, prev, next *oracle.Version) []expected 
 	}
 }
 
-// compareExpected compares the records of a fleet with the wanted ones, and returns the number of copies.
+// compareExpected compares the records of a fleet with the wanted ones, and returns the number of
+// copies.
 func compareExpected(t *testing.T, want map[string]expected, records []oracle.Record, until uint64) (copies int) {
 	t.Helper()
 	type place struct {
@@ -168,7 +178,8 @@ func compareExpected(t *testing.T, want map[string]expected, records []oracle.Re
 	last := make(map[place]uint64) // The highest revision.
 	faults := make(map[string]int)
 	fault := func(kind, format string, args ...any) {
-		if faults[kind]++; faults[kind] <= world.MostShown {
+		faults[kind]++
+		if faults[kind] <= world.MostShown {
 			t.Errorf(kind+": "+format, args...)
 		}
 	}
@@ -187,10 +198,12 @@ func compareExpected(t *testing.T, want map[string]expected, records []oracle.Re
 		w, ok := want[rec.ID]
 		switch {
 		case !ok:
-			fault("unexpected", "record %d, %s, %s of scope %s: etcd knows no such change", rec.Position, rec.ID, rec.Op, rec.Scope.Text)
+			fault("unexpected", "record %d, %s, %s of scope %s: etcd knows no such change", rec.Position, rec.ID,
+				rec.Op, rec.Scope.Text)
 			continue
 		case rec.Op != w.op || rec.Scope.Text != w.scope || rec.Rev != w.rev || rec.Inferred:
-			fault("wrong", "record %d, %s: %s of scope %q at %d (inferred: %t), want %s of %q at %d", rec.Position, rec.ID, rec.Op,
+			fault("wrong", "record %d, %s: %s of scope %q at %d (inferred: %t), want %s of %q at %d", rec.Position,
+				rec.ID, rec.Op,
 				rec.Scope.Text, rec.Rev, rec.Inferred, w.op, w.scope, w.rev)
 		case w.prev != nil && (rec.Before != oracle.Present || rec.BeforeDigest != w.prev.Digest):
 			fault("before", "record %d, %s %s: is not revision %d", rec.Position, rec.Op, rec.ID, w.prev.Rev)
@@ -252,13 +265,23 @@ func (w *podWriter) step(ctx context.Context) error {
 			spec["nodeName"] = node
 			w.counts.bornBound.Add(1)
 		}
-		_, err := w.API.Create(ctx, all, obj{"apiVersion": "v1", "kind": "Pod", "metadata": world.Meta(name), "spec": spec})
+		_, err := w.API.Create(ctx, all, obj{
+			"apiVersion": "v1",
+			"kind":       "Pod",
+			"metadata":   world.Meta(name),
+			"spec":       spec,
+		})
 		w.bound[name] = node != ""
 		return err
 	}
 	bind := func() error {
 		target := obj{"apiVersion": "v1", "kind": "Node", "name": w.node()}
-		_, err := w.API.Create(ctx, uri+"/binding", obj{"apiVersion": "v1", "kind": "Binding", "metadata": world.Meta(name), "target": target})
+		_, err := w.API.Create(ctx, uri+"/binding", obj{
+			"apiVersion": "v1",
+			"kind":       "Binding",
+			"metadata":   world.Meta(name),
+			"target":     target,
+		})
 		w.bound[name] = true
 		w.counts.bound.Add(1)
 		return err
@@ -300,9 +323,9 @@ func (w *podWriter) step(ctx context.Context) error {
 	}
 }
 
-// TestNodes runs an agent on each of many simulated nodes, and the central agent. Pods are created, bound, changed, moved and
-// deleted under load, while agents are killed and restarted. Together the agents must send each version of each Pod once, and
-// each binding as two records of two agents.
+// TestNodes runs an agent on each of many simulated nodes, and the central agent. Pods are created,
+// bound, changed, moved and deleted under load, while agents are killed and restarted. Together the
+// agents must send each version of each Pod once, and each binding as two records of two agents.
 func TestNodes(t *testing.T) {
 	slow(t)
 	nodes, revisions := size(12, 16, 50), size(1_200, 2_000, 5_000)
@@ -321,7 +344,12 @@ func TestNodes(t *testing.T) {
 	counts := &podCounts{}
 	var steps []func(context.Context) error
 	for i := range 8 {
-		w := &podWriter{Writer: ws.Writer(fmt.Sprint("pod", i), f.namespace, 100), nodes: f.nodes, bound: map[string]bool{}, counts: counts}
+		w := &podWriter{
+			Writer: ws.Writer(fmt.Sprint("pod", i), f.namespace, 100),
+			nodes:  f.nodes,
+			bound:  map[string]bool{},
+			counts: counts,
+		}
 		steps = append(steps, w.step)
 	}
 	restarts := 0
@@ -339,18 +367,24 @@ func TestNodes(t *testing.T) {
 	records := s.All()
 	copies := compareExpected(t, want, records, until)
 	f.compareTable(t, s)
-	if counts.bornBound.Load() == 0 || counts.bound.Load() == 0 || counts.moved.Load() == 0 || counts.deletedUnbound.Load() == 0 {
+	if counts.bornBound.Load() == 0 || counts.bound.Load() == 0 || counts.moved.Load() == 0 ||
+		counts.deletedUnbound.Load() == 0 {
 		t.Errorf("not everything came up: %+v", counts)
 	}
 	rss := f.rss(t)
-	t.Logf("%d agents up in %s; %d revisions in %s, %d restarts; %d pods made bound, %d bound later, %d moved, %d deleted (%d unbound)",
-		nodes+1, up.Round(time.Millisecond), written(), wrote.Round(time.Millisecond), restarts, counts.bornBound.Load(),
+	t.Logf(
+		"%d agents up in %s; %d revisions in %s, %d restarts; %d pods made bound, %d bound later, %d moved, %d deleted (%d unbound)",
+		nodes+1, up.Round(time.Millisecond), written(), wrote.Round(time.Millisecond), restarts,
+		counts.bornBound.Load(),
 		counts.bound.Load(), counts.moved.Load(), counts.deleted.Load(), counts.deletedUnbound.Load())
-	t.Logf("%d records expected, %d on the bus, %d copies, all there after %s; memory of an agent: median %s, largest %s; %s",
-		len(want), len(records), copies, all.Round(time.Millisecond), world.MiB(rss[len(rss)/2]), world.MiB(rss[len(rss)-1]), countOps(records))
+	t.Logf(
+		"%d records expected, %d on the bus, %d copies, all there after %s; memory of an agent: median %s, largest %s; %s",
+		len(want), len(records), copies, all.Round(time.Millisecond), world.MiB(rss[len(rss)/2]),
+		world.MiB(rss[len(rss)-1]), countOps(records))
 }
 
-// snapshots waits until each scope has its first snapshot on the bus, and returns the resourceVersions, by scope.
+// snapshots waits until each scope has its first snapshot on the bus, and returns the
+// resourceVersions, by scope.
 func (f *fleet) snapshots(t *testing.T, s *world.Stream) map[string]uint64 {
 	t.Helper()
 	found := make(map[string]uint64)

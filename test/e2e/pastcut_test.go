@@ -15,8 +15,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestBusGoesAwayDuringAnAnswer breaks the connection while a command reads the record. If the bus comes back, the answer must be complete.
-// Otherwise the command must fail, and not print an answer that looks complete.
+// TestBusGoesAwayDuringAnAnswer breaks the connection while a command reads the record. If the bus
+// comes back, the answer must be complete. Otherwise the command must fail, and not print an answer
+// that looks complete.
 func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -25,7 +26,10 @@ func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 	p.NewNamespace(t, namespace)
 	p.MakeMany(t, namespace, "many", objects)
 	bus := world.StartBus(t)
-	world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - {resources: [configmaps], namespaces: [" + namespace + "]}"})
+	world.StartAgent(t, p, world.AgentConfig{
+		Bus:   bus,
+		Watch: "  - {resources: [configmaps], namespaces: [" + namespace + "]}",
+	})
 	s := world.ReadStream(t, bus, p.Reader())
 	s.Completed(t, "configmaps")
 	name, at := "cm/many-7", fmt.Sprint("rv:", p.Now(t))
@@ -76,7 +80,9 @@ func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 				broken := breakOff(t, via, reads[command], true)
 				got, said, code := ask(t, "nats://"+via.Addr(), args)
 				<-broken
-				if code != 1 || !strings.Contains(said, "the bus was unreachable for 30s, so the answer is incomplete: repeat the command when the bus is back") {
+				if code != 1 ||
+					!strings.Contains(said,
+						"the bus was unreachable for 30s, so the answer is incomplete: repeat the command when the bus is back") {
 					t.Errorf("exit code %d: %s", code, said)
 				}
 				if strings.Contains(said, "exact") || command != "history" && got != "" {
@@ -87,8 +93,8 @@ func TestBusGoesAwayDuringAnAnswer(t *testing.T) {
 	}
 }
 
-// breakOff breaks the n-th connection through a proxy after some of the record has passed. If forGood is set, it refuses all later
-// connections.
+// breakOff breaks the n-th connection through a proxy after some of the record has passed. If
+// forGood is set, it refuses all later connections.
 func breakOff(t *testing.T, via *proxy.Proxy, n int, forGood bool) (done <-chan struct{}) {
 	t.Helper()
 	via.Delay(10 * time.Millisecond) // delays each piece, so that it is not read at once

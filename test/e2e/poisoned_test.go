@@ -19,8 +19,8 @@ import (
 // poisoned is the name of an object whose events do not get through to the bus.
 const poisoned = "poisoned"
 
-// TestPoisoned cuts each connection to the bus that carries an event of one object. The operator moves these events to the dead
-// letters, and all others get through.
+// TestPoisoned cuts each connection to the bus that carries an event of one object. The operator
+// moves these events to the dead letters, and all others get through.
 func TestPoisoned(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -51,8 +51,9 @@ func TestPoisoned(t *testing.T) {
 	}
 }
 
-// TestKafkaPoisoned cuts each connection to Kafka that carries an event of one object. The agent sends these events alone, again and again, and
-// they do not delay any others. After the cuts end, the events are stored: none is in the dead letters, and none is missing.
+// TestKafkaPoisoned cuts each connection to Kafka that carries an event of one object. The agent
+// sends these events alone, again and again, and they do not delay any others. After the cuts end,
+// the events are stored: none is in the dead letters, and none is missing.
 func TestKafkaPoisoned(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -82,11 +83,13 @@ func TestKafkaPoisoned(t *testing.T) {
 	})
 	k.More = "compression: none" // Compressed frames could not be inspected.
 	p := world.SharedPlane(t)
-	run := &busTruth{To: k, Namespace: "poisoned-kafka", Revisions: revisions(1_000), Idle: 2 * time.Minute} // A single event is sent again only after a growing pause.
+	// A single event is sent again only after a growing pause.
+	run := &busTruth{To: k, Namespace: "poisoned-kafka", Revisions: revisions(1_000), Idle: 2 * time.Minute}
 	run.begin(t, p)
 	poison(t, p, run.Namespace)
 	giveUp := time.Now().Add(time.Minute)
-	run.Enough = func() bool { return cuts.Load() >= 7 || time.Now().After(giveUp) } // At least four attempts among others, then alone.
+	// At least four attempts among others, then alone.
+	run.Enough = func() bool { return cuts.Load() >= 7 || time.Now().After(giveUp) }
 	run.write(t, p)
 	wait.Eventually(t, time.Minute, func() error {
 		if n := len(run.stream.All()); n < run.Revisions {
@@ -122,7 +125,8 @@ func poison(t *testing.T, p *world.Plane, namespace string) {
 	}
 }
 
-// runPoisoned writes the object among others. The dead letters must have all of its events, and only those.
+// runPoisoned writes the object among others. The dead letters must have all of its events, and
+// only those.
 func runPoisoned(t *testing.T, p *world.Plane, run *busTruth) {
 	t.Helper()
 	run.begin(t, p)
@@ -133,16 +137,19 @@ func runPoisoned(t *testing.T, p *world.Plane, run *busTruth) {
 	run.judge(t, p)
 	var ops []string
 	for _, l := range run.stream.Dead() {
-		if ops = append(ops, l.Op); l.Key.Name != poisoned {
+		ops = append(ops, l.Op)
+		if l.Key.Name != poisoned {
 			oracle.Fail(t, "%s is in the dead letters: %s", l.ID, l.Why)
 		}
 	}
-	if slices.Sort(ops); !slices.Equal(ops, []string{oracle.Created, oracle.Deleted, oracle.Updated}) {
+	slices.Sort(ops)
+	if !slices.Equal(ops, []string{oracle.Created, oracle.Deleted, oracle.Updated}) {
 		t.Errorf("in the dead letters are %v of %s, want all three", ops, poisoned)
 	}
 }
 
-// giveUp moves each event that was sent alone without success to the dead letters, as an operator does.
+// giveUp moves each event that was sent alone without success to the dead letters, as an operator
+// does.
 func giveUp(ctx context.Context, a *world.Agent) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()

@@ -28,15 +28,16 @@ const (
 	// with the last frame, and bookmarks come each minute. It ends with the first proof.
 	spanBefore = 65 * time.Second
 	spanAfter  = 5 * time.Second
-	// spanBlocked is how long after a fault the changes that the path sends at once may block a watch.
+	// spanBlocked is how long after a fault the changes that the path sends at once may block a
+	// watch.
 	spanBlocked = 20 * time.Second
 	// unseen is the longest delay of an observation that is no interruption: a process that stands
 	// still for two seconds reports that.
 	unseen = 2 * time.Second
 	// calm is how long nobody writes before and after a list. Within it, all writes are observed.
 	calm = unseen + 200*time.Millisecond
-	// cached is how long the watch cache of an API server keeps a change at least. A path that holds
-	// changes back for longer may make a resumed watch fail with 410 Expired.
+	// cached is how long the watch cache of an API server keeps a change at least. A path that
+	// holds changes back for longer may make a resumed watch fail with 410 Expired.
 	cached = 70 * time.Second
 )
 
@@ -284,7 +285,8 @@ func (o *observed) judge(t *testing.T) {
 	}
 }
 
-// judgeObjects judges the deltas and gaps. Only a resource that was held back for long may have gaps.
+// judgeObjects judges the deltas and gaps. Only a resource that was held back for long may have
+// gaps.
 func (o *observed) judgeObjects(t *testing.T) {
 	t.Helper()
 	expires := make(map[string]bool)
@@ -329,7 +331,8 @@ func (o *observed) judgeInterruptions(t *testing.T, said *oracle.Observation, re
 		left = slices.Delete(left, i, i+1)
 		before, after := f.from.Sub(x.From), x.Until.Sub(proof)
 		if before > spanBefore || after > spanAfter {
-			oracle.Fail(t, "%s: the interruption (%s), %s until %s, begins %s before the fault, and ends %s after the proof",
+			oracle.Fail(t,
+				"%s: the interruption (%s), %s until %s, begins %s before the fault, and ends %s after the proof",
 				said.Text, x.Why, x.From, x.Until, before, after)
 		}
 		t.Logf("%s: %s, reported from %s before the fault until %s after its end, %s after the proof",
@@ -344,8 +347,8 @@ func (o *observed) judgeInterruptions(t *testing.T, said *oracle.Observation, re
 	}
 }
 
-// followsFault reports whether an interruption lies in the seconds after a fault. The path then sends
-// all that it has held back at once, which may block the watch.
+// followsFault reports whether an interruption lies in the seconds after a fault. The path then
+// sends all that it has held back at once, which may block the watch.
 func (o *observed) followsFault(resource string, x oracle.Interruption) bool {
 	return slices.ContainsFunc(o.faults[resource], func(f injected) bool {
 		begins := !x.From.Before(f.until) && !x.From.After(f.until.Add(spanAfter))
@@ -364,8 +367,8 @@ func (o *observed) proof(sc oracle.Scope, rev uint64, records []oracle.Record) t
 	return time.Time{}
 }
 
-// judgeLists compares lists with the records. The records prove that they have the state of a scope,
-// or there was a fault.
+// judgeLists compares lists with the records. The records prove that they have the state of a
+// scope, or there was a fault.
 func (o *observed) judgeLists(
 	t *testing.T, sc oracle.Scope, observers *oracle.Observers, records []oracle.Record, listings []listing,
 ) {
@@ -410,8 +413,8 @@ func (o *observed) excuses(sc oracle.Scope, at time.Time, records []oracle.Recor
 }
 
 // TestProgressOfABadPath cuts the watch of one resource, and later keeps back what the API server
-// sends of another one. The progress says so. Meanwhile it keeps back what the API server sends of a
-// third one, which has shown no bookmark. The agent finds that out from a list of metadata.
+// sends of another one. The progress says so. Meanwhile it keeps back what the API server sends of
+// a third one, which has shown no bookmark. The agent finds that out from a list of metadata.
 func TestProgressOfABadPath(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -431,9 +434,10 @@ func TestProgressOfABadPath(t *testing.T) {
 	o.awaitHealth(t, 20*time.Second, "stale", "held_back")
 	o.awaitReport(t, "with an interruption of the widgets that is not over", func(rec *oracle.Record) bool {
 		return slices.ContainsFunc(rec.Report.Entries, func(e oracle.Entry) bool {
-			return e.Resource == oracle.Widgets && slices.ContainsFunc(e.Interruptions, func(x oracle.Interruption) bool {
-				return x.Why == oracle.InterruptedSilent && x.Until.IsZero()
-			})
+			return e.Resource == oracle.Widgets &&
+				slices.ContainsFunc(e.Interruptions, func(x oracle.Interruption) bool {
+					return x.Why == oracle.InterruptedSilent && x.Until.IsZero()
+				})
 		})
 	})
 	// A watch of 30 s, whose end is another interruption, follows the proof after two minutes. The
@@ -489,7 +493,8 @@ func TestBufferingProxy(t *testing.T) {
 	o.judgeObjects(t)
 }
 
-// awaitHealth waits until the status says a health of the scope of the widgets. All others are well.
+// awaitHealth waits until the status says a health of the scope of the widgets. All others are
+// well.
 func (o *observed) awaitHealth(t *testing.T, within time.Duration, health, reason string) {
 	t.Helper()
 	wait.Eventually(t, within, func() error {

@@ -52,7 +52,14 @@ func (p *topic) reply(t *testing.T, a *pastAnswer, s *sight, byTime, early bool)
 	if !byTime {
 		class = cmp.Or(p.classByVersion, class)
 	}
-	r := &reply{class: class, topic: p, sight: s, byTime: byTime, early: early, objects: map[oracle.ObjectKey]*oracle.Version{}}
+	r := &reply{
+		class:   class,
+		topic:   p,
+		sight:   s,
+		byTime:  byTime,
+		early:   early,
+		objects: map[oracle.ObjectKey]*oracle.Version{},
+	}
 	for i := range a.Kubecdc.Scopes {
 		if scope := &a.Kubecdc.Scopes[i]; p.covers(scope) {
 			r.scopes = append(r.scopes, *scope)

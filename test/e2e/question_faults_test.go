@@ -41,7 +41,8 @@ func (x *trial) killFilters(t *testing.T) {
 func (x *trial) killInsideSnapshot(t *testing.T) {
 	t.Helper()
 	var ids []string
-	// The snapshot is completed when its reads are acknowledged: the time of two delays is left for the kill.
+	// The snapshot is completed when its reads are acknowledged: the time of two delays is left for
+	// the kill.
 	x.busWay.Delay(time.Second)
 	wait.Eventually(t, 90*time.Second, func() (err error) { // It may still be catching up.
 		ids, err = x.shaken.RequestSnapshot(t.Context(), "configmaps", "q-rough")
@@ -144,8 +145,8 @@ func (x *trial) disturb(t *testing.T) {
 // buffer has a proxy that buffers the responses of a watch, until the function that it returns is
 // called. The agent has brief watches meanwhile, and for half a minute longer.
 //
-// A watch that ended within the first minute would pass on what the proxy holds. Such a short delay is
-// not seen. So the watch is cut first: a new one lasts five minutes at least.
+// A watch that ended within the first minute would pass on what the proxy holds. Such a short delay
+// is not seen. So the watch is cut first: a new one lasts five minutes at least.
 func (x *trial) buffer(t *testing.T) (end func()) {
 	t.Helper()
 	from := time.Now()

@@ -65,7 +65,9 @@ func (r *reply) why() string {
 	for i := range r.scopes {
 		s := &r.scopes[i]
 		if s.Certainty != exactly {
-			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s %s%s", s.Certainty, s.cause().Kind, s.cause().Reason, s.cause().Why)))
+			words = append(words,
+				strings.TrimSpace(
+					fmt.Sprintf("%s %s %s%s", s.Certainty, s.cause().Kind, s.cause().Reason, s.cause().Why)))
 		}
 	}
 	return cmp.Or(strings.Join(words, ", "), "no scope")
@@ -115,7 +117,8 @@ func (r *reply) wrong() string {
 		case got == nil:
 			faults = append(faults, fmt.Sprintf("%s revision %d is missing", key, v.Rev))
 		case got.Rev != v.Rev || got.UID != v.UID || got.Digest != v.Digest:
-			faults = append(faults, fmt.Sprintf("%s is revision %d, or has another content; the LIST has %d", key, got.Rev, v.Rev))
+			faults = append(faults,
+				fmt.Sprintf("%s is revision %d, or has another content; the LIST has %d", key, got.Rev, v.Rev))
 		}
 	}
 	for key, got := range r.objects {
@@ -173,8 +176,8 @@ type findings struct {
 // floors has the least share of exact answers of each class, in percent.
 type floors map[string]float64
 
-// judgeReplies compares the exact answers with the LISTs, and counts them. certainty returns that of
-// a reply; a mutant returns another one.
+// judgeReplies compares the exact answers with the LISTs, and counts them. certainty returns that
+// of a reply; a mutant returns another one.
 func judgeReplies(replies []*reply, certainty func(*reply) string) findings {
 	f := findings{shares: map[string]*share{}, reasons: map[string][]string{}}
 	for _, r := range replies {
@@ -182,7 +185,8 @@ func judgeReplies(replies []*reply, certainty func(*reply) string) findings {
 		if isExact {
 			if text := r.wrong(); text != "" {
 				f.wrong = append(f.wrong, fmt.Sprintf("%s in %s at %s (revision %d, %s): exact, and %s; its scopes: %s",
-					r.topic.resource, r.topic.namespace, r.moment(), r.sight.rev, stamp(r.sight.at), text, r.saidOfScopes()))
+					r.topic.resource, r.topic.namespace, r.moment(), r.sight.rev, stamp(r.sight.at), text,
+					r.saidOfScopes()))
 			}
 		}
 		if r.early {
@@ -244,7 +248,9 @@ func (f *findings) missed(least floors) []string {
 		s := f.shares[name]
 		counted[class] += s.of
 		if s.of > 0 && s.percent() < least[class] {
-			out = append(out, fmt.Sprintf("%s: %.1f %% of %d answers are exact, the floor is %.0f %%", name, s.percent(), s.of, least[class]))
+			out = append(out,
+				fmt.Sprintf("%s: %.1f %% of %d answers are exact, the floor is %.0f %%", name, s.percent(), s.of,
+					least[class]))
 		}
 	}
 	for _, class := range slices.Sorted(maps.Keys(least)) {
@@ -255,15 +261,16 @@ func (f *findings) missed(least floors) []string {
 	return out
 }
 
-// report prints the shares, and fails the test if an exact answer is wrong or a floor is missed. Two
-// mutants of the answers must fail too: one that calls everything exact, and one that calls nothing
-// exact.
+// report prints the shares, and fails the test if an exact answer is wrong or a floor is missed.
+// Two mutants of the answers must fail too: one that calls everything exact, and one that calls
+// nothing exact.
 func reportReplies(t *testing.T, replies []*reply, least floors) {
 	t.Helper()
 	said := judgeReplies(replies, (*reply).certainty)
 	for _, name := range slices.Sorted(maps.Keys(said.shares)) {
 		s := said.shares[name]
-		t.Logf("%-18s %5.1f %% of %d answers are exact; beside faults %d of %d", name, s.percent(), s.of, s.excusedExact, s.excused)
+		t.Logf("%-18s %5.1f %% of %d answers are exact; beside faults %d of %d", name, s.percent(), s.of,
+			s.excusedExact, s.excused)
 	}
 	for _, why := range slices.Sorted(maps.Keys(said.reasons)) {
 		t.Logf("not exact: %s: at %s", why, strings.Join(said.reasons[why], ", "))
@@ -280,7 +287,8 @@ func reportReplies(t *testing.T, replies []*reply, least floors) {
 	}
 	none := judgeReplies(replies, func(*reply) string { return "unknown" })
 	for class := range least {
-		if !slices.ContainsFunc(none.missed(least), func(text string) bool { return strings.HasPrefix(text, class+" by ") }) {
+		if !slices.ContainsFunc(none.missed(least),
+			func(text string) bool { return strings.HasPrefix(text, class+" by ") }) {
 			t.Errorf("%s: answers that are never exact pass", class)
 		}
 	}

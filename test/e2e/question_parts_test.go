@@ -40,7 +40,9 @@ func newPods() *topic {
 		if k := int(name[len(name)-1]-'0') % 3; k < 2 {
 			spec["nodeName"] = nodeOfQuestion(k)
 		}
-		return obj{"apiVersion": "v1", "kind": "Pod", "metadata": obj{"name": name, "labels": obj{"step": text}}, "spec": spec}
+		return obj{"apiVersion": "v1", "kind": "Pod", "metadata": obj{"name": name, "labels": obj{
+			"step": text,
+		}}, "spec": spec}
 	}
 	return p
 }
@@ -72,9 +74,9 @@ func (x *trial) addMachine(t *testing.T, name string) {
 	}
 }
 
-// loseMachine kills the agent of a node, and deletes the Node. The central agent takes over. Then the
-// machine comes back. Answers about versions may be uncertain from the last progress before the kill
-// until the take-over, and until the agent is back.
+// loseMachine kills the agent of a node, and deletes the Node. The central agent takes over. Then
+// the machine comes back. Answers about versions may be uncertain from the last progress before the
+// kill until the take-over, and until the agent is back.
 func (x *trial) loseMachine(t *testing.T) {
 	t.Helper()
 	m, name := &x.machines, nodeOfQuestion(1)
@@ -202,11 +204,16 @@ func (x *trial) beginRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: world.StreamName, Subjects: []string{"kubecdc.>"}})
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: world.StreamName, Subjects: []string{
+		"kubecdc.>",
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.relay.args = []string{"relay", "--bus", x.bus, "--to", x.relay.copy.URL, "--name", "questions", "--start", "beginning", "--cluster", world.ClusterName}
+	x.relay.args = []string{
+		"relay", "--bus", x.bus, "--to", x.relay.copy.URL, "--name", "questions", "--start", "beginning", "--cluster",
+		world.ClusterName,
+	}
 	x.relay.start(t)
 	t.Cleanup(func() {
 		x.relay.process.Kill()
@@ -221,7 +228,8 @@ func (r *relay) start(t *testing.T) {
 	var err error
 	cmd := exec.Command(build.SharedAgent(t), r.args...)
 	cmd.Stderr = &r.log // One process at a time writes to it.
-	if r.process, err = world.StartProcess(cmd); err != nil {
+	r.process, err = world.StartProcess(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -247,8 +255,8 @@ func (x *trial) askCopy(t *testing.T) (replies []*reply) {
 	return replies
 }
 
-// askCut removes the beginning of the record, up to the middle of a snapshot of the shaken agent, as
-// retention does. Nothing that it has lost is exact.
+// askCut removes the beginning of the record, up to the middle of a snapshot of the shaken agent,
+// as retention does. Nothing that it has lost is exact.
 func (x *trial) askCut(t *testing.T) (replies []*reply) {
 	t.Helper()
 	x.cut(t, x.middle)
@@ -267,7 +275,10 @@ func (x *trial) askCut(t *testing.T) (replies []*reply) {
 func (x *trial) beginAnnex(t *testing.T) {
 	t.Helper()
 	if _, err := x.plane.API.Create(t.Context(), world.Collection("services", extensionNamespace), obj{
-		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{"type": "ExternalName", "externalName": "127.0.0.1"},
+		"apiVersion": "v1", "kind": "Service", "metadata": world.Meta("annex"), "spec": obj{
+			"type":         "ExternalName",
+			"externalName": "127.0.0.1",
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -68,11 +68,11 @@ type trial struct {
 }
 
 // TestTruthByQuestion asks a record for what LISTs of the API server had, by their versions and by
-// their times. An exact answer is the LIST, and most answers are exact. Meanwhile everything happens
-// that makes answers wrong. Watches are cut and held back. Agents are stopped, killed, killed inside
-// a snapshot, and deposed. A resource is deleted and defined again, a node goes, and an aggregated API
-// is away. Selections change, and filters withhold versions. A relay copies the record, an agent has
-// a topic for each namespace, and the beginning of the record is removed.
+// their times. An exact answer is the LIST, and most answers are exact. Meanwhile everything
+// happens that makes answers wrong. Watches are cut and held back. Agents are stopped, killed,
+// killed inside a snapshot, and deposed. A resource is deleted and defined again, a node goes, and
+// an aggregated API is away. Selections change, and filters withhold versions. A relay copies the
+// record, an agent has a topic for each namespace, and the beginning of the record is removed.
 func TestTruthByQuestion(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -80,8 +80,8 @@ func TestTruthByQuestion(t *testing.T) {
 	truthByQuestion(t, 4*time.Minute)
 }
 
-// TestTruthByQuestionForLong is TestTruthByQuestion for half an hour, with Events: the answers about
-// these are known ten minutes later.
+// TestTruthByQuestionForLong is TestTruthByQuestion for half an hour, with Events: the answers
+// about these are known ten minutes later.
 func TestTruthByQuestionForLong(t *testing.T) {
 	lasts := truthLasts(t)
 	notRacing(t)
@@ -104,8 +104,9 @@ func truthLasts(t *testing.T) time.Duration {
 }
 
 // TestTruthByQuestionOfAnOlderServer is TestTruthByQuestionForLong with the API server of a former
-// minor, which behaves as an older one still. It does not ask etcd how far its watch cache is. So the
-// bookmarks of quiet resources stay behind, and answers about them by version are not exact for long.
+// minor, which behaves as an older one still. It does not ask etcd how far its watch cache is. So
+// the bookmarks of quiet resources stay behind, and answers about them by version are not exact for
+// long.
 func TestTruthByQuestionOfAnOlderServer(t *testing.T) {
 	lasts := truthLasts(t)
 	notRacing(t)
@@ -135,7 +136,9 @@ func truthByQuestion(t *testing.T, lasts time.Duration) {
 			return x.busWay.Addr(), nil
 		}})
 		k.PartitionCount = 8
-		x.bus, x.to, x.read = "kafka://"+k.Inside()[0]+"/"+k.Topic, k, k
+		x.bus = "kafka://" + k.Inside()[0] + "/" + k.Topic
+		x.to = k
+		x.read = k
 		x.cut = func(t *testing.T, before map[int]uint64) {
 			t.Helper()
 			if err := k.DeleteRecords(t.Context(), k.Topic, before); err != nil {
@@ -151,7 +154,9 @@ func (x *trial) playOnNATS(t *testing.T) {
 	t.Helper()
 	bus := world.StartBusProcess(t)
 	x.busWay = world.RunProxy(t, world.HostPort(bus.URL))
-	x.bus, x.to, x.read = bus.URL, &world.Bus{URL: "nats://" + x.busWay.Addr()}, bus
+	x.bus = bus.URL
+	x.to = &world.Bus{URL: "nats://" + x.busWay.Addr()}
+	x.read = bus
 	x.cut = func(t *testing.T, before map[int]uint64) {
 		t.Helper()
 		stream, err := x.stream.JS.Stream(t.Context(), world.StreamName)
@@ -170,7 +175,9 @@ func newTrial(t *testing.T, lasts time.Duration, opts controlplane.Options) *tri
 	opts.NoControllerManager = true
 	p := world.StartPlane(t, opts) // It defines resources.
 	x := &trial{gateway: world.StartGateway(t, p), apples: newKind(p, "question", "apples")}
-	x.plane, x.lasts, x.rng = p, lasts, world.Luck()
+	x.plane = p
+	x.lasts = lasts
+	x.rng = world.Luck()
 	const plain, quiet, rough, still = "q-plain", "q-quiet", "q-rough", "q-still"
 	x.plain = []*topic{
 		newTopic("plain", "configmaps", plain, "ConfigMap", nil),
@@ -267,7 +274,8 @@ func (x *trial) begin(t *testing.T) {
 		Bus: x.to, Extra: "noise: [status-only, lease-heartbeats, managed-fields-only, endpoints-churn]",
 		Watch: `  - {resources: [configmaps], namespaces: [q-where], where: 'op != "u" || !after.metadata.labels.step.startsWith("noise")'}
   - {resources: [secrets], namespaces: [q-ops], operations: [created, updated]}
-  - {resources: [` + oracle.Widgets + `, leases.coordination.k8s.io, serviceaccounts, endpoints], namespaces: [q-noise]}`,
+  - {resources: [` + oracle.Widgets +
+			`, leases.coordination.k8s.io, serviceaccounts, endpoints], namespaces: [q-noise]}`,
 	})
 	x.beginMachines(t)
 	x.beginElected(t)

@@ -89,8 +89,8 @@ func awaitTopics(t *testing.T, k *world.Kafka, namespaces ...string) {
 	}
 }
 
-// awaitSnapshot waits until the topic of a namespace has a snapshot of a resource. The events of the
-// first one create the topic, which begins with the start of the snapshot.
+// awaitSnapshot waits until the topic of a namespace has a snapshot of a resource. The events of
+// the first one create the topic, which begins with the start of the snapshot.
 func awaitSnapshot(t *testing.T, resource, namespace, config string) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -124,8 +124,8 @@ func (s *spread) write(ctx context.Context, n int) error {
 	return nil
 }
 
-// kill kills the agent, and starts it again. It has claimed nothing in the quiet topic since that was
-// written.
+// kill kills the agent, and starts it again. It has claimed nothing in the quiet topic since that
+// was written.
 func (s *spread) kill(t *testing.T) {
 	t.Helper()
 	from := s.quiet.lastClaimed(time.Now())
@@ -163,8 +163,8 @@ func (s *spread) askSpread(t *testing.T) (replies []*reply) {
 	return replies
 }
 
-// lastClaimed returns the time of the last write that progress in the topic includes for sure, if the
-// agent is killed at a time.
+// lastClaimed returns the time of the last write that progress in the topic includes for sure, if
+// the agent is killed at a time.
 func (p *topic) lastClaimed(killed time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

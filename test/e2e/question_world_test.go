@@ -88,7 +88,8 @@ func plainObject(apiVersion, kind string, body obj) func(name, text string) obj 
 	}
 }
 
-// newTopic returns a topic whose objects differ in a label: the agent redacts annotations of Secrets.
+// newTopic returns a topic whose objects differ in a label: the agent redacts annotations of
+// Secrets.
 func newTopic(class, resource, namespace, kind string, body obj) *topic {
 	_, group, _ := strings.Cut(resource, ".")
 	apiVersion := "v1"
@@ -159,7 +160,8 @@ func look(ctx context.Context, api *world.API, rev uint64, topics []*topic) (*si
 		if err != nil {
 			continue // Not served.
 		}
-		if s.lists[p], err = readList(p.resource, raw); err != nil {
+		s.lists[p], err = readList(p.resource, raw)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -237,7 +239,8 @@ func (q *inquiry) beat(ctx context.Context, n int) error {
 				return err
 			}
 			some := []*topic{q.topics[n%len(q.topics)], q.topics[(n*5+2)%len(q.topics)]}
-			if during, err = look(ctx, q.plane.API, rev, some); err != nil {
+			during, err = look(ctx, q.plane.API, rev, some)
+			if err != nil {
 				return err
 			}
 		}
@@ -257,7 +260,8 @@ func (q *inquiry) beat(ctx context.Context, n int) error {
 	s.at = s.at.Add(time.Since(s.at) / 2)
 	others := make([]*sight, len(q.also))
 	for k, other := range q.also {
-		if others[k], err = look(ctx, q.plane.API, rev, other.topics); err != nil {
+		others[k], err = look(ctx, q.plane.API, rev, other.topics)
+		if err != nil {
 			return err
 		}
 		others[k].at = s.at

@@ -95,7 +95,9 @@ func (x *trial) writeEnded(ctx context.Context, n int) error {
 // newFiltered returns topics of which an agent withholds some changes, one for each kind of filter.
 func newFiltered(api *world.API) []*topic {
 	where := newTopic("filtered", "configmaps", "q-where", "ConfigMap", nil)
-	where.withhold = func(ctx context.Context, n int) error { return where.update(ctx, api, "it-0", fmt.Sprint("noise-", n)) }
+	where.withhold = func(ctx context.Context, n int) error {
+		return where.update(ctx, api, "it-0", fmt.Sprint("noise-", n))
+	}
 	operations := newTopic("filtered", "secrets", "q-ops", "Secret", nil)
 	operations.withhold = func(ctx context.Context, n int) error {
 		name := fmt.Sprint("it-", n%4)
@@ -115,7 +117,9 @@ func newFiltered(api *world.API) []*topic {
 		}
 		out = append(out, p)
 	}
-	noisy(oracle.Widgets, "Widget", nil, func(n int) (string, obj) { return "/it-0/status", obj{"status": obj{"n": n}} })
+	noisy(oracle.Widgets, "Widget", nil, func(n int) (string, obj) {
+		return "/it-0/status", obj{"status": obj{"n": n}}
+	})
 	noisy("leases.coordination.k8s.io", "Lease", obj{"spec": obj{"holderIdentity": "a"}}, func(int) (string, obj) {
 		return "/it-0", obj{"spec": obj{"renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")}}
 	})
@@ -128,7 +132,9 @@ func newFiltered(api *world.API) []*topic {
 	// Another manager applies the same value.
 	managed := newTopic("filtered", "serviceaccounts", "q-noise", "ServiceAccount", nil)
 	managed.withhold = func(ctx context.Context, n int) error {
-		o := obj{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": obj{"name": "it-0", "labels": obj{"team": "payments"}}}
+		o := obj{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": obj{"name": "it-0", "labels": obj{
+			"team": "payments",
+		}}}
 		_, err := api.Apply(ctx, managed.collection()+"/it-0", fmt.Sprint("manager-", n), o)
 		return err
 	}

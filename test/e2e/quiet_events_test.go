@@ -16,8 +16,8 @@ import (
 const settledWithin = 13 * time.Minute
 
 // TestQuietEventsAreSettled asks for Events of which none changes, while other objects do. The API
-// server sends no bookmarks for Events. Answers about a moment, by version and by time, become exact
-// nevertheless. The agent then resumes where it was settled.
+// server sends no bookmarks for Events. Answers about a moment, by version and by time, become
+// exact nevertheless. The agent then resumes where it was settled.
 func TestQuietEventsAreSettled(t *testing.T) {
 	onlyLong(t, "a quarter of an hour")
 	t.Parallel()
@@ -27,7 +27,10 @@ func TestQuietEventsAreSettled(t *testing.T) {
 	path := world.Collection("events", namespace)
 	for n := range events {
 		_, err := p.API.Create(t.Context(), path, obj{
-			"apiVersion": "v1", "kind": "Event", "metadata": world.Meta(fmt.Sprint("event-", n)), "involvedObject": obj{"namespace": namespace},
+			"apiVersion":     "v1",
+			"kind":           "Event",
+			"metadata":       world.Meta(fmt.Sprint("event-", n)),
+			"involvedObject": obj{"namespace": namespace},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -40,8 +40,8 @@ type rbacCase struct {
 	rules  int      // in all roles, two of them for the checkpoint; 0: at least one for each role
 }
 
-// rbacCheckpoint is the default checkpoint of an agent in a pod of rbac-bank. These agents run outside of pods, so it is
-// configured.
+// rbacCheckpoint is the default checkpoint of an agent in a pod of rbac-bank. These agents run
+// outside of pods, so it is configured.
 const rbacCheckpoint = "{configMap: {namespace: rbac-bank, name: kubecdc-checkpoint}}"
 
 func rbacCases(p *world.Plane) []rbacCase {
@@ -54,7 +54,9 @@ func rbacCases(p *world.Plane) []rbacCase {
 			roles: []string{"ClusterRole/", "Role/rbac-bank"}, rules: 4,
 		},
 		{
-			name: "discovered", watch: all, flags: []string{"--kubeconfig", p.Kubeconfig}, writes: []string{"configmaps", "secrets", oracle.Widgets},
+			name: "discovered", watch: all, flags: []string{"--kubeconfig", p.Kubeconfig}, writes: []string{
+				"configmaps", "secrets", oracle.Widgets,
+			},
 			roles: []string{"ClusterRole/", "Role/rbac-bank"},
 		},
 		{
@@ -105,8 +107,9 @@ func rbacCases(p *world.Plane) []rbacCase {
 	}
 }
 
-// TestPrintedAccessIsEnoughAndNoMore applies the output of `kubecdc rbac`, and nothing else, for a ServiceAccount and runs the
-// agent as that account. The API server's audit log shows which requests were refused, and which permissions the agent used.
+// TestPrintedAccessIsEnoughAndNoMore applies the output of `kubecdc rbac`, and nothing else, for a
+// ServiceAccount and runs the agent as that account. The API server's audit log shows which
+// requests were refused, and which permissions the agent used.
 func TestPrintedAccessIsEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -140,7 +143,8 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 	user := "system:serviceaccount:rbac-bank:" + account
 	log.user = user
 	config := filepath.Join(t.TempDir(), "kubecdc.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: kubecdc.dev/v1\nwatch:"+c.watch+"\ncheckpoint: "+rbacCheckpoint+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(config,
+		[]byte("apiVersion: kubecdc.dev/v1\nwatch:"+c.watch+"\ncheckpoint: "+rbacCheckpoint+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := append([]string{"rbac", "--name", account, "--service-account", "rbac-bank/" + account}, c.flags...)
@@ -179,7 +183,12 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 	}
 	forgetCheckpoint(t, p)
 	log.skip()
-	a := world.StartAgent(t, p, world.AgentConfig{Watch: c.watch, Bus: bus, Kubeconfig: kubeconfig, Checkpoint: rbacCheckpoint})
+	a := world.StartAgent(t, p, world.AgentConfig{
+		Watch:      c.watch,
+		Bus:        bus,
+		Kubeconfig: kubeconfig,
+		Checkpoint: rbacCheckpoint,
+	})
 	a.Ready(t)
 	for _, resource := range c.writes {
 		changeWritten(t, p, resource)
@@ -221,8 +230,8 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 		}
 	}
 
-	// Without a rule, some request is refused: this shows that the checks above can fail. The audit log has already shown that
-	// each rule is needed.
+	// Without a rule, some request is refused: this shows that the checks above can fail. The audit
+	// log has already shown that each rule is needed.
 	for _, r := range access {
 		for i, rule := range r.Rules {
 			shape := r.shape(rule)
@@ -244,8 +253,8 @@ func (c rbacCase) test(t *testing.T, p *world.Plane, log *auditLog, missed map[s
 	}
 }
 
-// shape returns what similar rules have in common: the kind of role, the verbs, the number of names, and whether the rest is a
-// wildcard.
+// shape returns what similar rules have in common: the kind of role, the verbs, the number of
+// names, and whether the rest is a wildcard.
 func (r *printedRole) shape(rule printedRule) string {
 	all := func(list []string) string {
 		if slices.Contains(list, "*") {
@@ -254,12 +263,14 @@ func (r *printedRole) shape(rule printedRule) string {
 		return "some"
 	}
 	resources := all(rule.Resources)
-	for _, own := range []string{"namespaces", "customresourcedefinitions", "apiservices"} { // Read for the agent itself.
+	for _, own := range []string{"namespaces", "customresourcedefinitions", "apiservices"} {
+		// Read for the agent itself.
 		if slices.Equal(rule.Resources, []string{own}) {
 			resources = own
 		}
 	}
-	return fmt.Sprintf("%s: %v of %s in %s groups, %d named", r.Kind, rule.Verbs, resources, all(rule.APIGroups), len(rule.ResourceNames))
+	return fmt.Sprintf("%s: %v of %s in %s groups, %d named", r.Kind, rule.Verbs, resources, all(rule.APIGroups),
+		len(rule.ResourceNames))
 }
 
 // printedRole is a Role or ClusterRole as it was printed.
@@ -358,12 +369,15 @@ func replaceRules(t *testing.T, p *world.Plane, r printedRole, rules []printedRu
 	}
 }
 
-// awaitReview waits until the API server's authorizer, which watches roles, returns the wanted decision.
+// awaitReview waits until the API server's authorizer, which watches roles, returns the wanted
+// decision.
 func awaitReview(t *testing.T, p *world.Plane, user string, a atom, want bool) {
 	t.Helper()
 	review := obj{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-		"spec": obj{"user": user, "groups": []string{"system:serviceaccounts", "system:authenticated"}, "resourceAttributes": obj{
+		"spec": obj{"user": user, "groups": []string{
+			"system:serviceaccounts", "system:authenticated",
+		}, "resourceAttributes": obj{
 			"verb": a.Verb, "group": a.Group, "resource": a.Resource, "namespace": a.Namespace, "name": a.Name,
 		}},
 	}
@@ -416,12 +430,15 @@ func serviceAccount(t *testing.T, p *world.Plane, namespace, name string) string
 	return path
 }
 
-// changeWritten creates the object "written" of the resource, adds a label, removes it and deletes the object. Under a label
-// selector, the agent then has to find out whether to send "deleted" or "left".
+// changeWritten creates the object "written" of the resource, adds a label, removes it and deletes
+// the object. Under a label selector, the agent then has to find out whether to send "deleted" or
+// "left".
 func changeWritten(t *testing.T, p *world.Plane, resource string) {
 	t.Helper()
 	const namespace, name = "rbac-shop", "written"
-	o := obj{"apiVersion": "v1", "metadata": obj{"name": name, "namespace": namespace, "labels": obj{"team": "payments"}}}
+	o := obj{"apiVersion": "v1", "metadata": obj{"name": name, "namespace": namespace, "labels": obj{
+		"team": "payments",
+	}}}
 	switch resource {
 	case "configmaps":
 		o["kind"], o["data"] = "ConfigMap", obj{"key": "value"}
@@ -440,7 +457,9 @@ func changeWritten(t *testing.T, p *world.Plane, resource string) {
 	}
 	path += "/" + name
 	for _, team := range []any{nil, "payments", "payments-2"} {
-		if _, err := p.API.MergePatch(t.Context(), path, obj{"metadata": obj{"labels": obj{"team": team}}}); err != nil {
+		if _, err := p.API.MergePatch(t.Context(), path, obj{"metadata": obj{"labels": obj{
+			"team": team,
+		}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -449,7 +468,8 @@ func changeWritten(t *testing.T, p *world.Plane, resource string) {
 	}
 }
 
-// awaitWritten waits for the last record of changeWritten, which reports the object as deleted or no longer selected.
+// awaitWritten waits for the last record of changeWritten, which reports the object as deleted or
+// no longer selected.
 func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 	t.Helper()
 	plural, group := oracle.ObjectKey{Resource: resource}.Split()
@@ -470,7 +490,8 @@ func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 		if err := json.Unmarshal(m.Data, &ev); err != nil {
 			t.Fatal(err)
 		}
-		if ops += ev.Op; ev.Op == "d" || strings.Count(ops, "l") == 2 {
+		ops += ev.Op
+		if ev.Op == "d" || strings.Count(ops, "l") == 2 {
 			break
 		}
 	}
@@ -482,12 +503,14 @@ func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 // forgetCheckpoint deletes the checkpoint, so that the next agent creates it.
 func forgetCheckpoint(t *testing.T, p *world.Plane) {
 	t.Helper()
-	if err := p.API.Remove(t.Context(), world.Collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint"); err != nil && !apierrors.IsNotFound(err) {
+	if err := p.API.Remove(t.Context(), world.Collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint"); err !=
+		nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }
 
-// runUntilRefused runs an agent until the API server has refused a request, which the agent must report.
+// runUntilRefused runs an agent until the API server has refused a request, which the agent must
+// report.
 func runUntilRefused(t *testing.T, p *world.Plane, config, kubeconfig string, log *auditLog) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
@@ -505,7 +528,8 @@ func runUntilRefused(t *testing.T, p *world.Plane, config, kubeconfig string, lo
 		t.Fatal(err)
 	}
 	defer stderr.Close()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), build.SharedAgent(t), "run", "--config", file, "--kubeconfig", kubeconfig)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), build.SharedAgent(t), "run", "--config", file,
+		"--kubeconfig", kubeconfig)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
 	cmd.Stderr = stderr
 	agent, err := world.StartProcess(cmd)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestShippedConfiguration runs the agent with configs/kubecdc.yaml, on other ports, and subscribes with a plain NATS client to
-// the subject in the README.
+// TestShippedConfiguration runs the agent with configs/kubecdc.yaml, on other ports, and subscribes
+// with a plain NATS client to the subject in the README.
 func TestShippedConfiguration(t *testing.T) {
 	slow(t)
 	p := world.SharedPlane(t)
@@ -58,13 +58,15 @@ func TestShippedConfiguration(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !strings.HasSuffix(m.Subject, ".object.apps.deployments."+namespace+".web") || !strings.Contains(string(m.Data), `"op":"c"`) {
+		if !strings.HasSuffix(m.Subject, ".object.apps.deployments."+namespace+".web") ||
+			!strings.Contains(string(m.Data), `"op":"c"`) {
 			return fmt.Errorf("last record on %s: %.200s", m.Subject, m.Data)
 		}
 		return nil
 	})
 	status, err := a.Get(t.Context(), "/readyz")
-	if err != nil || !strings.Contains(status, "deployments.apps: live\n") || strings.Contains(status, "\n    events: ") {
+	if err != nil || !strings.Contains(status, "deployments.apps: live\n") ||
+		strings.Contains(status, "\n    events: ") {
 		t.Errorf("/readyz (%v):\n%s", err, status)
 	}
 }

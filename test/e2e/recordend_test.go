@@ -39,14 +39,17 @@ func testRecordEnd(t *testing.T, s *world.Stage, namespace string) {
 	s.MakeConfigMaps(t, namespace, "it", 5)
 	s.Begin(t, world.AgentConfig{Watch: "  - resources: [configmaps, secrets]\n    namespaces: [" + namespace + "]"})
 	s.Stream.Completed(t, "configmaps", "secrets")
-	started := s.Await(t, "the start of a scope", func(rec *oracle.Record) bool { return rec.Stream == oracle.ScopeStarted })
+	started := s.Await(t, "the start of a scope", func(rec *oracle.Record) bool {
+		return rec.Stream == oracle.ScopeStarted
+	})
 
 	out, code := endRecord(t, s, started.Writer, "--yes")
 	if code == 0 || !strings.Contains(out, "these agents may still work") || !strings.Contains(out, started.Writer) {
 		t.Errorf("while the agent works: exit code %d, %s", code, out)
 	}
 	out, code = endRecord(t, s, "0123456789abcdef")
-	if code == 0 || !strings.Contains(out, "has no writer and no scope 0123456789abcdef; its writers:\n  "+started.Writer) {
+	if code == 0 ||
+		!strings.Contains(out, "has no writer and no scope 0123456789abcdef; its writers:\n  "+started.Writer) {
 		t.Errorf("an unknown writer: exit code %d, %s", code, out)
 	}
 	s.StopAgent(t)
@@ -69,7 +72,8 @@ func testRecordEnd(t *testing.T, s *world.Stage, namespace string) {
 	}
 	for _, scope := range want {
 		s.Await(t, "the end of "+scope, func(rec *oracle.Record) bool {
-			return rec.Stream == oracle.ScopeEnded && rec.Scope.Text == scope && rec.Writer == started.Writer && rec.Run == started.Run
+			return rec.Stream == oracle.ScopeEnded && rec.Scope.Text == scope && rec.Writer == started.Writer &&
+				rec.Run == started.Run
 		})
 	}
 	if out, code := endRecord(t, s, started.Writer); code != 0 || !strings.HasPrefix(out, "Nothing to end") {
@@ -106,7 +110,8 @@ func testRecordEnd(t *testing.T, s *world.Stage, namespace string) {
 func endRecord(t *testing.T, s *world.Stage, args ...string) (output string, code int) {
 	t.Helper()
 	config := s.Agent.Argv[slices.Index(s.Agent.Argv, "--config")+1]
-	cmd := exec.CommandContext(t.Context(), build.SharedAgent(t), append([]string{"record", "end", "--config", config}, args...)...)
+	cmd := exec.CommandContext(t.Context(), build.SharedAgent(t),
+		append([]string{"record", "end", "--config", config}, args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -12,8 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// relabeller moves objects into and out of the selector team=payments. The next change of a name is drawn at random, so that
-// every sequence occurs: created, changed, moved, deleted and created again, inside and outside.
+// relabeller moves objects into and out of the selector team=payments. The next change of a name is
+// drawn at random, so that every sequence occurs: created, changed, moved, deleted and created
+// again, inside and outside.
 type relabeller struct {
 	*world.Writer
 	// inside holds the side of each name. Names without an entry do not exist.
@@ -29,7 +30,9 @@ func (r *relabeller) step(ctx context.Context) error {
 	r.N++
 	make := func(inside bool) error {
 		cm := obj{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name, "labels", obj{"team": world.Team(inside)}),
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name, "labels", obj{
+				"team": world.Team(inside),
+			}),
 			"data": obj{"step": fmt.Sprint(r.N)},
 		}
 		_, err := r.API.Create(ctx, all, cm)
@@ -78,8 +81,9 @@ func (r *relabeller) step(ctx context.Context) error {
 	}
 }
 
-// TestRelabelling moves objects into and out of a label selector that the API server applies. Its watch only sends ADDED and
-// DELETED. The agent has to find out whether that means created, entered, left or deleted.
+// TestRelabelling moves objects into and out of a label selector that the API server applies. Its
+// watch only sends ADDED and DELETED. The agent has to find out whether that means created,
+// entered, left or deleted.
 func TestRelabelling(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -114,7 +118,9 @@ func TestRelabelling(t *testing.T) {
 	var steps []func(context.Context) error
 	for i := range writing {
 		r := &relabeller{
-			Writer: ws.Writer(fmt.Sprint("r", i), namespace, objects/writing), inside: make(map[string]bool), relabels: &done,
+			Writer:   ws.Writer(fmt.Sprint("r", i), namespace, objects/writing),
+			inside:   make(map[string]bool),
+			relabels: &done,
 		}
 		steps = append(steps, r.step)
 	}
@@ -141,12 +147,16 @@ func TestRelabelling(t *testing.T) {
 			befores++
 		}
 	}
-	for _, op := range []string{oracle.Created, oracle.Updated, oracle.Deleted, oracle.Read, oracle.Entered, oracle.Left} {
+	for _, op := range []string{
+		oracle.Created, oracle.Updated, oracle.Deleted, oracle.Read, oracle.Entered, oracle.Left,
+	} {
 		if ops[op] == 0 {
 			t.Errorf("no event %q came up: %v", op, maps.Clone(ops))
 		}
 	}
-	t.Logf("%d relabels in %s; %d records expected, %d on the bus, %d duplicates; all there after %s; %d of %d entered with before; %s",
-		done.Load(), wrote.Round(time.Millisecond), got.Expected, got.Records, got.Duplicates, took.Round(time.Millisecond),
+	t.Logf(
+		"%d relabels in %s; %d records expected, %d on the bus, %d duplicates; all there after %s; %d of %d entered with before; %s",
+		done.Load(), wrote.Round(time.Millisecond), got.Expected, got.Records, got.Duplicates,
+		took.Round(time.Millisecond),
 		befores, ops[oracle.Entered], countOps(records))
 }

@@ -12,15 +12,21 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestReloadOfAStandby changes the configuration file of the standby before that of the leader, as a faster kubelet does. The
-// standby applies it and remains a standby. When it takes the lead, it resumes the resources that both configurations select and
-// reads the new ones. It sends a gap and "left" records for objects that it no longer selects.
+// TestReloadOfAStandby changes the configuration file of the standby before that of the leader, as
+// a faster kubelet does. The standby applies it and remains a standby. When it takes the lead, it
+// resumes the resources that both configurations select and reads the new ones. It sends a gap and
+// "left" records for objects that it no longer selects.
 func TestReloadOfAStandby(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	e := newElection(t, world.SharedPlane(t), "reload-standby")
 	for i := range 3 {
-		secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta(fmt.Sprint("secret-", i)), "stringData": obj{"password": "x"}}
+		secret := obj{
+			"apiVersion": "v1",
+			"kind":       "Secret",
+			"metadata":   world.Meta(fmt.Sprint("secret-", i)),
+			"stringData": obj{"password": "x"},
+		}
 		if _, err := e.Plane.API.Create(t.Context(), world.Collection("secrets", e.namespace), secret); err != nil {
 			t.Fatal(err)
 		}
@@ -85,11 +91,14 @@ func TestReloadOfAStandby(t *testing.T) {
 		return nil
 	})
 	records := e.Stream.All()
-	ofStay := slices.DeleteFunc(slices.Clone(records), func(r oracle.Record) bool { return r.Key.Resource != "configmaps" && r.Scope.Resource != "configmaps" })
+	ofStay := slices.DeleteFunc(slices.Clone(records), func(r oracle.Record) bool {
+		return r.Key.Resource != "configmaps" && r.Scope.Resource != "configmaps"
+	})
 	got := e.Stream.Judge(want, ofStay, v)
 	world.Report(t, e.Plane, e.Stream, got.Faults)
 	if got.Duplicates > 0 || len(got.Gaps) > 0 || got.Inferred > 0 || len(began) != 1 {
-		oracle.Fail(t, "of what stays: %d records twice, %d gaps, %d inferred deltas, %d scopes with a snapshot", got.Duplicates, len(got.Gaps), got.Inferred, len(began))
+		oracle.Fail(t, "of what stays: %d records twice, %d gaps, %d inferred deltas, %d scopes with a snapshot",
+			got.Duplicates, len(got.Gaps), got.Inferred, len(began))
 	}
 	farewell := 0
 	for i := range records {

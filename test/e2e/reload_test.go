@@ -18,8 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// reloaded is an agent whose selection is changed while it runs, as a kubelet changes the files of a ConfigMap: by swapping a
-// symlink.
+// reloaded is an agent whose selection is changed while it runs, as a kubelet changes the files of
+// a ConfigMap: by swapping a symlink.
 type reloaded struct {
 	*world.Agent
 
@@ -63,8 +63,9 @@ func (r *reloaded) applied(ctx context.Context, n int) error {
 	})
 }
 
-// TestReload changes the selection twice while writers write. Each revision of a resource that stays selected is on the bus
-// once. An added resource is read. For a removed one, the bus has a gap and "left" records.
+// TestReload changes the selection twice while writers write. Each revision of a resource that
+// stays selected is on the bus once. An added resource is read. For a removed one, the bus has a
+// gap and "left" records.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	revisions := size(1_000, 1_500, 2_000)
@@ -92,7 +93,8 @@ func TestReload(t *testing.T) {
 	var swapped atomic.Int64
 	var at []uint64 // Revisions at which a selection was in effect.
 	ws := &world.Writers{API: p.API, Done: func() bool { return swapped.Load() == 2 && written() >= revisions }}
-	// swap is a writer step that changes the configuration: after one third and after two thirds of the revisions.
+	// swap is a writer step that changes the configuration: after one third and after two thirds of
+	// the revisions.
 	swap := func(ctx context.Context) error {
 		n := int(swapped.Load())
 		due := func() error {
@@ -106,7 +108,8 @@ func TestReload(t *testing.T) {
 		}
 		watch := []string{
 			"  - resources: [" + oracle.Widgets + "]\n  - resources: [configmaps]\n  - resources: [deployments]",
-			"  - resources: [configmaps]\n    labelSelector: no=such\n  - resources: [configmaps, " + oracle.Widgets + ", secrets]",
+			"  - resources: [configmaps]\n    labelSelector: no=such\n  - resources: [configmaps, " + oracle.Widgets +
+				", secrets]",
 		}[n]
 		if err := a.swap(watch); err != nil {
 			return err
@@ -136,7 +139,8 @@ func TestReload(t *testing.T) {
 	wait.Settled(t, 2*time.Second, 2*time.Minute, p.History.ChangesIn(namespaces...))
 	until := p.Now(t)
 
-	// Resources that stay: their stream is that of an agent whose configuration never changed, without duplicates.
+	// Resources that stay: their stream is that of an agent whose configuration never changed,
+	// without duplicates.
 	began := make(map[oracle.Scope]oracle.Snapshot)
 	for sc, snap := range s.Started(t, stay...) {
 		if slices.Contains(stay, sc.Text) {
@@ -159,11 +163,12 @@ func TestReload(t *testing.T) {
 	got := s.Judge(want, ofStay, v)
 	world.Report(t, p, s, got.Faults)
 	if got.Duplicates > 0 || len(got.Gaps) > 0 || got.Inferred > 0 {
-		oracle.Fail(t, "of what stays: %d records twice, %d gaps, %d inferred deltas", got.Duplicates, len(got.Gaps), got.Inferred)
+		oracle.Fail(t, "of what stays: %d records twice, %d gaps, %d inferred deltas", got.Duplicates, len(got.Gaps),
+			got.Inferred)
 	}
 
-	// Removed resources: a gap reports the change, and the objects that consumers had have left. No other record of the resource
-	// follows until its next snapshot.
+	// Removed resources: a gap reports the change, and the objects that consumers had have left. No
+	// other record of the resource follows until its next snapshot.
 	for i, resource := range []string{"secrets", "deployments.apps"} {
 		farewell := slices.IndexFunc(records, func(r oracle.Record) bool {
 			return r.Stream == "gap" && r.Scope.Text == resource && r.Reason == "selection-changed"
@@ -183,7 +188,8 @@ func TestReload(t *testing.T) {
 			end = farewell + again
 		}
 		if still := stateOf(records[:end], resource); len(still) > 0 || known == 0 {
-			oracle.Fail(t, "of %d %s that were known when they ceased to be selected, %d have not left", known, resource, len(still))
+			oracle.Fail(t, "of %d %s that were known when they ceased to be selected, %d have not left", known,
+				resource, len(still))
 		}
 		for _, r := range records[farewell:end] {
 			if r.Key.Resource == resource && r.Op != oracle.Left {
@@ -192,16 +198,20 @@ func TestReload(t *testing.T) {
 		}
 	}
 	for _, resource := range []string{"deployments.apps", "secrets"} {
-		if n := slices.IndexFunc(records, func(r oracle.Record) bool { return r.Op == oracle.Read && r.Key.Resource == resource && r.Rev > 0 }); n < 0 {
+		if n := slices.IndexFunc(records, func(r oracle.Record) bool {
+			return r.Op == oracle.Read && r.Key.Resource == resource && r.Rev > 0
+		}); n < 0 {
 			t.Errorf("none of %s was read", resource)
 		}
 	}
 	if n, err := a.Metric(t.Context(), "kubecdc_config_last_reload_successful"); err != nil || n != 1 {
 		t.Errorf("last_reload_successful: %v, %v", n, err)
 	}
-	// There are no other gaps: changes that were missed before a resource was added back were not selected.
+	// There are no other gaps: changes that were missed before a resource was added back were not
+	// selected.
 	for i := range records {
-		if r := &records[i]; r.Stream == "gap" && (r.Reason != "selection-changed" || slices.Contains(stay, r.Scope.Text)) {
+		if r := &records[i]; r.Stream == "gap" &&
+			(r.Reason != "selection-changed" || slices.Contains(stay, r.Scope.Text)) {
 			oracle.Fail(t, "a gap of %s from %d to %d: %s", r.Scope.Text, r.From, r.To, r.Reason)
 		}
 	}
@@ -209,8 +219,8 @@ func TestReload(t *testing.T) {
 		written(), at, got.Expected, got.Records, got.Duplicates, countOps(records))
 }
 
-// stateOf returns the state of a consumer that has read the records: the last version of each object of a resource that exists
-// and is selected. Later snapshots sweep.
+// stateOf returns the state of a consumer that has read the records: the last version of each
+// object of a resource that exists and is selected. Later snapshots sweep.
 func stateOf(records []oracle.Record, resource string) map[oracle.ObjectKey]*oracle.Record {
 	state := make(map[oracle.ObjectKey]*oracle.Record)
 	seen := make(map[string]map[oracle.ObjectKey]bool) // By snapshot, the objects that had a record since it began.
@@ -241,7 +251,9 @@ func stateOf(records []oracle.Record, resource string) map[oracle.ObjectKey]*ora
 }
 
 // sameState compares a consumer's state with etcd's history up to a revision.
-func sameState(state map[oracle.ObjectKey]*oracle.Record, history map[oracle.ObjectKey][]*oracle.Version, until uint64) error {
+func sameState(
+	state map[oracle.ObjectKey]*oracle.Record, history map[oracle.ObjectKey][]*oracle.Version, until uint64,
+) error {
 	exist := 0
 	for key, versions := range history {
 		var last *oracle.Version

@@ -21,8 +21,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestReplayFindsABug records a rollout, and replays it to examples/go/rollout. Without its comparison of generations, the controller prints that
-// the rollout is complete before a Pod of the new template is ready. The guide about time travel shows this.
+// TestReplayFindsABug records a rollout, and replays it to examples/go/rollout. Without its
+// comparison of generations, the controller prints that the rollout is complete before a Pod of the
+// new template is ready. The guide about time travel shows this.
 func TestReplayFindsABug(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -30,7 +31,8 @@ func TestReplayFindsABug(t *testing.T) {
 	var right, wrong string
 	var builds errgroup.Group
 	builds.Go(func() (err error) {
-		if right, err = buildRollout(t, "", ""); err == nil {
+		right, err = buildRollout(t, "", "")
+		if err == nil {
 			wrong, err = buildRollout(t, comparison, "\treturn ") // quick: only main differs
 		}
 		return err
@@ -40,7 +42,10 @@ func TestReplayFindsABug(t *testing.T) {
 	const ns = "rollout"
 	p.NewNamespace(t, ns)
 	bus := world.StartBus(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [deployments.apps, replicasets.apps, pods]\n    namespaces: [" + ns + "]"})
+	a := world.StartAgent(t, p, world.AgentConfig{
+		Bus:   bus,
+		Watch: "  - resources: [deployments.apps, replicasets.apps, pods]\n    namespaces: [" + ns + "]",
+	})
 	a.Ready(t)
 	s := world.ReadStream(t, bus, p.Reader())
 	s.Completed(t, "deployments.apps", "replicasets.apps", "pods")
@@ -55,7 +60,8 @@ func TestReplayFindsABug(t *testing.T) {
 	}
 	ready := runPods(t, p, ns, "web:2")
 	until := p.Now(t)
-	past(t, "snapshot", "--agent", a.URL) // it shows that the record is complete up to here; a progress event may take a minute
+	// it shows that the record is complete up to here; a progress event may take a minute
+	past(t, "snapshot", "--agent", a.URL)
 	awaitRecord(t, bus, "deploy/web", ns, until)
 	if err := builds.Wait(); err != nil {
 		t.Fatal(err)
@@ -67,7 +73,8 @@ func TestReplayFindsABug(t *testing.T) {
 		program string
 		early   bool
 	}{{wrong, true}, {right, false}} {
-		kubeconfig := world.ServePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to", fmt.Sprint("rv:", until), "--speed", "max").Kubeconfig
+		kubeconfig := world.ServePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to",
+			fmt.Sprint("rv:", until), "--speed", "max").Kubeconfig
 		replays.Go(func() {
 			line, err := firstLine(t.Context(), c.program, kubeconfig)
 			var rv uint64
@@ -82,7 +89,8 @@ func TestReplayFindsABug(t *testing.T) {
 				t.Errorf("resourceVersion %d is not between %d and %d", rv, from, until)
 			}
 			if early := rv < ready[0]; early != c.early {
-				t.Errorf("the first Pod of web:2 was ready at %d; early: %v, want %v: %s", ready[0], early, c.early, line)
+				t.Errorf("the first Pod of web:2 was ready at %d; early: %v, want %v: %s", ready[0], early, c.early,
+					line)
 			}
 			if complete := rv > ready[len(ready)-1]; complete == c.early {
 				t.Errorf("the last Pod of web:2 was ready at %d; complete: %v: %s", ready[len(ready)-1], complete, line)
@@ -99,13 +107,16 @@ func deploymentOf(image string) obj {
 		"spec": obj{
 			"replicas": 3, "selector": obj{"matchLabels": labels},
 			"strategy": obj{"rollingUpdate": obj{"maxSurge": 1, "maxUnavailable": 0}},
-			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{"name": "app", "image": image}}}},
+			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{
+				"name":  "app",
+				"image": image,
+			}}}},
 		},
 	}
 }
 
-// runPods sets the Pods of an image to ready, as a kubelet does, until the rollout is complete. It returns the resourceVersions at which they
-// were ready.
+// runPods sets the Pods of an image to ready, as a kubelet does, until the rollout is complete. It
+// returns the resourceVersions at which they were ready.
 func runPods(t *testing.T, p *world.Plane, namespace, image string) (ready []uint64) {
 	t.Helper()
 	type pod struct {
@@ -128,9 +139,14 @@ func runPods(t *testing.T, p *world.Plane, namespace, image string) (ready []uin
 			if x.Spec.Containers[0].Image != image || len(x.Status.Conditions) > 0 {
 				continue
 			}
-			raw, err := p.API.MergePatch(t.Context(), world.Collection("pods", namespace)+"/"+x.Metadata.Name+"/status", obj{"status": obj{
-				"phase": "Running", "conditions": []obj{{"type": "Ready", "status": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}},
-			}})
+			raw, err := p.API.MergePatch(t.Context(), world.Collection("pods", namespace)+"/"+x.Metadata.Name+"/status",
+				obj{"status": obj{
+					"phase": "Running", "conditions": []obj{{
+						"type":               "Ready",
+						"status":             "True",
+						"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+					}},
+				}})
 			if err != nil {
 				return err
 			}
@@ -150,7 +166,8 @@ func runPods(t *testing.T, p *world.Plane, namespace, image string) (ready []uin
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return err
 		}
-		if s := d.Status; s.ObservedGeneration != d.Metadata.Generation || s.Replicas != 3 || s.UpdatedReplicas != 3 || s.AvailableReplicas != 3 {
+		if s := d.Status; s.ObservedGeneration != d.Metadata.Generation || s.Replicas != 3 || s.UpdatedReplicas != 3 ||
+			s.AvailableReplicas != 3 {
 			return fmt.Errorf("the rollout of %s is not complete: %+v", image, d)
 		}
 		return nil
@@ -200,13 +217,17 @@ func buildRollout(t *testing.T, old, replacement string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for path, content := range map[string]string{changed: strings.Replace(string(text), old, replacement, 1), overlay: string(mapping)} {
+	for path, content := range map[string]string{
+		changed: strings.Replace(string(text), old, replacement, 1),
+		overlay: string(mapping),
+	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			return "", err
 		}
 	}
 	program := filepath.Join(dir, "rollout")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./examples/go/rollout")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", overlay, "-o", program,
+		"./examples/go/rollout")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

@@ -24,8 +24,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestReplayIsTheHistory changes objects, and has informers of client-go follow a replay of the changes, with list and watch and with
-// watch-list. The informers must get the objects of the first moment, and then each revision of etcd up to the second one, in order.
+// TestReplayIsTheHistory changes objects, and has informers of client-go follow a replay of the
+// changes, with list and watch and with watch-list. The informers must get the objects of the first
+// moment, and then each revision of etcd up to the second one, in order.
 func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates of client-go are global
 	slow(t)
 	p := world.SharedPlane(t)
@@ -35,16 +36,22 @@ func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates o
 		p.MakeConfigMaps(t, ns, "before", 10)
 	}
 	bus := world.StartBus(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(truthResources, ", ") + "]"})
+	a := world.StartAgent(t, p, world.AgentConfig{
+		Bus:   bus,
+		Watch: "  - resources: [" + strings.Join(truthResources, ", ") + "]",
+	})
 	s := world.ReadStream(t, bus, p.Reader())
 	s.Completed(t, truthResources...)
 	revisions := size(300, 1_000, 10_000)
 	write := func() {
 		count := p.History.Count(truthResources...)
-		ws := &world.Writers{API: p.API, Done: func() bool { return p.History.Count(truthResources...)-count >= revisions/3 }}
+		ws := &world.Writers{API: p.API, Done: func() bool {
+			return p.History.Count(truthResources...)-count >= revisions/3
+		}}
 		var all []func(context.Context) error
 		for _, ns := range namespaces {
-			all = append(all, ws.Writer("cm", ns, 15).ConfigMaps, ws.Writer("secret", ns, 15).Secrets, ws.Writer("deploy", ns, 8).Deployments,
+			all = append(all, ws.Writer("cm", ns, 15).ConfigMaps, ws.Writer("secret", ns, 15).Secrets,
+				ws.Writer("deploy", ns, 8).Deployments,
 				ws.Writer("widget", ns, 15).Widgets)
 		}
 		ws.Run(t, all...)
@@ -64,7 +71,8 @@ func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates o
 			was := features.FeatureGates()
 			features.ReplaceFeatureGates(gates{was, watchList})
 			defer features.ReplaceFeatureGates(was)
-			kubeconfig := world.ServePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to", fmt.Sprint("rv:", until), "--speed", "max").Kubeconfig
+			kubeconfig := world.ServePast(t, "--bus", bus.URL, "--from", fmt.Sprint("rv:", from), "--to",
+				fmt.Sprint("rv:", until), "--speed", "max").Kubeconfig
 			want, n := map[string][]revision{}, 0
 			for _, resource := range truthResources {
 				want[resource] = revisionsOf(p, resource, from, until)
@@ -84,8 +92,8 @@ func TestReplayIsTheHistory(t *testing.T) { // not parallel: the feature gates o
 	}
 }
 
-// gates are the feature gates of client-go, with another value of one gate. Without InOrderInformers, informers keep only the order of each
-// object.
+// gates are the feature gates of client-go, with another value of one gate. Without
+// InOrderInformers, informers keep only the order of each object.
 type gates struct {
 	features.Gates
 	watchList bool
@@ -132,7 +140,8 @@ func firstDifference(want, got []revision) string {
 		}
 		return "the end"
 	}
-	return fmt.Sprintf("revision %d of %d of etcd is %s; the informer has %s, and %d in all", n, len(want), at(want), at(got), len(got))
+	return fmt.Sprintf("revision %d of %d of etcd is %s; the informer has %s, and %d in all", n, len(want), at(want),
+		at(got), len(got))
 }
 
 // followed is what an informer received for a resource.
@@ -164,7 +173,8 @@ func (f *followed) add(resource string, o any, initial, deleted bool) {
 	}
 }
 
-// follow runs informers on a replay until they have received n changes in total, and no more come for a second.
+// follow runs informers on a replay until they have received n changes in total, and no more come
+// for a second.
 func follow(t *testing.T, kubeconfig string, n int, resources ...string) map[string]*followed {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -185,7 +195,8 @@ func follow(t *testing.T, kubeconfig string, n int, resources ...string) map[str
 		f := &followed{initial: map[oracle.ObjectKey]*oracle.Version{}}
 		all[resource] = f
 		plural, group := oracle.ObjectKey{Resource: resource}.Split()
-		informer := factory.ForResource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).Informer()
+		informer := factory.ForResource(
+			schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).Informer()
 		synced = append(synced, informer.HasSynced)
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 			AddFunc:    func(o any, initial bool) { f.add(resource, o, initial, false) },
@@ -198,7 +209,8 @@ func follow(t *testing.T, kubeconfig string, n int, resources ...string) map[str
 	factory.Start(ctx.Done())
 	wait.Eventually(t, time.Minute, func() error {
 		// A replay begins when no client has listed for 2 s: until then, no informer is late.
-		_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).List(ctx, metav1.ListOptions{Limit: 1})
+		_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).
+			List(ctx, metav1.ListOptions{Limit: 1})
 		if err == nil && slices.ContainsFunc(synced, func(synced cache.InformerSynced) bool { return !synced() }) {
 			err = errors.New("not all informers have listed")
 		}

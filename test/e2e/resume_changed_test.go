@@ -22,7 +22,10 @@ const widgetsCRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + 
 // widgetVersion is one of spec.versions of the CRD.
 func widgetVersion(name string, served, storage bool, more obj) obj {
 	schema := obj{
-		"type": "object", "properties": obj{"spec": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+		"type": "object", "properties": obj{"spec": obj{
+			"type":                                 "object",
+			"x-kubernetes-preserve-unknown-fields": true,
+		}},
 	}
 	maps.Copy(schema["properties"].(obj), more)
 	return obj{"name": name, "served": served, "storage": storage, "schema": obj{"openAPIV3Schema": schema}}
@@ -62,7 +65,10 @@ func makeWidgets(t testing.TB, p *world.Plane, namespace, text string, n int) {
 	all := world.Collection(oracle.Widgets, namespace)
 	for i := range n {
 		widget := obj{
-			"apiVersion": oracle.WidgetsGroup + "/v1", "kind": "Widget", "metadata": world.Meta(fmt.Sprint("w-", i)), "spec": obj{"text": text},
+			"apiVersion": oracle.WidgetsGroup + "/v1",
+			"kind":       "Widget",
+			"metadata":   world.Meta(fmt.Sprint("w-", i)),
+			"spec":       obj{"text": text},
 		}
 		wait.Eventually(t, time.Minute, func() error { // A new CRD is not served at once.
 			_, err := p.API.Create(t.Context(), all, widget)
@@ -74,8 +80,8 @@ func makeWidgets(t testing.TB, p *world.Plane, namespace, text string, n int) {
 	}
 }
 
-// TestDefinitionChanged changes the CRD of an observed resource, and deletes it and creates it again, while the agent runs and
-// while it is down.
+// TestDefinitionChanged changes the CRD of an observed resource, and deletes it and creates it
+// again, while the agent runs and while it is down.
 func TestDefinitionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -156,7 +162,8 @@ func TestDefinitionChanged(t *testing.T) {
 	})
 }
 
-// TestServedVersionChanged makes the API server serve a resource in another version than the one in the checkpoint.
+// TestServedVersionChanged makes the API server serve a resource in another version than the one in
+// the checkpoint.
 func TestServedVersionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -164,7 +171,9 @@ func TestServedVersionChanged(t *testing.T) {
 	p := world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	removeWidgets(t, p)
 	crd := obj{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": oracle.Widgets},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{
+			"name": oracle.Widgets,
+		},
 		"spec": obj{
 			"group": oracle.WidgetsGroup, "scope": "Namespaced",
 			"names":    obj{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
@@ -183,7 +192,12 @@ func TestServedVersionChanged(t *testing.T) {
 		t.Helper()
 		var raw []byte
 		wait.Eventually(t, time.Minute, func() (err error) {
-			widget := obj{"apiVersion": oracle.WidgetsGroup + "/" + version, "kind": "Widget", "metadata": world.Meta(name), "spec": obj{"text": text}}
+			widget := obj{
+				"apiVersion": oracle.WidgetsGroup + "/" + version,
+				"kind":       "Widget",
+				"metadata":   world.Meta(name),
+				"spec":       obj{"text": text},
+			}
 			raw, err = p.API.Create(t.Context(), all(version), widget)
 			if apierrors.IsAlreadyExists(err) {
 				raw, err = p.API.MergePatch(t.Context(), all(version)+"/"+name, obj{"spec": obj{"text": text}})
@@ -202,7 +216,9 @@ func TestServedVersionChanged(t *testing.T) {
 	s.Stream.Completed(t, oracle.Widgets)
 	seen := func(rev uint64) *oracle.Record {
 		t.Helper()
-		return s.Await(t, fmt.Sprint("the event of revision ", rev), func(rec *oracle.Record) bool { return rec.Rev == rev && rec.Op != "" && rec.Op != oracle.Read })
+		return s.Await(t, fmt.Sprint("the event of revision ", rev), func(rec *oracle.Record) bool {
+			return rec.Rev == rev && rec.Op != "" && rec.Op != oracle.Read
+		})
 	}
 	seen(write("v1beta1", "a", "second"))
 	s.StopAgent(t)
@@ -221,18 +237,21 @@ func TestServedVersionChanged(t *testing.T) {
 			oracle.Fail(t, "%s: %s", rec.ID, problem)
 		}
 		ops = append(ops, rec.Op+rec.Stream)
-		if rec.Stream == oracle.Gap && (rec.Reason != oracle.SelectionChanged && rec.Reason != oracle.Expired || !rec.Recovered) {
+		if rec.Stream == oracle.Gap &&
+			(rec.Reason != oracle.SelectionChanged && rec.Reason != oracle.Expired || !rec.Recovered) {
 			oracle.Fail(t, "gap %s, %s, recovered %t", rec.ID, rec.Reason, rec.Recovered)
 		}
 	}
 	// A changed definition ends every watch with a 410: the gap may be followed by a snapshot.
 	if len(ops) == 0 || ops[0] != oracle.Gap {
-		oracle.Fail(t, "records after the restart: %v, want a gap first, for before is no longer in the form of the last after", ops)
+		oracle.Fail(t,
+			"records after the restart: %v, want a gap first, for before is no longer in the form of the last after",
+			ops)
 	}
 }
 
-// TestSelectionChanged restarts an agent with another selection. Newly selected objects are read, and objects that are no
-// longer selected have left.
+// TestSelectionChanged restarts an agent with another selection. Newly selected objects are read,
+// and objects that are no longer selected have left.
 func TestSelectionChanged(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -252,7 +271,9 @@ func TestSelectionChanged(t *testing.T) {
 			[]string{"search-0", "search-1", "payments-0", "payments-1"},
 			nil,
 		},
-		{"from all to labels", "{ns}", "{ns}, labelSelector: team=payments", []string{"payments-0", "payments-1"}, []string{"search-0", "search-1"}},
+		{"from all to labels", "{ns}", "{ns}, labelSelector: team=payments", []string{
+			"payments-0", "payments-1",
+		}, []string{"search-0", "search-1"}},
 		{"another namespace", "{ns}", "[default]", nil, []string{"search-0", "search-1", "payments-0", "payments-1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -266,7 +287,9 @@ func TestSelectionChanged(t *testing.T) {
 			}
 			for _, name := range []string{"search-0", "search-1", "payments-0", "payments-1"} {
 				label, _, _ := strings.Cut(name, "-")
-				cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name, "labels", obj{"team": label})}
+				cm := obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta(name, "labels", obj{
+					"team": label,
+				})}
 				if _, err := p.API.Create(t.Context(), world.Collection("configmaps", ns), cm); err != nil {
 					t.Fatal(err)
 				}
@@ -301,13 +324,15 @@ func TestSelectionChanged(t *testing.T) {
 						completed++
 					}
 				}
-				if !slices.Equal(sorted(gotRead), sorted(tc.read)) || !slices.Equal(sorted(gotLeft), sorted(tc.left)) || gaps != 1 || completed != 1 {
+				if !slices.Equal(sorted(gotRead), sorted(tc.read)) || !slices.Equal(sorted(gotLeft), sorted(tc.left)) ||
+					gaps != 1 || completed != 1 {
 					return errors.New("not yet")
 				}
 				return nil
 			})
 			if err != nil {
-				oracle.Fail(t, "read %v, want %v; left %v, want %v; after the restart: %s", gotRead, tc.read, gotLeft, tc.left, countOps(s.Since(n)))
+				oracle.Fail(t, "read %v, want %v; left %v, want %v; after the restart: %s", gotRead, tc.read, gotLeft,
+					tc.left, countOps(s.Since(n)))
 			}
 			for _, rec := range s.Since(n) {
 				for _, problem := range rec.Problems {

@@ -34,7 +34,8 @@ func TestAPIServers(t *testing.T) {
 		running.API.Cut()
 		for namespace, s := range stages {
 			s.Change(t, namespace, 40)
-			s.ChangeConfigMaps(t, namespace, "new", 1) // Change has created new-0: it is changed, deleted and created again.
+			// Change has created new-0: it is changed, deleted and created again.
+			s.ChangeConfigMaps(t, namespace, "new", 1)
 		}
 		const brief = 3
 		running.StopAPIServer(0)
@@ -47,8 +48,10 @@ func TestAPIServers(t *testing.T) {
 		running.API.Refuse(false)
 		for namespace, s := range stages {
 			got := s.Judge(t, nil, "configmaps")
-			if n := len(got.Gaps); n != 1 || !got.Gaps[0].Recovered || got.Gaps[0].Reason != oracle.Expired || got.InGaps != brief {
-				oracle.Fail(t, "%s: %d gaps (%+v), %d records missing in them; want one, expired, recovered but for the %d of an object that came and went",
+			if n := len(got.Gaps); n != 1 || !got.Gaps[0].Recovered || got.Gaps[0].Reason != oracle.Expired ||
+				got.InGaps != brief {
+				oracle.Fail(t,
+					"%s: %d gaps (%+v), %d records missing in them; want one, expired, recovered but for the %d of an object that came and went",
 					namespace, n, got.Gaps, got.InGaps, brief)
 			}
 			t.Logf("%s: %d records, %d inferred, %d duplicates", namespace, got.Records, got.Inferred, got.Duplicates)
@@ -91,7 +94,8 @@ func TestAPIServers(t *testing.T) {
 	})
 }
 
-// TestCompactedWhileDown compacts the history while an agent is down: all of it, and between two pages of its list.
+// TestCompactedWhileDown compacts the history while an agent is down: all of it, and between two
+// pages of its list.
 func TestCompactedWhileDown(t *testing.T) {
 	t.Parallel()
 	const objects = 1_200
@@ -113,7 +117,8 @@ func TestCompactedWhileDown(t *testing.T) {
 		s.Change(t, namespace, 50)
 		s.MakeConfigMaps(t, namespace, "brief", 3)
 		for i := range 3 {
-			if err := s.Plane.API.Remove(t.Context(), fmt.Sprintf("%s/brief-%d", world.Collection("configmaps", namespace), i)); err != nil {
+			if err := s.Plane.API.Remove(t.Context(),
+				fmt.Sprintf("%s/brief-%d", world.Collection("configmaps", namespace), i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -123,11 +128,14 @@ func TestCompactedWhileDown(t *testing.T) {
 		if n := len(oracle.SnapshotsOf(s.Stream.All(), 0)); n != 2 {
 			oracle.Fail(t, "%d snapshots, want two", n)
 		}
-		if n := len(got.Gaps); n != 1 || got.Gaps[0].Reason != oracle.Compacted || got.Gaps[0].Recovered || got.Gaps[0].From > from || got.Gaps[0].To < s.Losses[0].Rev {
-			oracle.Fail(t, "%d gaps (%+v), want one, compacted, from %d or before to %d or later", n, got.Gaps, from, s.Losses[0].Rev)
+		if n := len(got.Gaps); n != 1 || got.Gaps[0].Reason != oracle.Compacted || got.Gaps[0].Recovered ||
+			got.Gaps[0].From > from || got.Gaps[0].To < s.Losses[0].Rev {
+			oracle.Fail(t, "%d gaps (%+v), want one, compacted, from %d or before to %d or later", n, got.Gaps, from,
+				s.Losses[0].Rev)
 		}
 		if got.Swept != 15 || got.Inferred != 0 { // A deletion comes three times in ten changes.
-			oracle.Fail(t, "%d objects swept and %d deltas inferred, want the 15 that were deleted, and none", got.Swept, got.Inferred)
+			oracle.Fail(t, "%d objects swept and %d deltas inferred, want the 15 that were deleted, and none",
+				got.Swept, got.Inferred)
 		}
 		s.Rewrite(t, namespace, "old-1", "last")
 	})
@@ -159,8 +167,8 @@ func TestCompactedWhileDown(t *testing.T) {
 	})
 }
 
-// TestBlackholedWatch drops everything that the API server sends, for longer than any bookmark takes. The connection stays
-// open: the agent must detect the failure itself.
+// TestBlackholedWatch drops everything that the API server sends, for longer than any bookmark
+// takes. The connection stays open: the agent must detect the failure itself.
 func TestBlackholedWatch(t *testing.T) {
 	slow(t)
 	t.Parallel()

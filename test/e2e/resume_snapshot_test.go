@@ -56,7 +56,8 @@ func TestKilledInsideSnapshot(t *testing.T) {
 	t.Logf("%d records, %d duplicates", got.Records, got.Duplicates)
 }
 
-// TestSnapshotOnDemand asks for snapshots, by the command and by snapshot.every, while objects change.
+// TestSnapshotOnDemand asks for snapshots, by the command and by snapshot.every, while objects
+// change.
 func TestSnapshotOnDemand(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -76,7 +77,9 @@ func TestSnapshotOnDemand(t *testing.T) {
 		world.Pass(t.Context(), time.Second)
 		for _, id := range s.Agent.Snapshot(t, "configmaps", namespace) {
 			asked[id] = true
-			s.Await(t, "completed "+id, func(rec *oracle.Record) bool { return rec.Stream == oracle.SnapshotCompleted && rec.Snapshot == id })
+			s.Await(t, "completed "+id, func(rec *oracle.Record) bool {
+				return rec.Stream == oracle.SnapshotCompleted && rec.Snapshot == id
+			})
 		}
 	}
 	stop()
@@ -100,7 +103,9 @@ func TestSnapshotEvery(t *testing.T) {
 	s := world.ResumeStage(t, namespace, objects, world.AgentConfig{Snapshot: "initial, every: 1m"})
 	s.Stream.Completed(t, "configmaps")
 	sw := &world.SteadyWriters{APIs: []*world.API{s.Plane.API}, Every: 50 * time.Millisecond}
-	stop := sw.Run(t, func(ws *world.Writers) func(context.Context) error { return ws.Writer("cm", namespace, 20).ConfigMaps })
+	stop := sw.Run(t, func(ws *world.Writers) func(context.Context) error {
+		return ws.Writer("cm", namespace, 20).ConfigMaps
+	})
 	wait.Eventually(t, 3*time.Minute, func() error {
 		n := 0
 		for _, rec := range s.Stream.All() {
@@ -116,7 +121,8 @@ func TestSnapshotEvery(t *testing.T) {
 	stop()
 	s.Now(t) // the oracle has read the last write
 	last := s.History.LatestOf(namespace)
-	s.Await(t, "the last write", func(rec *oracle.Record) bool { return rec.Rev >= last }) // a run that ends sends what it has read
+	// a run that ends sends what it has read
+	s.Await(t, "the last write", func(rec *oracle.Record) bool { return rec.Rev >= last })
 	s.StopAgent(t)
 	got := s.Judge(t, func(*oracle.Record) bool { return true }, "configmaps")
 	got.NoGaps(t)
@@ -131,7 +137,8 @@ func TestSnapshotEvery(t *testing.T) {
 	if n < 3 {
 		t.Errorf("%d progress events in two minutes and a shutdown, want at least 3", n)
 	}
-	if rec := s.Stream.All()[len(s.Stream.All())-1]; rec.Report == nil || !rec.Report.Ends || !rec.Report.Reaches("configmaps", last) {
+	if rec := s.Stream.All()[len(s.Stream.All())-1]; rec.Report == nil || !rec.Report.Ends ||
+		!rec.Report.Reaches("configmaps", last) {
 		t.Errorf("the last record is %s, want the last progress of the run, up to revision %d or later", rec.ID, last)
 	}
 }

@@ -18,7 +18,8 @@ func onlyLong(t testing.TB, took string) {
 	}
 }
 
-// TestRestart ends the agent and starts it again, first without changes in between, then with a hundred.
+// TestRestart ends the agent and starts it again, first without changes in between, then with a
+// hundred.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	const (
@@ -35,7 +36,9 @@ func TestRestart(t *testing.T) {
 		{"stopped", func() { s.StopAgent(t) }},
 		{"killed", func() { s.Agent.Crash() }},
 	} {
-		if how.name == "killed" { // Within five seconds, the last record is saved in the checkpoint: otherwise it is sent again.
+		if how.name == "killed" {
+			// Within five seconds, the last record is saved in the checkpoint: otherwise it is sent
+			// again.
 			world.Pass(t.Context(), 6*time.Second)
 		}
 		how.end()
@@ -60,7 +63,9 @@ func TestRestart(t *testing.T) {
 	s.Change(t, namespace, changes)
 	n, begin := len(s.Stream.All()), time.Now()
 	s.Agent.Again(t)
-	s.Await(t, "any event of the changes", func(rec *oracle.Record) bool { return rec.Position > uint64(n) && rec.Op != "" })
+	s.Await(t, "any event of the changes", func(rec *oracle.Record) bool {
+		return rec.Position > uint64(n) && rec.Op != ""
+	})
 	first := time.Since(begin)
 	s.Rewrite(t, namespace, "old-1", "last")
 	got := s.Judge(t, nil, "configmaps")
@@ -69,8 +74,11 @@ func TestRestart(t *testing.T) {
 	for _, rec := range s.Since(n) {
 		ops[rec.Op+rec.Stream]++
 	}
-	if want := changes + 2; len(s.Since(n)) != want || ops[oracle.ScopeStarted] != 1 || ops[oracle.Created] != 30 || ops[oracle.Deleted] != 30 || ops[oracle.Updated] != 41 {
-		oracle.Fail(t, "%d records after %d changes while the agent was down and one later, want %d, with the start of the scope: %v", len(s.Since(n)), changes, want, ops)
+	if want := changes + 2; len(s.Since(n)) != want || ops[oracle.ScopeStarted] != 1 || ops[oracle.Created] != 30 ||
+		ops[oracle.Deleted] != 30 || ops[oracle.Updated] != 41 {
+		oracle.Fail(t,
+			"%d records after %d changes while the agent was down and one later, want %d, with the start of the scope: %v",
+			len(s.Since(n)), changes, want, ops)
 	}
 	if got.Duplicates != 0 {
 		oracle.Fail(t, "%d duplicates", got.Duplicates)
@@ -78,7 +86,8 @@ func TestRestart(t *testing.T) {
 	t.Logf("restart to the first new event with %d objects: %s", objects, first.Round(time.Millisecond))
 }
 
-// TestReplacedWhileDown replaces an object by another of the same name while the agent is down: a deletion and a creation.
+// TestReplacedWhileDown replaces an object by another of the same name while the agent is down: a
+// deletion and a creation.
 func TestReplacedWhileDown(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -91,7 +100,11 @@ func TestReplacedWhileDown(t *testing.T) {
 	if err := s.Plane.API.Remove(t.Context(), uri+"/old-3"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Plane.API.Create(t.Context(), uri, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": world.Meta("old-3")}); err != nil {
+	if _, err := s.Plane.API.Create(t.Context(), uri, obj{
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"metadata":   world.Meta("old-3"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.Agent.Again(t)

@@ -55,7 +55,8 @@ func restore(t testing.TB, p *world.Plane, dir string) {
 	readAnew(t, p)
 }
 
-// readAnew reads etcd's history from its beginning: the previous reader has versions that no longer exist.
+// readAnew reads etcd's history from its beginning: the previous reader has versions that no longer
+// exist.
 func readAnew(t testing.TB, p *world.Plane) {
 	t.Helper()
 	h, err := oracle.OpenHistory(p.EtcdEndpoint())
@@ -101,8 +102,8 @@ type rewoundCase struct {
 // ownCheckpoint is the name of a checkpoint in the namespace that its agent observes.
 const ownCheckpoint = "own-checkpoint"
 
-// TestRewound restores etcd from a backup, so that resourceVersions are assigned a second time, to other contents. The agents
-// of one restore each have a namespace, a bus and a checkpoint.
+// TestRewound restores etcd from a backup, so that resourceVersions are assigned a second time, to
+// other contents. The agents of one restore each have a namespace, a bus and a checkpoint.
 func TestRewound(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -189,7 +190,9 @@ func (c *rewoundCase) judge(t *testing.T, end uint64) {
 	started := s.Await(t, "a snapshot of the second history", func(rec *oracle.Record) bool {
 		return rec.Stream == oracle.SnapshotCompleted && rec.History == 1
 	})
-	if _, err := s.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", c.namespace)+"/old-1", obj{"data": obj{"text": "after"}}); err != nil {
+	if _, err := s.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", c.namespace)+"/old-1", obj{
+		"data": obj{"text": "after"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.MakeConfigMaps(t, c.namespace, "third", 5)
@@ -203,13 +206,15 @@ func (c *rewoundCase) judge(t *testing.T, end uint64) {
 		v.Until = until
 		want := oracle.Expect(withoutKey(s.History.Of("configmaps"), ownCheckpoint), v)
 		second = oracle.Judge(want, records, v)
-		if faults = append(second.Faults, oracle.JudgeLives(want, records, nil, oracle.Outside{})...); len(faults) > 0 {
+		faults = append(second.Faults, oracle.JudgeLives(want, records, nil, oracle.Outside{})...)
+		if len(faults) > 0 {
 			return errors.New("faults are left")
 		}
 		return nil
 	})
 	world.Report(t, s.Plane, s.Stream, faults)
-	if n := len(second.Gaps); n != 1 || second.Gaps[0].Reason != oracle.Rewound || second.Gaps[0].Recovered || second.Gaps[0].Position > started.Position {
+	if n := len(second.Gaps); n != 1 || second.Gaps[0].Reason != oracle.Rewound || second.Gaps[0].Recovered ||
+		second.Gaps[0].Position > started.Position {
 		oracle.Fail(t, "gaps of the second history: %+v, want one, rewound, before its snapshot", second.Gaps)
 		return
 	}

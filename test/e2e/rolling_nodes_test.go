@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// boundPods returns a writer step for Pods that are bound to a node when they are created, as those of a DaemonSet.
+// boundPods returns a writer step for Pods that are bound to a node when they are created, as those
+// of a DaemonSet.
 func boundPods(w *world.Writer, node string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all := world.Collection("pods", w.Namespace)
@@ -37,13 +38,19 @@ func boundPods(w *world.Writer, node string) func(context.Context) error {
 	}
 }
 
-// TestRollingUpdateOfNodes replaces the agents of a DaemonSet, one node after the other, while the Pods on the nodes change.
-// Each agent gets SIGTERM, and a new process starts with the same checkpoint file. Nothing is lost, and nothing is sent twice.
+// TestRollingUpdateOfNodes replaces the agents of a DaemonSet, one node after the other, while the
+// Pods on the nodes change. Each agent gets SIGTERM, and a new process starts with the same
+// checkpoint file. Nothing is lost, and nothing is sent twice.
 func TestRollingUpdateOfNodes(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const namespace, rounds = "rolling-nodes", 2
-	s := &world.Stage{Plane: world.SharedPlane(t), RNG: world.Luck(), Bus: world.StartBusProcess(t), Window: shortWindow}
+	s := &world.Stage{
+		Plane:  world.SharedPlane(t),
+		RNG:    world.Luck(),
+		Bus:    world.StartBusProcess(t),
+		Window: shortWindow,
+	}
 	s.NewNamespace(t, namespace)
 	s.Stream = world.ReadStream(t, s.Bus, s.Reader())
 	sw := &world.SteadyWriters{Every: 40 * time.Millisecond, APIs: []*world.API{s.Plane.API}}
@@ -51,7 +58,11 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 	var agents []*world.Agent
 	var steps []func(*world.Writers) func(context.Context) error
 	for _, node := range nodes {
-		if _, err := s.Plane.API.Create(t.Context(), world.Collection("nodes", ""), obj{"apiVersion": "v1", "kind": "Node", "metadata": world.Meta(node)}); err != nil {
+		if _, err := s.Plane.API.Create(t.Context(), world.Collection("nodes", ""), obj{
+			"apiVersion": "v1",
+			"kind":       "Node",
+			"metadata":   world.Meta(node),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		agents = append(agents, world.StartAgent(t, s.Plane, world.AgentConfig{
@@ -102,7 +113,8 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 		s.Stream.WaitFor(t, want, 15*time.Second)
 		judged()
 		got := oracle.Judge(want, records, v)
-		world.Report(t, s.Plane, s.Stream, append(got.Faults, oracle.JudgeLives(want, records, nil, oracle.Outside{})...))
+		world.Report(t, s.Plane, s.Stream,
+			append(got.Faults, oracle.JudgeLives(want, records, nil, oracle.Outside{})...))
 		got.NoGaps(t)
 		if got.Duplicates != 0 || got.Expected == 0 {
 			t.Errorf("node %s: %d records expected, %d duplicates", node, got.Expected, got.Duplicates)
@@ -116,15 +128,18 @@ func TestRollingUpdateOfNodes(t *testing.T) {
 		total.Records += got.Records
 		total.Duplicates += got.Duplicates
 	}
-	t.Logf("%d agents, each exchanged %d times: %d records expected, %d on the bus, %d duplicates", len(nodes), rounds, total.Expected, total.Records, total.Duplicates)
+	t.Logf("%d agents, each exchanged %d times: %d records expected, %d on the bus, %d duplicates", len(nodes), rounds,
+		total.Expected, total.Records, total.Duplicates)
 }
 
-// ofNode returns the records of a node's agent: its stream events, and those of the Pods that are named after the node.
+// ofNode returns the records of a node's agent: its stream events, and those of the Pods that are
+// named after the node.
 func ofNode(records []oracle.Record, node string) []oracle.Record {
 	var list []oracle.Record
 	for i := range records {
 		rec := &records[i]
-		if rec.Stream != "" && strings.HasSuffix(rec.Scope.Text, "="+node) || rec.Stream == "" && strings.HasPrefix(rec.Key.Name, node+"-") {
+		if rec.Stream != "" && strings.HasSuffix(rec.Scope.Text, "="+node) ||
+			rec.Stream == "" && strings.HasPrefix(rec.Key.Name, node+"-") {
 			list = append(list, *rec)
 		}
 	}

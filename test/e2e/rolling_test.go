@@ -7,7 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// update stops an agent as a rolling update does: with SIGTERM, upon which it must end without an error.
+// update stops an agent as a rolling update does: with SIGTERM, upon which it must end without an
+// error.
 func (c *candidate) update(t testing.TB) {
 	t.Helper()
 	if err := c.Agent.Stop(time.Minute); err != nil {
@@ -16,8 +17,9 @@ func (c *candidate) update(t testing.TB) {
 	c.Killed = true // It ended as expected.
 }
 
-// TestRollingUpdate replaces the agents of a Deployment under load. With maxSurge 1, the new agent is a standby until the old
-// one has released the Lease. With Recreate, it starts after the old one is gone. Nothing is lost, and nothing is sent twice.
+// TestRollingUpdate replaces the agents of a Deployment under load. With maxSurge 1, the new agent
+// is a standby until the old one has released the Lease. With Recreate, it starts after the old one
+// is gone. Nothing is lost, and nothing is sent twice.
 func TestRollingUpdate(t *testing.T) {
 	slow(t)
 	t.Parallel()

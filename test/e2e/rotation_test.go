@@ -16,13 +16,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestRotation replaces the authority and the certificates of both sides while records are sent, and cuts all connections. The
-// new authority is unrelated to the previous one.
+// TestRotation replaces the authority and the certificates of both sides while records are sent,
+// and cuts all connections. The new authority is unrelated to the previous one.
 func TestRotation(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	p := world.SharedPlane(t)
-	// rotating rotates until ctx ends. The server must use the new certificates before the next rotation.
+	// rotating rotates until ctx ends. The server must use the new certificates before the next
+	// rotation.
 	rotating := func(c *world.Certificates, cut func()) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for ctx.Err() == nil {
@@ -56,7 +57,13 @@ func TestRotation(t *testing.T) {
 			// The test reads in-process, over a connection that is never cut.
 			nats.InProcessServer(s), nats.RootCAs(c.CAFile), nats.ClientCert(c.CertFile, c.KeyFile),
 		}}
-		run := &busTruth{To: b, Namespace: "rotation-nats", Revisions: revisions(4_000), Trouble: rotating(c, via.Cut), Enough: enough(c)}
+		run := &busTruth{
+			To:        b,
+			Namespace: "rotation-nats",
+			Revisions: revisions(4_000),
+			Trouble:   rotating(c, via.Cut),
+			Enough:    enough(c),
+		}
 		run.run(t, p)
 		t.Logf("%d generations of certificates", c.Generation.Load())
 	})
@@ -66,13 +73,20 @@ func TestRotation(t *testing.T) {
 		h := world.StartReceiver(t, c.Config())
 		via := world.RunProxy(t, world.HostPort(h.URL))
 		h.URL, h.More = "https://"+via.Addr(), c.YAML()
-		run := &busTruth{To: h, Namespace: "rotation-http", Revisions: revisions(4_000), Trouble: rotating(c, via.Cut), Enough: enough(c)}
+		run := &busTruth{
+			To:        h,
+			Namespace: "rotation-http",
+			Revisions: revisions(4_000),
+			Trouble:   rotating(c, via.Cut),
+			Enough:    enough(c),
+		}
 		run.run(t, p)
 		t.Logf("%d generations of certificates", c.Generation.Load())
 	})
 }
 
-// TestKafkaRotation is TestRotation for Kafka, whose brokers load new files when they are restarted.
+// TestKafkaRotation is TestRotation for Kafka, whose brokers load new files when they are
+// restarted.
 func TestKafkaRotation(t *testing.T) {
 	slow(t)
 	k := world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t), Secure: true})

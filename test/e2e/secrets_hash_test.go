@@ -18,9 +18,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestRedactionHash checks that a value keeps its hash, also after a restart, and that another value has another hash. In two
-// objects the same value has two hashes, unless acrossObjects is set. A new key gives a new hash, after a stream event that
-// reports the change.
+// TestRedactionHash checks that a value keeps its hash, also after a restart, and that another
+// value has another hash. In two objects the same value has two hashes, unless acrossObjects is
+// set. A new key gives a new hash, after a stream event that reports the change.
 func TestRedactionHash(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -91,7 +91,9 @@ func TestRedactionHash(t *testing.T) {
 			change, first := -1, -1
 			wait.Eventually(t, time.Minute, func() error { // The value is known before its record is added.
 				records := h.stream.All()[n:]
-				change = slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Stream == oracle.Gap && rec.Reason == oracle.ContentChanged })
+				change = slices.IndexFunc(records, func(rec oracle.Record) bool {
+					return rec.Stream == oracle.Gap && rec.Reason == oracle.ContentChanged
+				})
 				first = slices.IndexFunc(records, func(rec oracle.Record) bool { return rec.Op != "" })
 				if first < 0 {
 					return errors.New("no record of an object since the restart")
@@ -99,7 +101,8 @@ func TestRedactionHash(t *testing.T) {
 				return nil
 			})
 			if change < 0 || first < change {
-				oracle.Fail(t, "the change of the key is record %d after the restart, the first object's is %d", change, first)
+				oracle.Fail(t, "the change of the key is record %d after the restart, the first object's is %d", change,
+					first)
 			}
 			for _, rec := range h.stream.All() {
 				for _, problem := range rec.Problems {
@@ -138,7 +141,8 @@ func (h *hashes) content(_ oracle.ObjectKey, object map[string]any) (oracle.Dige
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.values[selection.Text(object, "metadata", "name")+" "+selection.Text(object, "metadata", "resourceVersion")] = selection.Text(object, "data", "password")
+	h.values[selection.Text(object, "metadata", "name")+" "+
+		selection.Text(object, "metadata", "resourceVersion")] = selection.Text(object, "data", "password")
 	return selection.Exact(object), wrong
 }
 
@@ -146,7 +150,9 @@ func (h *hashes) content(_ oracle.ObjectKey, object map[string]any) (oracle.Dige
 func (h *hashes) put(t *testing.T, name, password, label string) string {
 	t.Helper()
 	secret := obj{
-		"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta(name, "labels", obj{"step": label}), "stringData": obj{"password": password},
+		"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta(name, "labels", obj{
+			"step": label,
+		}), "stringData": obj{"password": password},
 	}
 	raw, err := h.API.Apply(t.Context(), h.all+"/"+name, "hash", secret)
 	if err != nil {

@@ -110,11 +110,15 @@ func (p *planted) step(t *testing.T, name string, large int) {
 		"stringData": obj{"password": p.value("stringData"), "json": `{"a":"` + p.value("stringData, JSON") + `"}`},
 	})
 	put("configmaps", name, obj{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"labels": obj{"app": []string{"planted", "other"}[p.n%2]}},
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"labels": obj{
+			"app": []string{"planted", "other"}[p.n%2],
+		}},
 		"data": obj{"token": p.value("data.token"), "step": fmt.Sprint(p.n)},
 	})
 	put("configmaps", releaseOf(name), obj{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"labels": obj{"owner": "helm"}}, "data": obj{"release": p.value("Helm's release")},
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": obj{"labels": obj{"owner": "helm"}}, "data": obj{
+			"release": p.value("Helm's release"),
+		},
 	})
 	env := []obj{{"name": "A", "value": p.value("env")}, {"name": "B", "value": p.value("env")}}
 	labels := obj{"app": name}
@@ -122,7 +126,11 @@ func (p *planted) step(t *testing.T, name string, large int) {
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{},
 		"spec": obj{
 			"replicas": 1, "selector": obj{"matchLabels": labels},
-			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{"name": "web", "image": "x", "env": env}}}},
+			"template": obj{"metadata": obj{"labels": labels}, "spec": obj{"containers": []obj{{
+				"name":  "web",
+				"image": "x",
+				"env":   env,
+			}}}},
 		},
 	})
 	vault := obj{
@@ -133,8 +141,12 @@ func (p *planted) step(t *testing.T, name string, large int) {
 			// As Karmada, Open Cluster Management and Crossplane embed what they apply elsewhere.
 			"manifests": []obj{
 				{"apiVersion": "v1", "kind": "ConfigMap", "data": obj{"step": fmt.Sprint(p.n)}},
-				{"apiVersion": "v1", "kind": "Secret", "metadata": obj{"name": name}, "data": obj{"k": p.value("embedded data")}},
-				{"wrapped": []obj{{"apiVersion": "v1", "kind": "Secret", "stringData": obj{"k": p.value("embedded stringData")}}}},
+				{"apiVersion": "v1", "kind": "Secret", "metadata": obj{"name": name}, "data": obj{
+					"k": p.value("embedded data"),
+				}},
+				{"wrapped": []obj{{"apiVersion": "v1", "kind": "Secret", "stringData": obj{
+					"k": p.value("embedded stringData"),
+				}}}},
 			},
 			"entries": []obj{{"value": p.value("entry"), "step": p.n}},
 		},
@@ -177,8 +189,10 @@ func plant(t *testing.T) *planted {
 	t.Helper()
 	p := &planted{
 		// Without a watch cache, the API server loses history when etcd compacts it.
-		Plane: world.StartPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{"secrets", "configmaps", "deployments.apps", vaults}}),
-		hay:   oracle.NewHaystack(), where: make(map[string]string), last: make(map[oracle.ObjectKey]uint64),
+		Plane: world.StartPlane(t, controlplane.Options{NoControllerManager: true, Uncached: []string{
+			"secrets", "configmaps", "deployments.apps", vaults,
+		}}),
+		hay: oracle.NewHaystack(), where: make(map[string]string), last: make(map[oracle.ObjectKey]uint64),
 	}
 	p.NewNamespace(t, plantedIn)
 	crd := obj{
@@ -188,9 +202,15 @@ func plant(t *testing.T) *planted {
 			"names": obj{"plural": "vaults", "singular": "vault", "kind": "Vault", "listKind": "VaultList"},
 			"versions": []obj{{"name": "v1", "served": true, "storage": true, "schema": obj{"openAPIV3Schema": obj{
 				"type": "object", "properties": obj{"spec": obj{"type": "object", "properties": obj{
-					"tokens":    obj{"type": "array", "x-kubernetes-list-type": "set", "items": obj{"type": "string"}},
-					"entries":   obj{"type": "array", "items": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-					"manifests": obj{"type": "array", "items": obj{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+					"tokens": obj{"type": "array", "x-kubernetes-list-type": "set", "items": obj{"type": "string"}},
+					"entries": obj{"type": "array", "items": obj{
+						"type":                                 "object",
+						"x-kubernetes-preserve-unknown-fields": true,
+					}},
+					"manifests": obj{"type": "array", "items": obj{
+						"type":                                 "object",
+						"x-kubernetes-preserve-unknown-fields": true,
+					}},
 					"keyed": obj{
 						"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []string{"key"},
 						"items": obj{"type": "object", "required": []string{"key"}, "properties": obj{
@@ -238,11 +258,17 @@ func (l *leak) Write(text []byte) (int, error) {
 func (p *planted) watch(t *testing.T, rules, extra string, to *world.Bus) *leak {
 	t.Helper()
 	l := &leak{
-		planted: p, out: make(map[string][]byte), checkpoint: filepath.Join(t.TempDir(), "checkpoint.json"), bus: to, traces: startRawTraces(t),
+		planted:    p,
+		out:        make(map[string][]byte),
+		checkpoint: filepath.Join(t.TempDir(), "checkpoint.json"),
+		bus:        to,
+		traces:     startRawTraces(t),
 	}
 	c := world.AgentConfig{
 		Watch: rules, Checkpoint: fmt.Sprintf("{file: {path: %q}}", l.checkpoint),
-		Extra: fmt.Sprintf("log: {level: debug}\ntracing: {enabled: true, endpoint: %q, sampleRatio: 1}\nnoise: [managed-fields-only]\n", l.traces.URL) + extra,
+		Extra: fmt.Sprintf(
+			"log: {level: debug}\ntracing: {enabled: true, endpoint: %q, sampleRatio: 1}\nnoise: [managed-fields-only]\n",
+			l.traces.URL) + extra,
 	}
 	// The search checks the contents of the events, not the reader.
 	r := &oracle.Reader{Cluster: world.ClusterName, ClusterUID: p.UID, Shallow: true, MayTruncate: true}
@@ -323,7 +349,8 @@ func (l *leak) collect(t *testing.T) {
 	}
 }
 
-// collectStream stores every message of a stream: records, dead letters, and events in the object store.
+// collectStream stores every message of a stream: records, dead letters, and events in the object
+// store.
 func (l *leak) collectStream(t *testing.T, js jetstream.JetStream, name string) {
 	t.Helper()
 	s, err := js.Stream(t.Context(), name)
@@ -374,9 +401,9 @@ func (l *leak) settle(t *testing.T) {
 	l.look(t)
 }
 
-// TestPlantedSecrets plants values wherever Secrets and redacted fields can have them, and subjects agents to every kind of
-// change and restart. It then searches everything that leaves the agents for the values and for parts of them. One agent
-// redacts nothing, to show that the search works.
+// TestPlantedSecrets plants values wherever Secrets and redacted fields can have them, and subjects
+// agents to every kind of change and restart. It then searches everything that leaves the agents
+// for the values and for parts of them. One agent redacts nothing, to show that the search works.
 func TestPlantedSecrets(t *testing.T) {
 	t.Parallel()
 	p := plant(t)
@@ -470,7 +497,8 @@ func TestPlantedSecrets(t *testing.T) {
 			} else {
 				l.findsNothing(t)
 			}
-			if gaps := bytes.Count(l.out["stream "+world.StreamName], []byte(`"reason":"compacted"`)); l.bus != nil && gaps == 0 {
+			if gaps := bytes.Count(l.out["stream "+world.StreamName], []byte(`"reason":"compacted"`)); l.bus != nil &&
+				gaps == 0 {
 				t.Error("no history was lost: this part of the test shows nothing")
 			}
 		})
@@ -497,11 +525,12 @@ func (l *leak) findsNothing(t *testing.T) {
 		}
 		total += len(l.out[where])
 	}
-	t.Logf("%d values, looked for in %s: %v", len(l.hay.Values), world.MiB(int64(total)), slices.Sorted(maps.Keys(l.out)))
+	t.Logf("%d values, looked for in %s: %v", len(l.hay.Values), world.MiB(int64(total)),
+		slices.Sorted(maps.Keys(l.out)))
 }
 
-// finds is findsNothing for an agent that redacts nothing: each value must be in its records. No other output may have a
-// value, except that of tail.
+// finds is findsNothing for an agent that redacts nothing: each value must be in its records. No
+// other output may have a value, except that of tail.
 func (l *leak) finds(t *testing.T) {
 	t.Helper()
 	var records []byte

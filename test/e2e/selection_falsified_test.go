@@ -8,9 +8,12 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle/selection"
 )
 
-// falsify changes a faultless run in one place after the other, in the rules or in the records. The judges must detect each
-// change. It returns the number of changes.
-func (r *selectionRun) falsify(t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record, until uint64, begins func(oracle.ObjectKey) (oracle.Snapshot, bool)) int {
+// falsify changes a faultless run in one place after the other, in the rules or in the records. The
+// judges must detect each change. It returns the number of changes.
+func (r *selectionRun) falsify(
+	t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record, until uint64,
+	begins func(oracle.ObjectKey) (oracle.Snapshot, bool),
+) int {
 	t.Helper()
 	noticed := r.falsifyRecords(t, want, records, until)
 	if len(r.killed) > 0 {
@@ -31,7 +34,9 @@ func (r *selectionRun) falsify(t *testing.T, want map[oracle.ObjectKey][]selecti
 }
 
 // falsifyRecords changes some of the records, one at a time.
-func (r *selectionRun) falsifyRecords(t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record, until uint64) int {
+func (r *selectionRun) falsifyRecords(
+	t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record, until uint64,
+) int {
 	t.Helper()
 	expected := make(map[string]*selection.Chosen)
 	for _, list := range want {
@@ -64,7 +69,9 @@ func (r *selectionRun) falsifyRecords(t *testing.T, want map[oracle.ObjectKey][]
 	try("dropped", "missing", slices.Delete(slices.Clone(records), of[0], of[0]+1))
 	try("sent again", "duplicate", slices.Insert(slices.Clone(records), of[0], first))
 	try("inferred", "inferred", edit(of[0], func(rec *oracle.Record) { rec.Inferred = true }))
-	try("another revision before", "previousResourceVersion", edit(of[0], func(rec *oracle.Record) { rec.PrevRev += 7 }))
+	try("another revision before", "previousResourceVersion", edit(of[0], func(rec *oracle.Record) {
+		rec.PrevRev += 7
+	}))
 	try("another op", "op", edit(of[0], func(rec *oracle.Record) { rec.Op = "x" }))
 	try("a gap", "gap", edit(of[0], func(rec *oracle.Record) { rec.Stream = oracle.Gap }))
 	for _, i := range of {
@@ -91,7 +98,13 @@ func (r *selectionRun) falsifyRecords(t *testing.T, want map[oracle.ObjectKey][]
 	}
 	for id, e := range expected {
 		if e.Reason != "" {
-			try("not withheld", "not withheld", append(slices.Clone(records), oracle.Record{ID: id, Op: e.Op, Key: e.Key, Rev: e.Rev, Position: 1 << 40}))
+			try("not withheld", "not withheld", append(slices.Clone(records), oracle.Record{
+				ID:       id,
+				Op:       e.Op,
+				Key:      e.Key,
+				Rev:      e.Rev,
+				Position: 1 << 40,
+			}))
 			break
 		}
 	}

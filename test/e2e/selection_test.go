@@ -25,8 +25,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestSelection runs agents with randomly drawn configurations, while writers move objects from one rule to another. The bus
-// must have exactly the records that the rules select. An independent evaluation derives them from etcd's history.
+// TestSelection runs agents with randomly drawn configurations, while writers move objects from one
+// rule to another. The bus must have exactly the records that the rules select. An independent
+// evaluation derives them from etcd's history.
 func TestSelection(t *testing.T) {
 	t.Parallel()
 	p := world.SharedPlane(t) // Changes by controllers count, too.
@@ -38,7 +39,8 @@ func TestSelection(t *testing.T) {
 			runSelection(t, p, seed+i, &total)
 		})
 	}
-	t.Logf("%d selections: %d changes sent, %d withheld %v, %d mutations of rules and records noticed, %d copies behind crashes",
+	t.Logf(
+		"%d selections: %d changes sent, %d withheld %v, %d mutations of rules and records noticed, %d copies behind crashes",
 		n, total.sent, total.withheld, total.reasons, total.noticed, total.duplicates)
 }
 
@@ -69,7 +71,8 @@ func runSelection(t *testing.T, p *world.Plane, seed uint64, total *selectionTot
 	crash := d.Luck(35)
 	if r.config.Redaction.Key != nil {
 		r.config.Redaction.KeyFile = filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(r.config.Redaction.KeyFile, append(slices.Clone(r.config.Redaction.Key), '\n'), 0o600); err != nil {
+		if err := os.WriteFile(r.config.Redaction.KeyFile, append(slices.Clone(r.config.Redaction.Key), '\n'),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,13 +135,15 @@ func runSelection(t *testing.T, p *world.Plane, seed uint64, total *selectionTot
 func (r *selectionRun) clear(t testing.TB) {
 	ctx := context.WithoutCancel(t.Context())
 	for _, ns := range r.Namespaces() {
-		if err := r.API.Remove(ctx, "/api/v1/namespaces/"+ns); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := r.API.Remove(ctx, "/api/v1/namespaces/"+ns); err != nil && !apierrors.IsNotFound(err) &&
+			!apierrors.IsConflict(err) {
 			t.Errorf("remove namespace %s: %v", ns, err)
 		}
 	}
 }
 
-// write runs writers for that many steps, and runs meanwhile at the same time. It returns when both have ended.
+// write runs writers for that many steps, and runs meanwhile at the same time. It returns when both
+// have ended.
 func (r *selectionRun) write(t *testing.T, steps int64, meanwhile func(context.Context) error) {
 	t.Helper()
 	var taken atomic.Int64
@@ -156,14 +161,16 @@ func (r *selectionRun) write(t *testing.T, steps int64, meanwhile func(context.C
 			}
 		}
 	}
-	// A few at a time, each with all of its objects: the load is for the API server, not for this machine.
+	// A few at a time, each with all of its objects: the load is for the API server, not for this
+	// machine.
 	var all []func(context.Context) error
 	const many = 4
 	for i := range many {
 		next := i
 		all = append(all, func(ctx context.Context) error {
 			step := movers[next]
-			if next += many; next >= len(movers) {
+			next += many
+			if next >= len(movers) {
 				next = i
 			}
 			taken.Add(1)
@@ -183,7 +190,8 @@ func (r *selectionRun) write(t *testing.T, steps int64, meanwhile func(context.C
 	wg.Wait()
 }
 
-// meanwhile deletes a namespace and creates it again. If crash is set, it also kills the agent and starts it again.
+// meanwhile deletes a namespace and creates it again. If crash is set, it also kills the agent and
+// starts it again.
 func (r *selectionRun) meanwhile(t *testing.T, crash bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		uri := "/api/v1/namespaces/" + r.Prefix + "tmp"
@@ -203,7 +211,11 @@ func (r *selectionRun) meanwhile(t *testing.T, crash bool) func(context.Context)
 		if err != nil {
 			return err
 		}
-		_, err = r.API.Create(ctx, "/api/v1/namespaces", obj{"apiVersion": "v1", "kind": "Namespace", "metadata": world.Meta(r.Prefix + "tmp")})
+		_, err = r.API.Create(ctx, "/api/v1/namespaces", obj{
+			"apiVersion": "v1",
+			"kind":       "Namespace",
+			"metadata":   world.Meta(r.Prefix + "tmp"),
+		})
 		return err
 	}
 }
@@ -231,8 +243,8 @@ func (r *selectionRun) place(resource, namespace string) place {
 	return place{resource, namespace}
 }
 
-// begins waits until each scope of the rules has sent its snapshot, and returns a function that returns the snapshot of an
-// object's scope.
+// begins waits until each scope of the rules has sent its snapshot, and returns a function that
+// returns the snapshot of an object's scope.
 func (r *selectionRun) begins(t *testing.T) func(oracle.ObjectKey) (oracle.Snapshot, bool) {
 	t.Helper()
 	wanted := make(map[place]bool)
@@ -248,12 +260,16 @@ func (r *selectionRun) begins(t *testing.T) func(oracle.ObjectKey) (oracle.Snaps
 		}
 		for _, rec := range r.stream.All() {
 			if rec.Stream == oracle.SnapshotCompleted {
-				found[r.place(rec.Scope.Resource, rec.Scope.Namespaces)] = oracle.Snapshot{ID: rec.Snapshot, Rev: rec.Rev}
+				found[r.place(rec.Scope.Resource, rec.Scope.Namespaces)] = oracle.Snapshot{
+					ID:  rec.Snapshot,
+					Rev: rec.Rev,
+				}
 			}
 		}
 		for place := range wanted {
 			if _, ok := found[place]; !ok {
-				return fmt.Errorf("no snapshot of %v on the bus; there are those of %v", place, slices.Collect(maps.Keys(found)))
+				return fmt.Errorf("no snapshot of %v on the bus; there are those of %v", place,
+					slices.Collect(maps.Keys(found)))
 			}
 		}
 		return nil
@@ -270,7 +286,9 @@ func (r *selectionRun) begins(t *testing.T) func(oracle.ObjectKey) (oracle.Snaps
 }
 
 // await waits until all expected records are on the bus, or none has come for a while.
-func (r *selectionRun) await(t *testing.T, begins func(oracle.ObjectKey) (oracle.Snapshot, bool)) (uint64, map[oracle.ObjectKey][]selection.Chosen) {
+func (r *selectionRun) await(
+	t *testing.T, begins func(oracle.ObjectKey) (oracle.Snapshot, bool),
+) (uint64, map[oracle.ObjectKey][]selection.Chosen) {
 	t.Helper()
 	until := r.Now(t)
 	want := r.config.Choose(selection.ReadArchive(t, r.History, r.from, until, r.watched...), begins, until)
@@ -300,7 +318,8 @@ func (r *selectionRun) compareCounts(t *testing.T, begins func(oracle.ObjectKey)
 			return err
 		}
 		until := r.Now(t)
-		want := selection.WithheldCounts(r.config.Choose(selection.ReadArchive(t, r.History, r.from, until, r.watched...), begins, until))
+		want := selection.WithheldCounts(
+			r.config.Choose(selection.ReadArchive(t, r.History, r.from, until, r.watched...), begins, until))
 		diff = cmp.Diff(want, readWithheld(t, text))
 		if diff != "" {
 			return errors.New("the counts differ")
@@ -343,15 +362,18 @@ func readWithheld(t testing.TB, metrics string) map[string]int {
 	return counts
 }
 
-// judgeMarks compares the stream events of the snapshots, one pair for each scope, with the reads. The start has the number of
-// objects, and the completion the number of those that were sent.
+// judgeMarks compares the stream events of the snapshots, one pair for each scope, with the reads.
+// The start has the number of objects, and the completion the number of those that were sent.
 func (r *selectionRun) judgeMarks(t *testing.T, want map[oracle.ObjectKey][]selection.Chosen, records []oracle.Record) {
 	t.Helper()
-	there, sent, started := make(map[place]int), make(map[place]int), make(map[place]*oracle.Record)
+	there := make(map[place]int)
+	sent := make(map[place]int)
+	started := make(map[place]*oracle.Record)
 	for key, list := range want {
 		for i := range list {
 			if e := &list[i]; e.Op == oracle.Read {
-				if there[r.place(key.Resource, key.Namespace)]++; e.Reason == "" {
+				there[r.place(key.Resource, key.Namespace)]++
+				if e.Reason == "" {
 					sent[r.place(key.Resource, key.Namespace)]++
 				}
 			}
@@ -365,12 +387,14 @@ func (r *selectionRun) judgeMarks(t *testing.T, want map[oracle.ObjectKey][]sele
 			if first := started[at]; first != nil && first.ID != rec.ID {
 				oracle.Fail(t, "%s: a second snapshot of this scope, behind %s", rec.ID, first.ID)
 			}
-			if started[at] = rec; rec.Objects != there[at] {
+			started[at] = rec
+			if rec.Objects != there[at] {
 				oracle.Fail(t, "%s says %d objects, there are %d", rec.ID, rec.Objects, there[at])
 			}
 		case oracle.SnapshotCompleted:
 			if rec.Objects != sent[at] || started[at] == nil || started[at].Scope != rec.Scope {
-				oracle.Fail(t, "%s says %d objects, %d are to be sent; it began with %v", rec.ID, rec.Objects, sent[at], started[at])
+				oracle.Fail(t, "%s says %d objects, %d are to be sent; it began with %v", rec.ID, rec.Objects, sent[at],
+					started[at])
 			}
 		}
 	}
@@ -382,7 +406,8 @@ func (r *selectionRun) report(t *testing.T, faults []selection.Fault) {
 	slices.SortStableFunc(faults, selection.CompareFaults)
 	shown := make(map[string]int)
 	for _, f := range faults {
-		if shown[f.Kind]++; shown[f.Kind] > 3 {
+		shown[f.Kind]++
+		if shown[f.Kind] > 3 {
 			continue
 		}
 		oracle.Fail(t, "%.1500s", f.Fault)

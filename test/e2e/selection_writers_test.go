@@ -12,8 +12,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// mover is a writer of objects that move from one rule to another. It changes labels, contents, fields and annotations, deletes
-// objects and creates them again, and makes updates that change only noise.
+// mover is a writer of objects that move from one rule to another. It changes labels, contents,
+// fields and annotations, deletes objects and creates them again, and makes updates that change
+// only noise.
 type mover struct {
 	*world.Writer
 	resource string
@@ -47,7 +48,8 @@ func (m *mover) annotations() obj {
 	return a
 }
 
-// content returns the fields of an object of the resource besides its metadata. With create, the object is complete.
+// content returns the fields of an object of the resource besides its metadata. With create, the
+// object is complete.
 func (m *mover) content(create bool) obj {
 	switch m.resource {
 	case "configmaps":
@@ -69,7 +71,11 @@ func (m *mover) content(create bool) obj {
 			"holderIdentity": m.pick("h1", "h2"), "leaseDurationSeconds": 10 + m.RNG.IntN(3), "renewTime": now(),
 		}}
 	case selection.EndpointSlices:
-		o := obj{"endpoints": m.endpoints(), "ports": []obj{{"name": "web", "port": 80 + m.RNG.IntN(3), "protocol": "TCP"}}}
+		o := obj{"endpoints": m.endpoints(), "ports": []obj{{
+			"name":     "web",
+			"port":     80 + m.RNG.IntN(3),
+			"protocol": "TCP",
+		}}}
 		if create {
 			o["addressType"] = "IPv4"
 		}
@@ -81,7 +87,10 @@ func (m *mover) content(create bool) obj {
 			"template": obj{
 				"metadata": obj{"labels": labels, "annotations": obj{"step": m.pick("1", "2", "3")}},
 				"spec": obj{"containers": []obj{{
-					"name": "web", "image": "example.invalid/web", "env": []obj{{"name": "PASSWORD", "value": m.pick("e1", "e2")}},
+					"name": "web", "image": "example.invalid/web", "env": []obj{{
+						"name":  "PASSWORD",
+						"value": m.pick("e1", "e2"),
+					}},
 				}}},
 			},
 		}}
@@ -89,12 +98,15 @@ func (m *mover) content(create bool) obj {
 }
 
 func (m *mover) endpoints() []obj {
-	return []obj{{"addresses": []string{fmt.Sprintf("10.0.0.%d", 1+m.RNG.IntN(9))}, "nodeName": m.pick("n1", "n2"), "conditions": obj{"ready": m.RNG.IntN(2) == 0}}}
+	return []obj{{"addresses": []string{
+		fmt.Sprintf("10.0.0.%d", 1+m.RNG.IntN(9)),
+	}, "nodeName": m.pick("n1", "n2"), "conditions": obj{"ready": m.RNG.IntN(2) == 0}}}
 }
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000Z") }
 
-// heartbeat returns an update that a built-in filter treats as noise, or false if the resource has none.
+// heartbeat returns an update that a built-in filter treats as noise, or false if the resource has
+// none.
 func (m *mover) heartbeat(uri string) (string, obj, bool) {
 	switch m.resource {
 	case oracle.Widgets:
@@ -119,10 +131,16 @@ func (m *mover) identity(name string) obj {
 		version = group + "/v1"
 	}
 	kinds := map[string]string{
-		"configmaps": "ConfigMap", "secrets": "Secret", oracle.Widgets: "Widget", selection.Leases: "Lease", selection.EndpointSlices: "EndpointSlice",
-		"deployments.apps": "Deployment",
+		"configmaps":             "ConfigMap",
+		"secrets":                "Secret",
+		oracle.Widgets:           "Widget",
+		selection.Leases:         "Lease",
+		selection.EndpointSlices: "EndpointSlice",
+		"deployments.apps":       "Deployment",
 	}
-	return obj{"apiVersion": version, "kind": kinds[m.resource], "metadata": world.Meta(name, "labels", obj{"run": "selection"})}
+	return obj{"apiVersion": version, "kind": kinds[m.resource], "metadata": world.Meta(name, "labels", obj{
+		"run": "selection",
+	})}
 }
 
 func (m *mover) create(ctx context.Context, all, name string) error {
@@ -149,7 +167,8 @@ func (m *mover) create(ctx context.Context, all, name string) error {
 // step makes one change, or a few in a row.
 func (m *mover) step(ctx context.Context) error {
 	err := m.change(ctx)
-	// The namespace is being deleted; or the object does not exist, and the applied fields are not enough to create it.
+	// The namespace is being deleted; or the object does not exist, and the applied fields are not
+	// enough to create it.
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		return nil
 	}

@@ -30,9 +30,12 @@ type shapes struct {
 // words are the values of a text whose type says nothing about it.
 func words() []string {
 	return []string{
-		"", "a", "b-1", "x.example.com/y", "10.0.0.1", "True", "False", "Unknown", "Ready", "Running", "Failed", "Succeeded", "Complete",
-		"Issued", "Denied", "Dangling", "Completed", "NodeLost", "PodInitializing", "CrashLoopBackOff", "SchedulingGated", "User", "Group",
-		"ServiceAccount", "cpu", "memory", "limits.cpu", "requests.memory", "Pod", "apps/v1", " spaces\n", "é <&> \"q\"", strings.Repeat("long ", 30),
+		"", "a", "b-1", "x.example.com/y", "10.0.0.1", "True", "False", "Unknown", "Ready", "Running", "Failed",
+		"Succeeded", "Complete",
+		"Issued", "Denied", "Dangling", "Completed", "NodeLost", "PodInitializing", "CrashLoopBackOff",
+		"SchedulingGated", "User", "Group",
+		"ServiceAccount", "cpu", "memory", "limits.cpu", "requests.memory", "Pod", "apps/v1", " spaces\n",
+		"é <&> \"q\"", strings.Repeat("long ", 30),
 		"node-role.kubernetes.io/worker", "kubernetes.io/role", "Healthy", "nodes", "beta",
 	}
 }
@@ -46,16 +49,19 @@ func texts() map[reflect.Type][]string {
 	add(out, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown)
 	add(out, corev1.NodeReady, corev1.NodeMemoryPressure)
 	add(out, corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName)
-	add(out, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
+	add(out, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeExternalName)
 	add(out, corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)
 	add(out, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, "limits.cpu", "requests.cpu", "pods")
 	add(out, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever)
-	add(out, batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuspended, batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet)
+	add(out, batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuspended, batchv1.JobFailureTarget,
+		batchv1.JobSuccessCriteriaMet)
 	add(out, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
 	add(out, flowcontrolv1.FlowSchemaConditionType(flowcontrolv1.FlowSchemaConditionDangling), "Other")
 	add(out, autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType)
 	add(out, admissionv1.Ignore, admissionv1.Fail)
-	add(out, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)
+	add(out, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+		metav1.LabelSelectorOpDoesNotExist)
 	add(out, types.UID("a1"), "b2")
 	return out
 }
@@ -113,7 +119,9 @@ func (s *shapes) fill(v reflect.Value, depth int) {
 		s.fill(reflect.ValueOf(&to.RestartPolicy).Elem(), depth)
 		return
 	case *corev1.PodSpec:
-		for _, field := range []any{&to.Containers, &to.InitContainers, &to.NodeName, &to.NodeSelector, &to.ReadinessGates} {
+		for _, field := range []any{
+			&to.Containers, &to.InitContainers, &to.NodeName, &to.NodeSelector, &to.ReadinessGates,
+		} {
 			s.fill(reflect.ValueOf(field).Elem(), depth+1)
 		}
 		return
@@ -180,7 +188,10 @@ func (s *shapes) metric(v reflect.Value, depth int) {
 
 // meta fills the metadata of an object with a name.
 func (s *shapes) meta(m *metav1.ObjectMeta, namespace, name string) {
-	m.Name, m.Namespace, m.UID, m.Generation = name, namespace, types.UID("uid-of-"+name), int64(s.IntN(5))
+	m.Name = name
+	m.Namespace = namespace
+	m.UID = types.UID("uid-of-" + name)
+	m.Generation = int64(s.IntN(5))
 	m.CreationTimestamp = metav1.NewTime(s.when().Truncate(time.Second))
 	for _, field := range []any{&m.Labels, &m.Annotations} {
 		s.fill(reflect.ValueOf(field).Elem(), 1)
@@ -191,6 +202,12 @@ func (s *shapes) meta(m *metav1.ObjectMeta, namespace, name string) {
 	}
 	if s.IntN(3) == 0 {
 		yes := s.IntN(2) == 0
-		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: s.text(reflect.TypeFor[string]()), Kind: "ReplicaSet", Name: "owner", UID: "o", Controller: &yes}}
+		m.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: s.text(reflect.TypeFor[string]()),
+			Kind:       "ReplicaSet",
+			Name:       "owner",
+			UID:        "o",
+			Controller: &yes,
+		}}
 	}
 }

@@ -59,7 +59,8 @@ func TestTheClockIsSet(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if want := fmt.Sprintf(`kubecdc_clock_interruptions_total{why="stepped"} %d`, n+1); !strings.Contains(text, want) {
+			if want := fmt.Sprintf(`kubecdc_clock_interruptions_total{why="stepped"} %d`, n+1); !strings.Contains(text,
+				want) {
 				return fmt.Errorf("no %s", want)
 			}
 			return nil
@@ -100,12 +101,15 @@ func TestTheClockIsSet(t *testing.T) {
 			spans[phase][1] = r.Time
 		}
 	}
-	before, back, forward := spans["before"], spans["after-30s"], spans["after-0s"]
+	before := spans["before"]
+	back := spans["after-30s"]
+	forward := spans["after-0s"]
 	if before == nil || back == nil || forward == nil {
 		t.Fatalf("records of the phases are missing: %v", spans)
 	}
 	if back[0].Before(before[1]) || forward[0].Before(back[1]) {
-		t.Errorf("the times go back: before %v, after the step back %v, after the step forward %v", before, back, forward)
+		t.Errorf("the times go back: before %v, after the step back %v, after the step forward %v", before, back,
+			forward)
 	}
 	if !back[1].Equal(back[0]) {
 		t.Errorf("after the step back the times do not stand still: %v", back)

@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// certaintyStage is an agent that observes the ConfigMaps of a namespace. The test writes one of them.
+// certaintyStage is an agent that observes the ConfigMaps of a namespace. The test writes one of
+// them.
 type certaintyStage struct {
 	*world.Stage
 
@@ -40,7 +41,9 @@ func newCertaintyStage(t *testing.T, p *world.Plane, namespace, rule string) *ce
 // write changes the text of the object and returns the revision.
 func (c *certaintyStage) write(t *testing.T, text string) uint64 {
 	t.Helper()
-	raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", c.namespace)+"/it-0", obj{"data": obj{"text": text}})
+	raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", c.namespace)+"/it-0", obj{
+		"data": obj{"text": text},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +54,8 @@ func (c *certaintyStage) write(t *testing.T, text string) uint64 {
 	return v.Rev
 }
 
-// mark makes the agent observe a change and take a snapshot, and waits for its completion. Without the change, the agent cannot know that it
-// has everything up to here before the next bookmark.
+// mark makes the agent observe a change and take a snapshot, and waits for its completion. Without
+// the change, the agent cannot know that it has everything up to here before the next bookmark.
 func (c *certaintyStage) mark(t *testing.T) {
 	t.Helper()
 	c.MakeConfigMaps(t, c.namespace, fmt.Sprint("mark-", time.Now().UnixNano()), 1)
@@ -62,7 +65,8 @@ func (c *certaintyStage) mark(t *testing.T) {
 	})
 }
 
-// signOfLife makes the agent observe a change and save its checkpoint. A later gap then begins after the earlier writes.
+// signOfLife makes the agent observe a change and save its checkpoint. A later gap then begins
+// after the earlier writes.
 func (c *certaintyStage) signOfLife(t *testing.T) {
 	t.Helper()
 	c.MakeConfigMaps(t, c.namespace, fmt.Sprint("life-", time.Now().UnixNano()), 1)
@@ -79,11 +83,12 @@ func (c *certaintyStage) at(t *testing.T) time.Time {
 	return now
 }
 
-// final is the time after which an answer about a moment no longer changes: bookmarks and progress come each minute.
+// final is the time after which an answer about a moment no longer changes: bookmarks and progress
+// come each minute.
 const final = 140 * time.Second
 
-// says compares an answer with the truth, once it no longer changes. An exact answer must have the text; others must have one of the
-// certainties.
+// says compares an answer with the truth, once it no longer changes. An exact answer must have the
+// text; others must have one of the certainties.
 func (c *certaintyStage) says(t *testing.T, what, moment, text string, certainties ...string) pastScope {
 	t.Helper()
 	var a pastAnswer
@@ -152,7 +157,8 @@ func TestCertaintyOfALostHistory(t *testing.T) {
 	c.mark(t)
 
 	c.says(t, "before the gap", atRevision(first, 0), "first", "exact")
-	c.says(t, "before the gap", stamp(atFirst), "first", "exact", "late") // late: it was killed before its first progress
+	// late: it was killed before its first progress
+	c.says(t, "before the gap", stamp(atFirst), "first", "exact", "late")
 	for _, moment := range []string{atRevision(lost, 0), stamp(atLost)} {
 		if scope := c.says(t, "in the gap", moment, "", "uncertain"); scope.cause().Reason != "compacted" {
 			t.Errorf("in the gap, at %s: %+v", moment, scope)
@@ -163,7 +169,8 @@ func TestCertaintyOfALostHistory(t *testing.T) {
 	}
 }
 
-// TestCertaintyOfARestore restores etcd from a copy. Its resourceVersions name two states, which the history number distinguishes.
+// TestCertaintyOfARestore restores etcd from a copy. Its resourceVersions name two states, which
+// the history number distinguishes.
 func TestCertaintyOfARestore(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -187,7 +194,8 @@ func TestCertaintyOfARestore(t *testing.T) {
 	atAgain := c.at(t)
 	c.mark(t)
 	if again <= kept || again >= undone {
-		t.Fatalf("revision %d of the new history is not one of the old one, which the restore undid from %d to %d", again, kept, undone)
+		t.Fatalf("revision %d of the new history is not one of the old one, which the restore undid from %d to %d",
+			again, kept, undone)
 	}
 
 	c.says(t, "what the restore undid", atRevision(undone, 0), "soon undone", "exact")
@@ -199,9 +207,10 @@ func TestCertaintyOfARestore(t *testing.T) {
 	c.says(t, "a third history", atRevision(again, 2), "", "unknown")
 }
 
-// TestCertaintyOfOneLostScope makes an agent lose the position of one scope while it is down. Versions of that scope are lost, and an answer for
-// them reports that. Those of the other scope are found, and remain exact. On NATS the agent detects that the bus has more, and announces a gap.
-// On Kafka it cannot detect that.
+// TestCertaintyOfOneLostScope makes an agent lose the position of one scope while it is down.
+// Versions of that scope are lost, and an answer for them reports that. Those of the other scope
+// are found, and remain exact. On NATS the agent detects that the bus has more, and announces a
+// gap. On Kafka it cannot detect that.
 func TestCertaintyOfOneLostScope(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -223,13 +232,19 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string) {
 	c := &certaintyStage{s, namespace}
 	c.NewNamespace(t, namespace)
 	c.MakeConfigMaps(t, namespace, "it", 1)
-	if _, err := c.Plane.API.Create(t.Context(), world.Collection(kept, namespace), obj{"metadata": world.Meta("it-0")}); err != nil {
+	if _, err := c.Plane.API.Create(t.Context(), world.Collection(kept, namespace), obj{
+		"metadata": world.Meta("it-0"),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	c.Begin(t, world.AgentConfig{Watch: "  - {resources: [" + lost + ", " + kept + "], namespaces: [" + namespace + "]}"})
+	c.Begin(t, world.AgentConfig{
+		Watch: "  - {resources: [" + lost + ", " + kept + "], namespaces: [" + namespace + "]}",
+	})
 	c.Stream.Completed(t, lost, kept)
 	patch := func(resource string, metadata obj) uint64 {
-		raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/it-0", obj{"metadata": metadata})
+		raw, err := c.Plane.API.MergePatch(t.Context(), world.Collection(resource, namespace)+"/it-0", obj{
+			"metadata": metadata,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +254,8 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string) {
 		}
 		return v.Rev
 	}
-	// Both objects have the text at the returned revision. Each scope then gets a later revision, so its state at the returned one is known.
+	// Both objects have the text at the returned revision. Each scope then gets a later revision,
+	// so its state at the returned one is known.
 	write := func(text string) uint64 {
 		patch(lost, obj{"labels": obj{"text": text}})
 		rev := patch(kept, obj{"labels": obj{"text": text}})
@@ -275,7 +291,9 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string) {
 	for _, resource := range []string{lost, kept} {
 		patch(resource, obj{"annotations": obj{"later": "third"}})
 		ids := c.Agent.Snapshot(t, resource, namespace)
-		c.Await(t, "a snapshot", func(rec *oracle.Record) bool { return rec.Stream == oracle.SnapshotCompleted && rec.Snapshot == ids[0] })
+		c.Await(t, "a snapshot", func(rec *oracle.Record) bool {
+			return rec.Stream == oracle.SnapshotCompleted && rec.Snapshot == ids[0]
+		})
 	}
 	for _, x := range []struct{ moment, text, lost string }{
 		{atRevision(first, 0), "first", "exact"},
@@ -291,7 +309,10 @@ func loseOneScope(t *testing.T, s *world.Stage, bus string) {
 			for _, scope := range a.Kubecdc.Scopes {
 				certainties[scope.Resource] = scope.Certainty
 			}
-			if want := map[string]string{lost: x.lost, kept: "exact"}; !maps.Equal(certainties, want) || a.Kubecdc.Certainty != x.lost {
+			if want := map[string]string{
+				lost: x.lost,
+				kept: "exact",
+			}; !maps.Equal(certainties, want) || a.Kubecdc.Certainty != x.lost {
 				return fmt.Errorf("at %s: %v (%s), want %v", x.moment, certainties, a.Kubecdc.Certainty, want)
 			}
 			return nil
@@ -330,7 +351,8 @@ func forgetScope(t *testing.T, file, resource string) {
 	if len(d.Scopes) != n-1 {
 		t.Fatalf("the checkpoint has %d scopes, %d without %s", n, len(d.Scopes), resource)
 	}
-	if raw, err = d.Encode(); err == nil {
+	raw, err = d.Encode()
+	if err == nil {
 		err = os.WriteFile(file, raw, 0o600)
 	}
 	if err != nil {
@@ -342,13 +364,15 @@ func forgetScope(t *testing.T, file, resource string) {
 func TestCertaintyOfFilters(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	c := newCertaintyStage(t, world.BarePlane(t), "filtered", "\n    where: '!has(after.data) || after.data.text != \"noise\" && !after.data.text.startsWith(\"noise-\")'")
+	c := newCertaintyStage(t, world.BarePlane(t), "filtered",
+		"\n    where: '!has(after.data) || after.data.text != \"noise\" && !after.data.text.startsWith(\"noise-\")'")
 	first := c.write(t, "first")
 	for i := range 3 {
 		c.write(t, fmt.Sprint("noise-", i))
 	}
 	last := c.write(t, "last")
-	c.MakeConfigMaps(t, c.namespace, "other", 1) // so that the snapshot is later than last: a snapshot does not report withheld versions
+	// so that the snapshot is later than last: a snapshot does not report withheld versions
+	c.MakeConfigMaps(t, c.namespace, "other", 1)
 	c.mark(t)
 	wait.Eventually(t, time.Minute, func() error {
 		a := ask(t, "configmaps", "it-0", "-n", c.namespace, "--at", fmt.Sprint("rv:", last), "--bus", c.Bus.URL)
@@ -357,7 +381,8 @@ func TestCertaintyOfFilters(t *testing.T) {
 		}
 		return nil
 	})
-	if scope := c.says(t, "while versions are withheld", fmt.Sprint("rv:", last-1), "first", "uncertain"); scope.Skipped != 3 {
+	if scope := c.says(t, "while versions are withheld", fmt.Sprint("rv:", last-1), "first",
+		"uncertain"); scope.Skipped != 3 {
 		t.Errorf("%d versions withheld after revision %d, want 3", scope.Skipped, first)
 	}
 }

@@ -19,8 +19,14 @@ import (
 
 // pastKinds maps the kinds of TestGetIsTheListDespiteFaults to their resources.
 var pastKinds = map[string]string{
-	"ConfigMap": "configmaps", "Secret": "secrets", "ServiceAccount": "serviceaccounts", "Pod": "pods", "Deployment": "deployments.apps",
-	"ReplicaSet": "replicasets.apps", "Widget": oracle.Widgets, "Namespace": "namespaces",
+	"ConfigMap":      "configmaps",
+	"Secret":         "secrets",
+	"ServiceAccount": "serviceaccounts",
+	"Pod":            "pods",
+	"Deployment":     "deployments.apps",
+	"ReplicaSet":     "replicasets.apps",
+	"Widget":         oracle.Widgets,
+	"Namespace":      "namespaces",
 }
 
 // savedLists are the lists of the API server at a revision.
@@ -30,7 +36,8 @@ type savedLists struct {
 	when  string
 }
 
-// pastWorld is a control plane, an agent and a bus with faults, and the lists that were saved meanwhile.
+// pastWorld is a control plane, an agent and a bus with faults, and the lists that were saved
+// meanwhile.
 type pastWorld struct {
 	p      *world.Plane
 	api    *proxy.Proxy
@@ -44,9 +51,10 @@ type pastWorld struct {
 	compacted []uint64 // revisions up to which history was compacted
 }
 
-// TestGetIsTheListDespiteFaults saves lists of the API server at exact revisions, while writers run, the agent is killed, the bus is blocked, the API
-// server restarts and history is compacted. `kubecdc get --at rv:N` must return each of these lists, or report that it is not certain. It may be
-// uncertain only inside a gap that begins before a compaction and ends after it.
+// TestGetIsTheListDespiteFaults saves lists of the API server at exact revisions, while writers
+// run, the agent is killed, the bus is blocked, the API server restarts and history is compacted.
+// `kubecdc get --at rv:N` must return each of these lists, or report that it is not certain. It may
+// be uncertain only inside a gap that begins before a compaction and ends after it.
 func TestGetIsTheListDespiteFaults(t *testing.T) {
 	slow(t)
 	notRacing(t)
@@ -89,10 +97,14 @@ func (w *pastWorld) begin(t *testing.T, to, read world.Destination) {
 		w.p.MakeConfigMaps(t, ns, "still", 100)
 	}
 	resources := append([]string{"namespaces"}, truthResources...)
-	// With the definition of the widgets, the record shows that they are custom resources: these are in the common etcd, unless progress says
-	// otherwise.
+	// With the definition of the widgets, the record shows that they are custom resources: these
+	// are in the common etcd, unless progress says otherwise.
 	watch := "  - resources: [customresourcedefinitions, " + strings.Join(resources, ", ") + "]"
-	w.agent = world.StartAgent(t, w.p, world.AgentConfig{Bus: to, Kubeconfig: world.KubeconfigVia(t, w.p, w.api), Watch: watch})
+	w.agent = world.StartAgent(t, w.p, world.AgentConfig{
+		Bus:        to,
+		Kubeconfig: world.KubeconfigVia(t, w.p, w.api),
+		Watch:      watch,
+	})
 	w.stream = read.Read(t, w.p.Reader())
 	w.stream.Completed(t, resources...)
 }
@@ -170,7 +182,8 @@ func (w *pastWorld) restartAPIServer(t *testing.T) {
 	w.save(t, "after the API server is back")
 }
 
-// compact compacts a history that the agent has read. An agent that is killed right after that may resume before that revision.
+// compact compacts a history that the agent has read. An agent that is killed right after that may
+// resume before that revision.
 func (w *pastWorld) compact(t *testing.T) {
 	w.forget(t)
 	w.save(t, "after a compaction")
@@ -250,7 +263,8 @@ func (w *pastWorld) settle(t *testing.T) {
 	}
 }
 
-// cameAndWent returns the uids of the objects of a resource that were created and deleted between two revisions.
+// cameAndWent returns the uids of the objects of a resource that were created and deleted between
+// two revisions.
 func (w *pastWorld) cameAndWent(resource string, from, to uint64) map[string]bool {
 	uids := map[string]bool{}
 	for _, versions := range w.p.History.Of(resource) {
@@ -300,21 +314,31 @@ func (w *pastWorld) compare(t *testing.T) {
 			seen[scope.Resource] = true
 			words[scope.Certainty]++
 			switch {
-			case scope.Certainty == "exact", scope.Certainty == "unknown" && scope.cause().From.ResourceVersion > 0 && scope.cause().From.ResourceVersion < s.rev &&
-				!w.changes(scope.Resource, scope.cause().From.ResourceVersion):
-				// Nothing shows that the record of a resource is complete up to a revision after its last change. It is, because the agent
-				// was stopped when the bus had all changes.
+			case scope.Certainty == "exact",
+				scope.Certainty == "unknown" && scope.cause().From.ResourceVersion > 0 &&
+					scope.cause().From.ResourceVersion < s.rev &&
+					!w.changes(scope.Resource, scope.cause().From.ResourceVersion):
+				// Nothing shows that the record of a resource is complete up to a revision after
+				// its last change. It is, because the agent was stopped when the bus had all
+				// changes.
 				objects += len(s.lists[scope.Resource])
 				compareAt(t, s.rev, s.lists[scope.Resource], got[scope.Resource])
-			case scope.Certainty == "uncertain" && scope.cause().Kind == "recovered-gap" && scope.cause().From.ResourceVersion < s.rev && s.rev <= scope.cause().To.ResourceVersion:
-				// Only objects that were created and deleted inside the gap may be missing, or be in a state that a killed agent
-				// had sent.
-				vague := w.cameAndWent(scope.Resource, scope.cause().From.ResourceVersion, scope.cause().To.ResourceVersion)
-				listed := slices.DeleteFunc(slices.Clone(s.lists[scope.Resource]), func(v *oracle.Version) bool { return vague[v.UID] })
-				maps.DeleteFunc(got[scope.Resource], func(_ oracle.ObjectKey, v *oracle.Version) bool { return vague[v.UID] })
+			case scope.Certainty == "uncertain" && scope.cause().Kind == "recovered-gap" &&
+				scope.cause().From.ResourceVersion < s.rev && s.rev <= scope.cause().To.ResourceVersion:
+				// Only objects that were created and deleted inside the gap may be missing, or be
+				// in a state that a killed agent had sent.
+				vague := w.cameAndWent(scope.Resource, scope.cause().From.ResourceVersion,
+					scope.cause().To.ResourceVersion)
+				listed := slices.DeleteFunc(slices.Clone(s.lists[scope.Resource]), func(v *oracle.Version) bool {
+					return vague[v.UID]
+				})
+				maps.DeleteFunc(got[scope.Resource], func(_ oracle.ObjectKey, v *oracle.Version) bool {
+					return vague[v.UID]
+				})
 				objects += len(listed)
 				compareAt(t, s.rev, listed, got[scope.Resource])
-			case scope.Certainty == "uncertain" && scope.cause().From.ResourceVersion < s.rev && s.rev <= scope.cause().To.ResourceVersion &&
+			case scope.Certainty == "uncertain" && scope.cause().From.ResourceVersion < s.rev &&
+				s.rev <= scope.cause().To.ResourceVersion &&
 				w.lost(scope.cause().From.ResourceVersion, scope.cause().To.ResourceVersion):
 			default:
 				oracle.Fail(t, "%s at %d (%s): %+v", scope.Resource, s.rev, s.when, scope)

@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestGetIsTheListOfItsRevision changes objects, with two snapshots in between, and compares `kubecdc get --at rv:N` with the API server's
-// list at N, for random revisions.
+// TestGetIsTheListOfItsRevision changes objects, with two snapshots in between, and compares
+// `kubecdc get --at rv:N` with the API server's list at N, for random revisions.
 func TestGetIsTheListOfItsRevision(t *testing.T) {
 	slow(t)
 	moments, revisions := size(10, 10, 50), size(300, 1_000, 5_000)
@@ -29,15 +29,21 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 		p.MakeConfigMaps(t, ns, "before", 20)
 	}
 	bus := world.StartBus(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(resources, ", ") + "]"})
+	a := world.StartAgent(t, p, world.AgentConfig{
+		Bus:   bus,
+		Watch: "  - resources: [" + strings.Join(resources, ", ") + "]",
+	})
 	s := world.ReadStream(t, bus, p.Reader())
 	s.Completed(t, resources...)
 	from := p.Now(t)
 	for range 2 {
 		count := p.History.Count(truthResources...)
-		ws := &world.Writers{API: p.API, Done: func() bool { return p.History.Count(truthResources...)-count >= revisions/2 }}
+		ws := &world.Writers{API: p.API, Done: func() bool {
+			return p.History.Count(truthResources...)-count >= revisions/2
+		}}
 		for _, ns := range namespaces {
-			ws.Run(t, ws.Writer("cm", ns, 15).ConfigMaps, ws.Writer("secret", ns, 15).Secrets, ws.Writer("deploy", ns, 8).Deployments,
+			ws.Run(t, ws.Writer("cm", ns, 15).ConfigMaps, ws.Writer("secret", ns, 15).Secrets,
+				ws.Writer("deploy", ns, 8).Deployments,
 				ws.Writer("widget", ns, 15).Widgets)
 		}
 		wait.Settled(t, 2*time.Second, 2*time.Minute, p.History.ChangesIn(namespaces...))
@@ -69,7 +75,8 @@ func TestGetIsTheListOfItsRevision(t *testing.T) {
 	if objects < moments*40 || exact < moments*len(resources)/2 {
 		t.Errorf("%d objects compared, %d exact answers: too few for what was done", objects, exact)
 	}
-	t.Logf("%d objects compared at %d moments; %d of %d answers are exact", objects, moments, exact, moments*len(resources))
+	t.Logf("%d objects compared at %d moments; %d of %d answers are exact", objects, moments, exact,
+		moments*len(resources))
 }
 
 // past runs a command and returns what it prints.
@@ -92,7 +99,8 @@ func tryPast(t *testing.T, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// compareAt compares the objects of a resource that the API server listed at a revision with those of the record.
+// compareAt compares the objects of a resource that the API server listed at a revision with those
+// of the record.
 func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracle.ObjectKey]*oracle.Version) {
 	t.Helper()
 	for _, listed := range listed {
@@ -101,7 +109,8 @@ func compareAt(t *testing.T, rev uint64, listed []*oracle.Version, got map[oracl
 		case v == nil:
 			oracle.Fail(t, "%s revision %d is listed at %d; get does not have it", listed.Key, listed.Rev, rev)
 		case v.Rev != listed.Rev || v.UID != listed.UID || v.Digest != listed.Digest:
-			oracle.Fail(t, "%s revision %d is listed at %d; get has revision %d, or another object", listed.Key, listed.Rev, rev, v.Rev)
+			oracle.Fail(t, "%s revision %d is listed at %d; get has revision %d, or another object", listed.Key,
+				listed.Rev, rev, v.Rev)
 		}
 		delete(got, listed.Key)
 	}
@@ -179,7 +188,8 @@ func tryAsk(t *testing.T, args ...string) (a pastAnswer, err error) {
 	return a, nil
 }
 
-// getAt returns the objects of a resource at a revision, according to the record, and their certainty.
+// getAt returns the objects of a resource at a revision, according to the record, and their
+// certainty.
 func getAt(t *testing.T, bus, resource string, rev uint64) (map[oracle.ObjectKey]*oracle.Version, string) {
 	t.Helper()
 	a := ask(t, resource, "--at", fmt.Sprint("rv:", rev), "--bus", bus)
@@ -187,7 +197,9 @@ func getAt(t *testing.T, bus, resource string, rev uint64) (map[oracle.ObjectKey
 }
 
 // versions returns the objects; resource returns that of an object.
-func (a *pastAnswer) versions(t *testing.T, resource func(object map[string]any) string) map[oracle.ObjectKey]*oracle.Version {
+func (a *pastAnswer) versions(
+	t *testing.T, resource func(object map[string]any) string,
+) map[oracle.ObjectKey]*oracle.Version {
 	t.Helper()
 	out := map[oracle.ObjectKey]*oracle.Version{}
 	for _, item := range a.Items {

@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// toyAgent builds an agent with one more bus: a package, and a line in the list of drivers. No other file differs.
+// toyAgent builds an agent with one more bus: a package, and a line in the list of drivers. No
+// other file differs.
 func toyAgent(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -33,10 +34,13 @@ func toyAgent(t *testing.T) string {
 	const line, path = "\t\tstdout.Driver(),\n", "\t\"github.com/kubecdc/kubecdc/internal/publish/stdout\"\n"
 	with := strings.Replace(string(text), line, line+"\t\ttoy.Driver(),\n", 1)
 	with = strings.Replace(with, path, path+"\t\"github.com/kubecdc/kubecdc/internal/publish/toy\"\n", 1)
-	changed, overlay, binary := filepath.Join(dir, "drivers.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "kubecdc")
+	changed := filepath.Join(dir, "drivers.go")
+	overlay := filepath.Join(dir, "overlay.json")
+	binary := filepath.Join(dir, "kubecdc")
 	files, err := json.Marshal(map[string]map[string]string{"Replace": {
 		list: changed,
-		filepath.Join(root, "internal", "publish", "toy", "toy.go"): filepath.Join(root, "test", "e2e", "testdata", "toy", "toy.go"),
+		filepath.Join(root, "internal", "publish", "toy", "toy.go"): filepath.Join(root, "test", "e2e", "testdata",
+			"toy", "toy.go"),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -99,8 +103,8 @@ func (b *toyBus) Read(t testing.TB, r *oracle.Reader) *world.Stream {
 	return world.ReadLines(t, b.lines, r)
 }
 
-// TestNewBus adds a bus by its package and a line in the list of drivers. The configuration and --bus select it. It is validated and summarized,
-// accepts the events, and the status shows it.
+// TestNewBus adds a bus by its package and a line in the list of drivers. The configuration and
+// --bus select it. It is validated and summarized, accepts the events, and the status shows it.
 func TestNewBus(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -119,12 +123,14 @@ func TestNewBus(t *testing.T) {
 		if err := os.WriteFile(file, []byte("apiVersion: kubecdc.dev/v1\n"+content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, _ := exec.CommandContext(t.Context(), binary, "config", "check", file).CombinedOutput() // the text says enough
+		// the text says enough
+		out, _ := exec.CommandContext(t.Context(), binary, "config", "check", file).CombinedOutput()
 		if !strings.Contains(string(out), want) {
 			t.Errorf("config check of %s: want %q, got:\n%s", content, want, out)
 		}
 	}
-	if out, _ := exec.CommandContext(t.Context(), binary, "run", "--bus", "amqp://x").CombinedOutput(); !strings.Contains(string(out), "stdout: or toy://host:port") {
+	if out, _ := exec.CommandContext(t.Context(), binary, "run", "--bus",
+		"amqp://x").CombinedOutput(); !strings.Contains(string(out), "stdout: or toy://host:port") {
 		t.Errorf("--bus amqp://x: got %s", out)
 	}
 
@@ -163,8 +169,10 @@ func TestNewBus(t *testing.T) {
 
 	// --bus replaces the bus of the file, which is of another kind.
 	b = newToyBus(t)
-	if err := os.WriteFile(file, []byte(fmt.Sprintf("apiVersion: kubecdc.dev/v1\nwatch: [{resources: [configmaps], namespaces: [%s]}]\n"+
-		"server: {address: \"127.0.0.1:%d\"}\ncheckpoint: {file: {path: %q}}\n", namespace, world.FreePort(t), filepath.Join(t.TempDir(), "c.json"))), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte(fmt.Sprintf("apiVersion: kubecdc.dev/v1\nwatch: [{resources: [configmaps], namespaces: [%s]}]\n"+
+			"server: {address: \"127.0.0.1:%d\"}\ncheckpoint: {file: {path: %q}}\n", namespace, world.FreePort(t),
+			filepath.Join(t.TempDir(), "c.json"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "run", "--config", file, "--kubeconfig", p.Kubeconfig, "--bus", "toy://"+b.address)

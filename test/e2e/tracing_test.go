@@ -48,7 +48,10 @@ func startTraces(t *testing.T) *traces {
 	c.Server = httptest.NewTLSServer(http.HandlerFunc(c.serve))
 	t.Cleanup(c.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw})
-	for path, content := range map[string][]byte{c.caFile: ca, c.headersFile: []byte("X-Api-Key: " + world.SecretMark + "\n")} {
+	for path, content := range map[string][]byte{
+		c.caFile:      ca,
+		c.headersFile: []byte("X-Api-Key: " + world.SecretMark + "\n"),
+	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +61,8 @@ func startTraces(t *testing.T) *traces {
 
 // config returns the value of tracing, as YAML.
 func (c *traces) config(ratio string) string {
-	return fmt.Sprintf("{enabled: true, endpoint: %q, sampleRatio: %s, headersFile: %q, tls: {caFile: %q}}", c.URL, ratio, c.headersFile, c.caFile)
+	return fmt.Sprintf("{enabled: true, endpoint: %q, sampleRatio: %s, headersFile: %q, tls: {caFile: %q}}", c.URL,
+		ratio, c.headersFile, c.caFile)
 }
 
 func (c *traces) serve(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +113,8 @@ func (c *traces) take(r *http.Request) error {
 	return nil
 }
 
-// parents returns the ids of the events on the bus that have a traceparent, by traceparent, and the number of object events.
+// parents returns the ids of the events on the bus that have a traceparent, by traceparent, and the
+// number of object events.
 func parents(t *testing.T, b *world.Bus) (byParent map[string]string, objects int) {
 	t.Helper()
 	conn, err := nats.Connect(b.URL)
@@ -145,8 +150,9 @@ func parents(t *testing.T, b *world.Bus) (byParent map[string]string, objects in
 	return byParent, objects
 }
 
-// TestTracing traces half of the events, in both content modes. Each traceparent on the bus must be a span at the collector,
-// and vice versa. Then the collector is stopped, which must not disturb the agent.
+// TestTracing traces half of the events, in both content modes. Each traceparent on the bus must be
+// a span at the collector, and vice versa. Then the collector is stopped, which must not disturb
+// the agent.
 func TestTracing(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -178,7 +184,8 @@ func TestTracing(t *testing.T) {
 			var all int
 			wait.Eventually(t, time.Minute, func() error {
 				// Each is created and updated, every third deleted, and every sixth created again.
-				if want, all = parents(t, bus); all < objects+objects+(objects+2)/3+(objects+5)/6 {
+				want, all = parents(t, bus)
+				if all < objects+objects+(objects+2)/3+(objects+5)/6 {
 					return fmt.Errorf("%d events have come", all)
 				}
 				return nil
@@ -186,7 +193,8 @@ func TestTracing(t *testing.T) {
 			if len(want) == 0 || len(want) >= all {
 				t.Fatalf("%d of %d events are traced, want about half of them", len(want), all)
 			}
-			// Objects that the control plane creates in each namespace may come after the events counted above.
+			// Objects that the control plane creates in each namespace may come after the events
+			// counted above.
 			wait.Eventually(t, 30*time.Second, func() error {
 				want, all = parents(t, bus)
 				c.mu.Lock()

@@ -22,7 +22,8 @@ type busTruth struct {
 	Extra     string // More of the agent's configuration.
 	// Trouble runs while the writers write, until its context ends. It may be nil.
 	Trouble func(context.Context) error
-	// Enough reports whether there was enough trouble. Until then the writers continue, even after the last revision.
+	// Enough reports whether there was enough trouble. Until then the writers continue, even after
+	// the last revision.
 	Enough func() bool
 	// Idle is how long no record may come before the stream is judged as it is.
 	Idle time.Duration
@@ -74,7 +75,8 @@ func (b *busTruth) write(t *testing.T, p *world.Plane) {
 	count := p.History.CountIn(b.Namespace, busResources...)
 	var troubled atomic.Bool // The trouble has ended.
 	ws := &world.Writers{API: p.API, Done: func() bool {
-		return p.History.CountIn(b.Namespace, busResources...)-count >= b.Revisions && (b.Enough == nil || b.Enough() || troubled.Load())
+		return p.History.CountIn(b.Namespace, busResources...)-count >= b.Revisions &&
+			(b.Enough == nil || b.Enough() || troubled.Load())
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

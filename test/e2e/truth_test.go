@@ -14,13 +14,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// truthResources are the resources that TestTruth's agent observes: those of the writers, and those that the controller manager
-// and the API server write.
+// truthResources are the resources that TestTruth's agent observes: those of the writers, and those
+// that the controller manager and the API server write.
 var truthResources = []string{
 	"configmaps", "secrets", "serviceaccounts", "pods", "deployments.apps", "replicasets.apps", oracle.Widgets,
 }
 
-// TestTruth has writers change all kinds of objects at full speed and then compares the stream with etcd's own history.
+// TestTruth has writers change all kinds of objects at full speed and then compares the stream with
+// etcd's own history.
 func TestTruth(t *testing.T) {
 	revisions := size(2_000, 5_000, 20_000)
 	p := world.SharedPlane(t)
@@ -35,7 +36,9 @@ func TestTruth(t *testing.T) {
 		if _, err := p.API.Create(t.Context(), world.Collection("configmaps", ns), cm); err != nil {
 			t.Fatal(err)
 		}
-		secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta(name), "stringData": obj{"text": world.SecretValue()}}
+		secret := obj{"apiVersion": "v1", "kind": "Secret", "metadata": world.Meta(name), "stringData": obj{
+			"text": world.SecretValue(),
+		}}
 		if _, err := p.API.Create(t.Context(), world.Collection("secrets", ns), world.Applied(secret)); err != nil {
 			t.Fatal(err)
 		}
@@ -44,13 +47,17 @@ func TestTruth(t *testing.T) {
 	bus := world.StartBus(t)
 	stock := world.Serve(t, p, truthResources...)
 	before := p.Now(t)
-	a := world.StartAgent(t, p, world.AgentConfig{Bus: bus, Watch: "  - resources: [" + strings.Join(truthResources, ", ") + "]"})
+	a := world.StartAgent(t, p, world.AgentConfig{
+		Bus:   bus,
+		Watch: "  - resources: [" + strings.Join(truthResources, ", ") + "]",
+	})
 	s := world.ReadStream(t, bus, p.Reader())
 	// Not completed: writes during a snapshot are the interesting part.
 	snapshots := s.Started(t, truthResources...)
 	for sc, snap := range snapshots {
 		if snap.Rev < before {
-			oracle.Fail(t, "snapshot of %s at revision %d, which is older than the agent (%d)", sc.Text, snap.Rev, before)
+			oracle.Fail(t, "snapshot of %s at revision %d, which is older than the agent (%d)", sc.Text, snap.Rev,
+				before)
 		}
 	}
 
@@ -92,13 +99,15 @@ func TestTruth(t *testing.T) {
 	if live := written(); live < revisions {
 		t.Errorf("%d revisions were written, want %d", live, revisions)
 	}
-	// The agent may be unable to distinguish two managers with the same second, but can do so for most.
+	// The agent may be unable to distinguish two managers with the same second, but can do so for
+	// most.
 	if got.ChangersTold < got.Changers*9/10 {
 		t.Errorf("changedBy tells of %d managers, of %d by the rule", got.ChangersTold, got.Changers)
 	}
 	compareLists(t, p, records, v, before)
 	t.Logf("changedBy tells of %d managers, of %d by the rule", got.ChangersTold, got.Changers)
-	t.Logf("%d revisions in %s (%.0f/s; %d requests, %d of them refused as expected); %d records expected, %d on the bus (%s), %d duplicates; all there after %s (%.0f/s); %s",
+	t.Logf(
+		"%d revisions in %s (%.0f/s; %d requests, %d of them refused as expected); %d records expected, %d on the bus (%s), %d duplicates; all there after %s (%.0f/s); %s",
 		written(), writing.Round(time.Millisecond), float64(written())/writing.Seconds(),
 		ws.Requests.Load(), ws.Tolerated.Load(), got.Expected, got.Records, world.MiB(s.Size()), got.Duplicates,
 		took.Round(time.Millisecond), float64(got.Records)/took.Seconds(), countOps(records))
@@ -116,7 +125,8 @@ func countOps(records []oracle.Record) string {
 	return strings.TrimPrefix(fmt.Sprint(n), "map")
 }
 
-// compareLists compares the state that a consumer has at some revisions with what the API server lists at them.
+// compareLists compares the state that a consumer has at some revisions with what the API server
+// lists at them.
 func compareLists(t *testing.T, p *world.Plane, records []oracle.Record, v oracle.View, from uint64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -130,7 +140,8 @@ func compareLists(t *testing.T, p *world.Plane, records []oracle.Record, v oracl
 			state := make(map[oracle.ObjectKey]*oracle.Record)
 			for i := range records {
 				if rec := &records[i]; rec.Key.Resource == resource && rec.Stream == "" && rec.Rev <= rev {
-					if state[rec.Key] = rec; rec.Op == oracle.Deleted {
+					state[rec.Key] = rec
+					if rec.Op == oracle.Deleted {
 						delete(state, rec.Key)
 					}
 				}
@@ -139,9 +150,12 @@ func compareLists(t *testing.T, p *world.Plane, records []oracle.Record, v oracl
 				rec := state[listed.Key]
 				switch {
 				case rec == nil:
-					oracle.Fail(t, "%s revision %d is listed at %d; the bus does not have it then", listed.Key, listed.Rev, rev)
+					oracle.Fail(t, "%s revision %d is listed at %d; the bus does not have it then", listed.Key,
+						listed.Rev, rev)
 				case rec.Rev != listed.Rev || rec.UID != listed.UID || rec.AfterDigest != listed.Digest:
-					oracle.Fail(t, "%s revision %d is listed at %d; on the bus it is revision %d then, or another object", listed.Key, listed.Rev, rev, rec.Rev)
+					oracle.Fail(t,
+						"%s revision %d is listed at %d; on the bus it is revision %d then, or another object",
+						listed.Key, listed.Rev, rev, rec.Rev)
 				}
 				delete(state, listed.Key)
 			}
@@ -155,7 +169,8 @@ func compareLists(t *testing.T, p *world.Plane, records []oracle.Record, v oracl
 // listAt returns the objects of a resource exactly as they were at a revision.
 func listAt(t *testing.T, p *world.Plane, resource string, rev uint64) []*oracle.Version {
 	t.Helper()
-	raw, err := p.API.Get(t.Context(), fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", world.Collection(resource, ""), rev))
+	raw, err := p.API.Get(t.Context(),
+		fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", world.Collection(resource, ""), rev))
 	if err != nil {
 		t.Fatalf("list %s at %d: %v", resource, rev, err)
 	}

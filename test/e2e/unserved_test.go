@@ -17,17 +17,23 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// TestGroupIsNotServedForAWhile restarts the API server without a group that it serves itself, while the agent runs and while it does
-// not. The objects are still in etcd, so nothing may be sent about them.
+// TestGroupIsNotServedForAWhile restarts the API server without a group that it serves itself,
+// while the agent runs and while it does not. The objects are still in etcd, so nothing may be sent
+// about them.
 func TestGroupIsNotServedForAWhile(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	const requests = "/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests"
-	with := []string{"--runtime-config=lifecycle.k8s.io/v1alpha1=true", "--feature-gates=EvictionRequestAPI=true", "--storage-media-type=application/json"}
+	with := []string{
+		"--runtime-config=lifecycle.k8s.io/v1alpha1=true", "--feature-gates=EvictionRequestAPI=true",
+		"--storage-media-type=application/json",
+	}
 	p := world.StartPlane(t, controlplane.Options{APIServerArgs: with, NoControllerManager: true})
 	for n := range 3 {
 		_, err := p.API.Create(t.Context(), requests, obj{
-			"apiVersion": "lifecycle.k8s.io/v1alpha1", "kind": "EvictionRequest", "metadata": obj{"name": fmt.Sprint("request-", n)},
+			"apiVersion": "lifecycle.k8s.io/v1alpha1", "kind": "EvictionRequest", "metadata": obj{
+				"name": fmt.Sprint("request-", n),
+			},
 			"spec": obj{"requester": "shop.test/drain", "intent": "Eviction", "target": obj{
 				"pod": obj{"name": "web", "uid": fmt.Sprintf("6b9b4fd3-3c4c-4e0c-8f0a-00000000000%d", n)},
 			}},
@@ -109,13 +115,16 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 			}
 			return errors.New("discovery has not looked yet")
 		})
-		change("/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking", obj{"metadata": obj{"labels": obj{"n": fmt.Sprint(n)}}})
+		change("/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking", obj{
+			"metadata": obj{"labels": obj{"n": fmt.Sprint(n)}},
+		})
 		restart(with...)
 		change(requests+"/request-0", intent([]string{"Withdrawn", "Eviction"}[n]))
 	}
 	for _, rec := range s.All()[begin:] {
 		of := rec.Stream != "" && strings.HasPrefix(rec.Scope.Text, "evictionrequests")
-		if rec.Op == oracle.Deleted || of && (rec.Stream == oracle.Gap && !rec.Recovered || rec.Stream == oracle.SnapshotStarted) {
+		if rec.Op == oracle.Deleted ||
+			of && (rec.Stream == oracle.Gap && !rec.Recovered || rec.Stream == oracle.SnapshotStarted) {
 			oracle.Fail(t, "the bus has %+v", rec)
 		}
 	}

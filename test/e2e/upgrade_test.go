@@ -19,14 +19,16 @@ import (
 	"github.com/kubecdc/kubecdc/test/world"
 )
 
-// beforeCommit is the commit of the agent that an upgrade starts from. KUBECDC_UPGRADE_FROM names another commit.
+// beforeCommit is the commit of the agent that an upgrade starts from. KUBECDC_UPGRADE_FROM names
+// another commit.
 const beforeCommit = "fff1a666633a7eab8ce9cbe6261e05bebabcf30c"
 
-// buildingBefore is held while a test builds that agent: tests run in parallel, and one build is enough.
+// buildingBefore is held while a test builds that agent: tests run in parallel, and one build is
+// enough.
 var buildingBefore sync.Mutex
 
-// agentBefore is the path of the binary of the commit that an upgrade starts from. It is built once for each user of the machine. If the
-// clone is shallow, the test is skipped.
+// agentBefore is the path of the binary of the commit that an upgrade starts from. It is built once
+// for each user of the machine. If the clone is shallow, the test is skipped.
 func agentBefore(t testing.TB) string {
 	t.Helper()
 	commit := beforeCommit
@@ -64,7 +66,8 @@ func agentBefore(t testing.TB) string {
 	return path
 }
 
-// requireCommit skips the test if the clone is too shallow to have the commit. In CI, a full clone without it is an error.
+// requireCommit skips the test if the clone is too shallow to have the commit. In CI, a full clone
+// without it is an error.
 func requireCommit(t testing.TB, commit string) {
 	t.Helper()
 	if _, err := git(t.Context(), "cat-file", "-e", commit+"^{commit}"); err == nil {
@@ -93,8 +96,8 @@ func command(t testing.TB, dir, name string, args ...string) {
 	}
 }
 
-// TestUpgrade replaces the earlier agent with that of this tree, rolls back, and upgrades again, while writers change objects.
-// All of them use one checkpoint.
+// TestUpgrade replaces the earlier agent with that of this tree, rolls back, and upgrades again,
+// while writers change objects. All of them use one checkpoint.
 func TestUpgrade(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -106,12 +109,16 @@ func TestKafkaUpgrade(t *testing.T) {
 	slow(t)
 	t.Parallel()
 	kafka.Require(t)
-	upgrade(t, &busTruth{To: world.StartKafka(t, kafka.Options{Nodes: world.KafkaNodes(t)}), Namespace: "upgrade-kafka"})
+	upgrade(t, &busTruth{To: world.StartKafka(t, kafka.Options{
+		Nodes: world.KafkaNodes(t),
+	}), Namespace: "upgrade-kafka"})
 }
 
 func upgrade(t *testing.T, b *busTruth) {
 	t.Helper()
-	p, before, now := world.SharedPlane(t), agentBefore(t), build.SharedAgent(t)
+	p := world.SharedPlane(t)
+	before := agentBefore(t)
+	now := build.SharedAgent(t)
 	b.Binary, b.Reader = before, p.Reader()
 	b.Reader.Former = true
 	b.begin(t, p)
@@ -199,7 +206,8 @@ func (b *busTruth) saved(t testing.TB) {
 	})
 }
 
-// once checks that each scope had one snapshot, no record was written twice, and no id has a history number.
+// once checks that each scope had one snapshot, no record was written twice, and no id has a
+// history number.
 func (b *busTruth) once(t testing.TB, got oracle.Verdict) {
 	t.Helper()
 	if got.Duplicates > 0 {
@@ -228,8 +236,8 @@ func oneHistory(t testing.TB, records []oracle.Record) {
 	}
 }
 
-// TestUpgradeElected does a rolling update of a Deployment: the agent of this tree is a standby until the earlier one releases the
-// Lease, and vice versa. The checkpoint is in a ConfigMap.
+// TestUpgradeElected does a rolling update of a Deployment: the agent of this tree is a standby
+// until the earlier one releases the Lease, and vice versa. The checkpoint is in a ConfigMap.
 func TestUpgradeElected(t *testing.T) {
 	slow(t)
 	t.Parallel()

@@ -33,14 +33,20 @@ var flink = kit.Kit{
 	Pins:  []string{"testdata/requirements.txt"},
 	Steps: [][]string{
 		{"python3", "-m", "venv", "venv"},
-		{"venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "-r", "requirements.txt"},
+		{
+			"venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "-r",
+			"requirements.txt",
+		},
 		jar("org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0"),
 		jar("com.github.luben:zstd-jni:1.5.6-10"),
 	},
 }
 
 func jar(artifact string) []string {
-	return []string{"mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy", "-Dartifact=" + artifact, "-DoutputDirectory=jars"}
+	return []string{
+		"mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy", "-Dartifact=" + artifact,
+		"-DoutputDirectory=jars",
+	}
 }
 
 // classPath returns the class path of Flink, and installs it for the first test.

@@ -49,7 +49,8 @@ func TestFlinkTable(t *testing.T) {
 	}
 	l := begin(t, classPath(t))
 	faults := []func(*life, *testing.T){
-		(*life).killAgent, (*life).loseHistory, (*life).killRelay, (*life).loseCheckpoint, (*life).killBoth, (*life).undisturbed,
+		(*life).killAgent, (*life).loseHistory, (*life).killRelay, (*life).loseCheckpoint, (*life).killBoth,
+		(*life).undisturbed,
 	}
 	deadline := time.Now().Add(lasts)
 	for round := 0; time.Now().Before(deadline) || round < len(faults); round++ {
@@ -88,7 +89,11 @@ type life struct {
 func begin(t *testing.T, classes string) *life {
 	t.Helper()
 	dir := t.TempDir()
-	l := &life{rng: world.Luck(), checkpoint: filepath.Join(dir, "checkpoint.json"), flinkLog: filepath.Join(dir, "flink.log")}
+	l := &life{
+		rng:        world.Luck(),
+		checkpoint: filepath.Join(dir, "checkpoint.json"),
+		flinkLog:   filepath.Join(dir, "flink.log"),
+	}
 	l.kafka = world.StartKafka(t, kafka.Options{})
 	l.plane = world.StartPlane(t, controlplane.Options{NoControllerManager: true})
 	for _, namespace := range namespaces {
@@ -97,7 +102,11 @@ func begin(t *testing.T, classes string) *life {
 	bus := world.StartBus(t)
 	l.change(t, 40)
 	watch := fmt.Sprintf("  - resources: [configmaps]\n    namespaces: [%s]", strings.Join(namespaces, ", "))
-	l.agent = world.StartAgent(t, l.plane, world.AgentConfig{Bus: bus, Watch: watch, Checkpoint: fmt.Sprintf("{file: {path: %q}}", l.checkpoint)})
+	l.agent = world.StartAgent(t, l.plane, world.AgentConfig{
+		Bus:        bus,
+		Watch:      watch,
+		Checkpoint: fmt.Sprintf("{file: {path: %q}}", l.checkpoint),
+	})
 	l.agent.Ready(t)
 
 	config := filepath.Join(dir, "relay.yaml")
@@ -118,7 +127,8 @@ server: {address: "127.0.0.1:0"}
 		t.Fatal(err)
 	}
 	var err error
-	if l.relayLog, err = os.Create(filepath.Join(dir, "relay.log")); err != nil {
+	l.relayLog, err = os.Create(filepath.Join(dir, "relay.log"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.relayLog.Close() })
@@ -145,7 +155,8 @@ func (l *life) startRelay(t *testing.T) {
 	cmd := exec.Command(l.relayArgs[0], l.relayArgs[1:]...)
 	cmd.Stdout, cmd.Stderr = l.relayLog, l.relayLog
 	var err error
-	if l.relay, err = world.StartProcess(cmd); err != nil {
+	l.relay, err = world.StartProcess(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -160,7 +171,8 @@ func (l *life) startFlink(t *testing.T, dir, classes string) {
 	_, sql, _ := strings.Cut(string(guide), "```sql\n")
 	sql, _, _ = strings.Cut(sql, "```")
 	file := filepath.Join(dir, "table.sql")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(sql, "kafka-0:9092", l.kafka.Brokers[0])), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(sql, "kafka-0:9092", l.kafka.Brokers[0])), 0o600); err !=
+		nil {
 		t.Fatal(err)
 	}
 	log, err := os.Create(l.flinkLog)
@@ -170,14 +182,16 @@ func (l *life) startFlink(t *testing.T, dir, classes string) {
 	defer log.Close() // The process has its own.
 	argv := []string{"-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + dir, "-cp", classes}
 	for _, opened := range []string{ // as in Flink's own config.yaml
-		"java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time", "java.util", "java.util.concurrent",
+		"java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time", "java.util",
+		"java.util.concurrent",
 		"java.util.concurrent.atomic",
 	} {
 		argv = append(argv, "--add-opens=java.base/"+opened+"=ALL-UNNAMED")
 	}
 	cmd := exec.Command("java", append(argv, "testdata/Run.java", file)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if l.flink, err = world.StartProcess(cmd); err != nil {
+	l.flink, err = world.StartProcess(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.flink.Kill() })
@@ -318,7 +332,8 @@ func (l *life) compare(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%d changes: Flink has the %d ConfigMaps after %s", l.number, len(want), time.Since(begin).Round(100*time.Millisecond))
+	t.Logf("%d changes: Flink has the %d ConfigMaps after %s", l.number, len(want),
+		time.Since(begin).Round(100*time.Millisecond))
 }
 
 // listed returns the ConfigMaps that exist, with uid and version, and for each namespace their
@@ -355,7 +370,9 @@ func (l *life) listed(t *testing.T) (objects, counts map[string]string) {
 }
 
 // table returns the last values of a topic's keys, as an upsert-kafka table has them.
-func (l *life) table(ctx context.Context, topic string, of func(row map[string]any) (key, value string)) (map[string]string, error) {
+func (l *life) table(
+	ctx context.Context, topic string, of func(row map[string]any) (key, value string),
+) (map[string]string, error) {
 	records, err := l.kafka.Records(ctx, topic)
 	if err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// dockerfile returns the settings of the image that the last stage of the Dockerfile builds. It supports only the instructions
-// that are there; image/rootfs selects the files for both recipes.
+// dockerfile returns the settings of the image that the last stage of the Dockerfile builds. It
+// supports only the instructions that are there; image/rootfs selects the files for both recipes.
 func dockerfile(t *testing.T) settings {
 	t.Helper()
 	b, err := os.ReadFile("../../Dockerfile")
@@ -66,7 +66,8 @@ func dockerfile(t *testing.T) settings {
 // TestDockerfile reads the Dockerfile, for machines on which no image is built.
 func TestDockerfile(t *testing.T) {
 	s := dockerfile(t)
-	if s.User != "65532:65532" || len(s.Entrypoint) != 1 || len(s.Labels) != 7 || s.Labels["org.opencontainers.image.revision"] != commit {
+	if s.User != "65532:65532" || len(s.Entrypoint) != 1 || len(s.Labels) != 7 ||
+		s.Labels["org.opencontainers.image.revision"] != commit {
 		t.Errorf("%+v", s)
 	}
 }

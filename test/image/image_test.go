@@ -1,5 +1,5 @@
-// Package image_test builds the image as `make image` does, checks its content, and runs it as its user on a read-only
-// root.
+// Package image_test builds the image as `make image` does, checks its content, and runs it as its
+// user on a read-only root.
 package image_test
 
 import (
@@ -34,7 +34,8 @@ const (
 	user    = 65532
 )
 
-// need skips the test without buildah (or the other named tools), and fails it if KUBECDC_IMAGE is "require".
+// need skips the test without buildah (or the other named tools), and fails it if KUBECDC_IMAGE is
+// "require".
 func need(t *testing.T, ok bool, what string) {
 	t.Helper()
 	switch {
@@ -78,7 +79,8 @@ func open(t *testing.T, file string) layout {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l[path.Clean(h.Name)], err = io.ReadAll(r); err != nil {
+		l[path.Clean(h.Name)], err = io.ReadAll(r)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,7 +237,8 @@ func unpack(t *testing.T, layer []byte, dir string) []entry {
 			err = os.MkdirAll(to, 0o755)
 		case tar.TypeReg:
 			var b []byte
-			if b, err = io.ReadAll(r); err == nil {
+			b, err = io.ReadAll(r)
+			if err == nil {
 				err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, b, 0o755))
 			}
 			err = errors.Join(err, os.Chmod(to, os.FileMode(h.Mode)))
@@ -261,7 +264,8 @@ func authorities(t *testing.T, file string) {
 	names := map[string]bool{}
 	for {
 		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
+		block, rest = pem.Decode(rest)
+		if block == nil {
 			break
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
@@ -272,7 +276,8 @@ func authorities(t *testing.T, file string) {
 		names[c.Subject.CommonName] = true
 	}
 	if len(names) < 50 || !names["ISRG Root X1"] || !names["DigiCert Global Root G2"] {
-		t.Errorf("%d authorities; Let's Encrypt's is one: %v, DigiCert's: %v", len(names), names["ISRG Root X1"], names["DigiCert Global Root G2"])
+		t.Errorf("%d authorities; Let's Encrypt's is one: %v, DigiCert's: %v", len(names), names["ISRG Root X1"],
+			names["DigiCert Global Root G2"])
 	}
 }
 
@@ -316,7 +321,8 @@ func listed(t *testing.T, file, binary string) {
 	}
 	sum := sha256.Sum256(content)
 	self := bom.Metadata.Component
-	if bom.BOMFormat != "CycloneDX" || self.Version != version || len(self.Hashes) != 1 || self.Hashes[0].Content != hex.EncodeToString(sum[:]) {
+	if bom.BOMFormat != "CycloneDX" || self.Version != version || len(self.Hashes) != 1 ||
+		self.Hashes[0].Content != hex.EncodeToString(sum[:]) {
 		t.Errorf("it is about %+v", self)
 	}
 	gomod, err := os.ReadFile("../../go.mod")
@@ -327,7 +333,8 @@ func listed(t *testing.T, file, binary string) {
 	for _, c := range bom.Components {
 		if c.Name == "k8s.io/client-go" || c.Name == "github.com/nats-io/nats.go" {
 			found++
-			if !strings.Contains(string(gomod), "\t"+c.Name+" "+c.Version+"\n") || c.PURL != "pkg:golang/"+c.Name+"@"+c.Version {
+			if !strings.Contains(string(gomod), "\t"+c.Name+" "+c.Version+"\n") ||
+				c.PURL != "pkg:golang/"+c.Name+"@"+c.Version {
 				t.Errorf("%s: %s is not the version in go.mod, or not as %s", c.Name, c.Version, c.PURL)
 			}
 		}
@@ -337,8 +344,8 @@ func listed(t *testing.T, file, binary string) {
 	}
 }
 
-// execute runs the image: its root mounted read-only, as its user, without any capability, and only with its own
-// environment.
+// execute runs the image: its root mounted read-only, as its user, without any capability, and only
+// with its own environment.
 func execute(t *testing.T, root string, s *settings) {
 	_, err := exec.LookPath("unshare")
 	need(t, err == nil && os.Getuid() == 0, "only root can mount the image read-only and run it as another user")
@@ -353,7 +360,8 @@ func execute(t *testing.T, root string, s *settings) {
 	const script = `mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec chroot --userspec=65532:65532 "$0" "$@"`
 	run := func(code int, args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "unshare", append([]string{"--mount", "sh", "-c", script, root}, args...)...)
+		cmd := exec.CommandContext(t.Context(), "unshare",
+			append([]string{"--mount", "sh", "-c", script, root}, args...)...)
 		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, s.Env...)
 		out, err := cmd.CombinedOutput()
 		if err != nil && cmd.ProcessState == nil {

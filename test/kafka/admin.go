@@ -21,7 +21,8 @@ import (
 // askTimeout bounds one request to a node, which may have been paused.
 const askTimeout = 10 * time.Second
 
-// dial connects to a node from the inside. It has no background work and no cache, so answers are current.
+// dial connects to a node from the inside. It has no background work and no cache, so answers are
+// current.
 func (n *Node) dial(ctx context.Context) (*kafkago.Conn, error) {
 	dialer := &kafkago.Dialer{Timeout: askTimeout, ClientID: "kubecdc-test"}
 	conn, err := dialer.DialContext(ctx, "tcp", n.address(inside))
@@ -58,7 +59,8 @@ func (c *Cluster) anyone(ctx context.Context, ask func(*kafkago.Conn) error) err
 			continue
 		}
 		var conn *kafkago.Conn
-		if conn, err = n.dial(ctx); err != nil {
+		conn, err = n.dial(ctx)
+		if err != nil {
 			continue
 		}
 		err = ask(conn)
@@ -70,7 +72,8 @@ func (c *Cluster) anyone(ctx context.Context, ask func(*kafkago.Conn) error) err
 	return err
 }
 
-// until calls ask until it returns nil. When readyTimeout has passed, or ctx ends, it returns the last error of ask.
+// until calls ask until it returns nil. When readyTimeout has passed, or ctx ends, it returns the
+// last error of ask.
 func until(ctx context.Context, what string, ask func() error) error {
 	if err := wait.For(ctx, readyTimeout, ask); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -78,8 +81,8 @@ func until(ctx context.Context, what string, ask func() error) error {
 	return nil
 }
 
-// CreateTopic creates a topic with the cluster's default number of replicas, and returns when all partitions have
-// leaders.
+// CreateTopic creates a topic with the cluster's default number of replicas, and returns when all
+// partitions have leaders.
 func (c *Cluster) CreateTopic(ctx context.Context, topic string, partitions int, config map[string]string) error {
 	spec := kafkago.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: min(3, len(c.nodes))}
 	for name, value := range config {
@@ -99,8 +102,8 @@ func (c *Cluster) CreateTopic(ctx context.Context, topic string, partitions int,
 		return err
 	}
 	for p := range partitions {
-		// The nodes have the leader's id before the leader has its role, so it gets a request that only a leader
-		// answers.
+		// The nodes have the leader's id before the leader has its role, so it gets a request that
+		// only a leader answers.
 		err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, p), func() error {
 			leader, err := c.Leader(ctx, topic, p)
 			if err != nil {
@@ -135,7 +138,8 @@ func (c *Cluster) Partitions(ctx context.Context, topic string) ([]kafkago.Parti
 	return all, nil
 }
 
-// Leader returns the index of the node that leads the partition. It waits until there is a leader that runs.
+// Leader returns the index of the node that leads the partition. It waits until there is a leader
+// that runs.
 func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (int, error) {
 	leader := -1
 	err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, partition), func() error {
@@ -155,8 +159,8 @@ func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (int,
 	return leader, err
 }
 
-// WaitInSync returns when every partition of the topic has all its replicas in sync. Then all partitions stay
-// writable if another node is killed.
+// WaitInSync returns when every partition of the topic has all its replicas in sync. Then all
+// partitions stay writable if another node is killed.
 func (c *Cluster) WaitInSync(ctx context.Context, topic string) error {
 	return until(ctx, "replicas of "+topic, func() error {
 		all, err := c.Partitions(ctx, topic)
@@ -230,7 +234,11 @@ func (c *Cluster) DeleteRecords(ctx context.Context, topic string, before map[in
 func (n *Node) dialPartition(ctx context.Context, topic string, partition int) (*kafkago.Conn, error) {
 	dialer := &kafkago.Dialer{Timeout: askTimeout, ClientID: "kubecdc-test"}
 	leader := kafkago.Broker{Host: "127.0.0.1", Port: n.ports[inside], ID: n.id()}
-	conn, err := dialer.DialPartition(ctx, "tcp", n.address(inside), kafkago.Partition{Topic: topic, ID: partition, Leader: leader})
+	conn, err := dialer.DialPartition(ctx, "tcp", n.address(inside), kafkago.Partition{
+		Topic:  topic,
+		ID:     partition,
+		Leader: leader,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +263,11 @@ func (n *Node) records(ctx context.Context, topic string, partition int) ([]kafk
 	}
 	var all []kafkago.Message
 	for next := first; next < last; {
-		batch := conn.ReadBatchWith(kafkago.ReadBatchConfig{MinBytes: 1, MaxBytes: 16 << 20, MaxWait: 100 * time.Millisecond})
+		batch := conn.ReadBatchWith(kafkago.ReadBatchConfig{
+			MinBytes: 1,
+			MaxBytes: 16 << 20,
+			MaxWait:  100 * time.Millisecond,
+		})
 		for {
 			m, err := batch.ReadMessage()
 			if err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Env says what to do with a test that needs a broker: "" skips it if none is available, "require" fails it then,
-// "skip" always skips it.
+// Env says what to do with a test that needs a broker: "" skips it if none is available, "require"
+// fails it then, "skip" always skips it.
 const Env = "KUBECDC_KAFKA"
 
 // Listener is a listener of a node for clients.
@@ -32,26 +32,28 @@ const (
 
 // Options has the differences from one node that anyone may write to, which is the zero value.
 type Options struct {
-	// Nodes is the number of nodes; 0 is 1. Topics have up to three replicas. With three nodes, two must have a record
-	// before it is acknowledged to acks=all.
+	// Nodes is the number of nodes; 0 is 1. Topics have up to three replicas. With three nodes, two
+	// must have a record before it is acknowledged to acks=all.
 	Nodes int
 
 	// Properties of every node, as in server.properties. They override those of this package.
 	Properties map[string]string
 
-	// Secure adds the listeners with TLS and SASL, a CA, a user and a signer of tokens: Cluster.Security.
+	// Secure adds the listeners with TLS and SASL, a CA, a user and a signer of tokens:
+	// Cluster.Security.
 	Secure bool
 
-	// Advertise returns the address, host:port, that a node advertises for a listener that clients may use. A test can
-	// return a proxy that it can cut. addr is the address at which the node listens. Advertise is called before the
-	// node's first start, and again with other addresses if another process took a port in between. If it is nil or
-	// returns "", addr is advertised.
+	// Advertise returns the address, host:port, that a node advertises for a listener that clients
+	// may use. A test can return a proxy that it can cut. addr is the address at which the node
+	// listens. Advertise is called before the node's first start, and again with other addresses if
+	// another process took a port in between. If it is nil or returns "", addr is advertised.
 	Advertise func(node int, listener Listener, addr string) (string, error)
 
 	// ClusterID is sixteen bytes in base64url; "" is the same for all.
 	ClusterID string
 
-	// Dir holds data, keys and logs and is kept by Stop. Empty: a new temporary directory, removed by Stop.
+	// Dir holds data, keys and logs and is kept by Stop. Empty: a new temporary directory, removed
+	// by Stop.
 	Dir string
 
 	// Output receives the progress of an installation, if there is one. Nil: os.Stderr.
@@ -60,8 +62,8 @@ type Options struct {
 	flags []string // of the JVM
 }
 
-// Cluster is running nodes. Its methods are safe for concurrent use, except that one node must not be started and ended
-// at the same time.
+// Cluster is running nodes. Its methods are safe for concurrent use, except that one node must not
+// be started and ended at the same time.
 type Cluster struct {
 	opts     Options
 	in       installation
@@ -73,8 +75,8 @@ type Cluster struct {
 	stop     sync.Once
 }
 
-// Start runs a cluster for the duration of the test. If no broker is available, the test is skipped, or fails, see Env. If
-// the test fails, its log has the ends of the nodes' logs.
+// Start runs a cluster for the duration of the test. If no broker is available, the test is
+// skipped, or fails, see Env. If the test fails, its log has the ends of the nodes' logs.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	Require(t)
@@ -89,7 +91,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// LogIfFailed adds the ends of the nodes' logs to the test's log when the test has ended and failed.
+// LogIfFailed adds the ends of the nodes' logs to the test's log when the test has ended and
+// failed.
 func (c *Cluster) LogIfFailed(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -118,9 +121,9 @@ func Require(t testing.TB) {
 	}
 }
 
-// New installs Kafka if necessary and starts a cluster. It returns when every node has registered all others and answers
-// clients. ctx bounds the start only; the nodes run until Stop. An error includes the end of the log of the node that
-// failed. Nothing is left running then.
+// New installs Kafka if necessary and starts a cluster. It returns when every node has registered
+// all others and answers clients. ctx bounds the start only; the nodes run until Stop. An error
+// includes the end of the log of the node that failed. Nothing is left running then.
 func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Output == nil {
 		o.Output = os.Stderr
@@ -146,12 +149,14 @@ func start(ctx context.Context, in installation, o Options) (_ *Cluster, err err
 		}
 	}()
 	if c.dir == "" {
-		if c.dir, err = os.MkdirTemp("", "kubecdc-kafka-"); err != nil {
+		c.dir, err = os.MkdirTemp("", "kubecdc-kafka-")
+		if err != nil {
 			return nil, fmt.Errorf("data directory: %w", err)
 		}
 		c.tempDir = true
 	}
-	if c.dir, err = filepath.Abs(c.dir); err != nil {
+	c.dir, err = filepath.Abs(c.dir)
+	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
@@ -161,16 +166,19 @@ func start(ctx context.Context, in installation, o Options) (_ *Cluster, err err
 		return nil, fmt.Errorf("a cluster of another version (%s) cannot be secure", VersionEnv)
 	}
 	if hasZooKeeper() {
-		if c.zoo, err = c.startZooKeeper(ctx); err != nil {
+		c.zoo, err = c.startZooKeeper(ctx)
+		if err != nil {
 			return nil, err
 		}
 	}
 	if o.Secure {
-		if c.security, err = NewSecurity(filepath.Join(c.dir, "security")); err != nil {
+		c.security, err = NewSecurity(filepath.Join(c.dir, "security"))
+		if err != nil {
 			return nil, err
 		}
 	}
-	// Each node's configuration names the ports of all nodes: if one port is taken, all nodes get new ones.
+	// Each node's configuration names the ports of all nodes: if one port is taken, all nodes get
+	// new ones.
 	const tries = 10
 	for range tries {
 		if err = c.startOnFreePorts(ctx); !errors.Is(err, errPortTaken) {
@@ -256,7 +264,8 @@ func (c *Cluster) BrokersAt(l Listener) []string {
 	return all
 }
 
-// Inside returns the addresses of the listener that the nodes use among themselves: no proxy, no TLS, no SASL.
+// Inside returns the addresses of the listener that the nodes use among themselves: no proxy, no
+// TLS, no SASL.
 func (c *Cluster) Inside() []string {
 	var all []string
 	for _, n := range c.nodes {

@@ -37,7 +37,8 @@ func orElse(value, otherwise string) string {
 	return value
 }
 
-// write stores a record under a key in one partition by a connection to its leader, and retries while there is none.
+// write stores a record under a key in one partition by a connection to its leader, and retries
+// while there is none.
 func write(t testing.TB, c *kafka.Cluster, topic string, partition int, key, value string) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
@@ -48,7 +49,10 @@ func write(t testing.TB, c *kafka.Cluster, topic string, partition int, key, val
 			return err
 		}
 		defer conn.Close()
-		_, err = conn.WriteMessages(kafkago.Message{Key: []byte(key), Value: []byte(value), Headers: []kafkago.Header{{Key: "h", Value: []byte(key)}}})
+		_, err = conn.WriteMessages(kafkago.Message{Key: []byte(key), Value: []byte(value), Headers: []kafkago.Header{{
+			Key:   "h",
+			Value: []byte(key),
+		}}})
 		return err
 	})
 }
@@ -162,7 +166,9 @@ func TestFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
 	needsBroker(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	c, err := kafka.New(t.Context(), kafka.Options{Properties: map[string]string{"num.io.threads": "none"}, Output: io.Discard})
+	c, err := kafka.New(t.Context(), kafka.Options{Properties: map[string]string{
+		"num.io.threads": "none",
+	}, Output: io.Discard})
 	if err == nil {
 		c.Stop()
 		t.Fatal("started")

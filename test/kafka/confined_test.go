@@ -38,7 +38,9 @@ func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
 	write1(t, password, c.Security().Password+"\n")
 	config := func(name, brokers, sasl string) string {
 		file := filepath.Join(dir, name)
-		text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\ncluster: prod\nbus: {kafka: {brokers: [%q], topic: \"cdc.{cluster}.{namespace}\"%s}}\n", brokers, sasl)
+		text := fmt.Sprintf(
+			"apiVersion: kubecdc.dev/v1\ncluster: prod\nbus: {kafka: {brokers: [%q], topic: \"cdc.{cluster}.{namespace}\"%s}}\n",
+			brokers, sasl)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -85,22 +87,28 @@ func TestConfinedUserIsNotCertainOfOtherTopics(t *testing.T) {
 	}
 }
 
-// The topics of quiet namespaces get progress once an hour. An answer about another namespace does not
-// wait for that. One about all namespaces does.
+// The topics of quiet namespaces get progress once an hour. An answer about another namespace does
+// not wait for that. One about all namespaces does.
 func TestAnswerAboutANamespaceNeedsItsTopicAlone(t *testing.T) {
 	t.Parallel()
 	c := kafka.Start(t, kafka.Options{})
 	binary := build.SharedAgent(t)
 	lines := recordLines(t)
 	const early = 17 // the first progress
-	for topic, lines := range map[string][][]byte{"cdc.prod.shop": lines, "cdc.prod.quiet": lines[:early], "cdc.prod._": lines[:early]} {
+	for topic, lines := range map[string][][]byte{
+		"cdc.prod.shop":  lines,
+		"cdc.prod.quiet": lines[:early],
+		"cdc.prod._":     lines[:early],
+	} {
 		if err := c.CreateTopic(t.Context(), topic, 2, nil); err != nil {
 			t.Fatal(err)
 		}
 		putLines(t, c, topic, 2, "", nil, lines)
 	}
 	file := filepath.Join(t.TempDir(), "kubecdc.yaml")
-	text := fmt.Sprintf("apiVersion: kubecdc.dev/v1\nbus: {kafka: {brokers: [%q], topic: \"cdc.{cluster}.{namespace}\"}}\n", c.Inside()[0])
+	text := fmt.Sprintf(
+		"apiVersion: kubecdc.dev/v1\nbus: {kafka: {brokers: [%q], topic: \"cdc.{cluster}.{namespace}\"}}\n",
+		c.Inside()[0])
 	write1(t, file, text)
 	for _, tc := range []struct {
 		certainty string

@@ -30,7 +30,8 @@ func objectIn(partition, n int) string {
 	}
 	for i := 0; ; i++ {
 		name := fmt.Sprint("web-", i)
-		if (kafkago.Murmur2Balancer{}).Balance(kafkago.Message{Key: []byte("prod/core/configmaps/shop/" + name)}, all...) == partition {
+		if (kafkago.Murmur2Balancer{}).Balance(kafkago.Message{Key: []byte("prod/core/configmaps/shop/" + name)},
+			all...) == partition {
 			return name
 		}
 	}
@@ -132,7 +133,11 @@ func TestConsumeStarts(t *testing.T) {
 	a, b := objectIn(0, partitions), objectIn(1, partitions)
 	middle := time.Now()
 	putMessages(t, c, topic, 0, updates(a, 0, 5, middle.Add(-time.Hour))...)
-	putMessages(t, c, topic, 0, kafkago.Message{Key: []byte("prod/core/configmaps/shop/" + a), Time: middle.Add(-time.Hour)}) // a tombstone
+	// a tombstone
+	putMessages(t, c, topic, 0, kafkago.Message{
+		Key:  []byte("prod/core/configmaps/shop/" + a),
+		Time: middle.Add(-time.Hour),
+	})
 	putAt(t, c, topic, 0, a, 5, 8)
 	putAt(t, c, topic, 1, b, 0, 2)
 	source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
@@ -162,7 +167,9 @@ func TestConsumeStarts(t *testing.T) {
 		}
 	}
 
-	live := readKafka(t, &fromkafka.Kafka{Brokers: c.Inside(), Match: func(name string) bool { return name == topic }}, consume.Query{})
+	live := readKafka(t, &fromkafka.Kafka{Brokers: c.Inside(), Match: func(name string) bool {
+		return name == topic
+	}}, consume.Query{})
 	if !live.CaughtUp() {
 		t.Error("a live reader has not caught up")
 	}
@@ -177,23 +184,31 @@ func TestConsumeStarts(t *testing.T) {
 	}
 	putMessages(t, c, topic, 2, kafkago.Message{Value: []byte("{")})
 	record := new(consume.RecordError)
-	if _, err := live.Next(t.Context()); !errors.As(err, &record) || record.Position.Next != 3 || !strings.HasPrefix(err.Error(), "topic "+topic+", partition 2, offset 2: ") {
+	if _, err := live.Next(t.Context()); !errors.As(err, &record) || record.Position.Next != 3 ||
+		!strings.HasPrefix(err.Error(), "topic "+topic+", partition 2, offset 2: ") {
 		t.Errorf("error %v, %+v", err, record)
 	}
-	if _, err := (&fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{"none"}}).Read(t.Context(), consume.Query{}); !errors.Is(err, consume.ErrNoStream) {
+	if _, err := (&fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{
+		"none",
+	}}).Read(t.Context(), consume.Query{}); !errors.Is(err, consume.ErrNoStream) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := (&fromkafka.Kafka{Brokers: []string{"127.0.0.1:1"}, Topics: []string{topic}}).Read(t.Context(), consume.Query{}); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := (&fromkafka.Kafka{Brokers: []string{"127.0.0.1:1"}, Topics: []string{
+		topic,
+	}}).Read(t.Context(), consume.Query{}); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
 }
 
 // counting is a dialer that counts the bytes that are read.
 func counting(n *atomic.Int64) *kafkago.Dialer {
-	return &kafkago.Dialer{Timeout: 10 * time.Second, DialFunc: func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		return countedConn{conn, n}, err
-	}}
+	return &kafkago.Dialer{
+		Timeout: 10 * time.Second,
+		DialFunc: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return countedConn{conn, n}, err
+		},
+	}
 }
 
 type countedConn struct {
@@ -207,7 +222,8 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The history of one object reads only its partition, and with a start time only the records since then.
+// The history of one object reads only its partition, and with a start time only the records since
+// then.
 func TestConsumeOneObject(t *testing.T) {
 	t.Parallel()
 	const partitions, each, size = 12, 1000, 2_000
@@ -217,7 +233,9 @@ func TestConsumeOneObject(t *testing.T) {
 		for p := range partitions {
 			ms := updates(objectIn(p, partitions), from, to, at)
 			for i := range ms {
-				ms[i].Value = []byte(strings.Replace(string(ms[i].Value), `"data":{`, `"data":{"after":{"x":"`+strings.Repeat("x", size)+`"},`, 1))
+				ms[i].Value = []byte(
+					strings.Replace(string(ms[i].Value), `"data":{`,
+						`"data":{"after":{"x":"`+strings.Repeat("x", size)+`"},`, 1))
 			}
 			for some := range slices.Chunk(ms, 10) {
 				putMessages(t, c, topic, p, some...)
@@ -228,11 +246,19 @@ func TestConsumeOneObject(t *testing.T) {
 	write(0, each/2, middle.Add(-time.Hour))
 	write(each/2, each, middle.Add(time.Second))
 	name := objectIn(5, partitions)
-	for start, records := range map[*consume.Start]int{new(consume.Start): 0, ptr(consume.Beginning()): each, ptr(consume.Since(middle)): each / 2} {
+	for start, records := range map[*consume.Start]int{
+		new(consume.Start):         0,
+		ptr(consume.Beginning()):   each,
+		ptr(consume.Since(middle)): each / 2,
+	} {
 		var bytes atomic.Int64
-		source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}, Cluster: "prod", Dialer: counting(&bytes)}
+		source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{
+			topic,
+		}, Cluster: "prod", Dialer: counting(&bytes)}
 		r := readKafka(t, source, consume.Query{
-			Objects: []consume.Objects{{Groups: []string{""}, Resource: "configmaps", Namespace: "shop", Name: name}}, Start: *start, StopAtEnd: true,
+			Objects:   []consume.Objects{{Groups: []string{""}, Resource: "configmaps", Namespace: "shop", Name: name}},
+			Start:     *start,
+			StopAtEnd: true,
 		})
 		if diff := cmp.Diff(versions(name, each-records, each), next(t, r, -1)); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
@@ -240,7 +266,8 @@ func TestConsumeOneObject(t *testing.T) {
 		partition := float64(records) * (size + 350)
 		t.Logf("%d records: %d bytes read, the partition has some %.0f", records, bytes.Load(), partition)
 		if limit := 1.1*partition + 20_000; float64(bytes.Load()) > limit {
-			t.Errorf("%d bytes were read for %d records of one of %d partitions, want at most %.0f", bytes.Load(), records, partitions, limit)
+			t.Errorf("%d bytes were read for %d records of one of %d partitions, want at most %.0f", bytes.Load(),
+				records, partitions, limit)
 		}
 	}
 }
@@ -274,8 +301,9 @@ func recreate(t *testing.T, c *kafka.Cluster, topic string, partitions int) {
 	})
 }
 
-// A topic that is deleted and created again is read from its beginning, once, and the reader reports that. This holds for a reader that was reading
-// and for one that was not, even if the new topic has more records than the old one.
+// A topic that is deleted and created again is read from its beginning, once, and the reader
+// reports that. This holds for a reader that was reading and for one that was not, even if the new
+// topic has more records than the old one.
 func TestConsumeATopicThatIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
@@ -295,7 +323,8 @@ func TestConsumeATopicThatIsCreatedAgain(t *testing.T) {
 		cancel()
 		missed := new(consume.MissedError)
 		if !errors.As(err, &missed) || !missed.Recreated || missed.Log != away[0].Log || missed.From != 5 {
-			t.Fatalf("%s: error %v instead of a MissedError, the reader was at %+v and is at %+v", name, err, away, r.Positions())
+			t.Fatalf("%s: error %v instead of a MissedError, the reader was at %+v and is at %+v", name, err, away,
+				r.Positions())
 		}
 		if diff := cmp.Diff(versions("web", 10, 20), next(t, r, 10)); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
@@ -307,8 +336,8 @@ func TestConsumeATopicThatIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// Members of a group share the partitions and continue at the committed positions. Positions of another log, or beyond the read records,
-// are not committed.
+// Members of a group share the partitions and continue at the committed positions. Positions of
+// another log, or beyond the read records, are not committed.
 func TestConsumeWithAGroup(t *testing.T) {
 	t.Parallel()
 	const partitions = 2

@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/build"
 )
 
-// The Events beside versions are the same in a topic as in a file, also if the objects have not changed
-// in the part of the topic that is read. The owners are then read from the snapshot before.
+// The Events beside versions are the same in a topic as in a file, also if the objects have not
+// changed in the part of the topic that is read. The owners are then read from the snapshot before.
 func TestEventsBesideVersionsInATopic(t *testing.T) {
 	t.Parallel()
 	const partitions = 3
@@ -82,7 +82,8 @@ func TestEventsBesideVersionsInATopic(t *testing.T) {
 	}
 }
 
-// sortedLines returns the lines of a text in order: partitions say nothing of the order within a second.
+// sortedLines returns the lines of a text in order: partitions say nothing of the order within a
+// second.
 func sortedLines(text string) []string {
 	lines := strings.Split(text, "\n")
 	slices.Sort(lines)

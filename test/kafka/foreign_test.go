@@ -23,8 +23,8 @@ type seen struct {
 	Headers    []string // name, the program's separator, value
 }
 
-// events are the published events: their names spread over the partitions, and their values are unsuitable for
-// terminals.
+// events are the published events: their names spread over the partitions, and their values are
+// unsuitable for terminals.
 func events(t testing.TB, mode encode.Mode) []*encode.Event {
 	t.Helper()
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
@@ -35,7 +35,13 @@ func events(t testing.TB, mode encode.Mode) []*encode.Event {
 		doc := object.New(ref, 7, 0, nil, fmt.Appendf(nil,
 			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"resourceVersion":"7"},"spec":{"text":"Zürich 😀 \u2028 \\ \" <&>","long":%q}}`,
 			name, strings.Repeat("x", i*100)))
-		d := &object.Delta{Op: object.Created, Ref: ref, After: doc, ResourceVersion: 7, Observed: time.Now().UnixNano()}
+		d := &object.Delta{
+			Op:              object.Created,
+			Ref:             ref,
+			After:           doc,
+			ResourceVersion: 7,
+			Observed:        time.Now().UnixNano(),
+		}
 		ev := new(encode.Event)
 		if err := encode.New(encode.Options{Cluster: "c", Mode: mode}).Encode(ev, d); err != nil {
 			t.Fatal(err)
@@ -45,11 +51,14 @@ func events(t testing.TB, mode encode.Mode) []*encode.Event {
 	return all
 }
 
-// expected returns the result of the binding for events: the CloudEvents Kafka binding 1.0, sections 3.2 and 3.3.
+// expected returns the result of the binding for events: the CloudEvents Kafka binding 1.0,
+// sections 3.2 and 3.3.
 func expected(events []*encode.Event, separator string) []seen {
 	var all []seen
 	for _, ev := range events {
-		s := seen{Key: string(ev.PartitionKey), Value: string(ev.Body), Headers: []string{"content-type" + separator + ev.ContentType}}
+		s := seen{Key: string(ev.PartitionKey), Value: string(ev.Body), Headers: []string{
+			"content-type" + separator + ev.ContentType,
+		}}
 		for _, a := range ev.Attributes {
 			if a.Name != "datacontenttype" {
 				s.Headers = append(s.Headers, "ce_"+a.Name+separator+string(a.Value))
@@ -83,8 +92,8 @@ func parse(t testing.TB, out []byte) []seen {
 	return sorted(all)
 }
 
-// TestForeignConsumers lets Java's console consumer and kcat read the publisher's records, in every compression and in
-// both content modes.
+// TestForeignConsumers lets Java's console consumer and kcat read the publisher's records, in every
+// compression and in both content modes.
 func TestForeignConsumers(t *testing.T) {
 	t.Parallel()
 	const topic = "foreign"
@@ -101,12 +110,15 @@ func TestForeignConsumers(t *testing.T) {
 		if err := c.CreateTopic(ctx, name, 3, nil); err != nil {
 			t.Fatal(err)
 		}
-		publishAll(ctx, t, kafkabus.Config{Brokers: brokers, Topic: name, Compression: kafkabus.Compression(compression)}, all)
+		publishAll(ctx, t,
+			kafkabus.Config{Brokers: brokers, Topic: name, Compression: kafkabus.Compression(compression)}, all)
 		cancel()
 	}
 	t.Run("java", func(t *testing.T) {
-		out, err := c.Java(t.Context(), nil, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", brokers[0],
-			"--include", topic+"-.*", "--from-beginning", "--max-messages", fmt.Sprint(len(all)*len(compressions)), "--timeout-ms", "60000",
+		out, err := c.Java(t.Context(), nil, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server",
+			brokers[0],
+			"--include", topic+"-.*", "--from-beginning", "--max-messages", fmt.Sprint(len(all)*len(compressions)),
+			"--timeout-ms", "60000",
 			"--formatter-property", "print.key=true", "--formatter-property", "print.headers=true")
 		if err != nil {
 			t.Fatal(err)
@@ -148,7 +160,8 @@ func publishAll(ctx context.Context, t *testing.T, cfg kafkabus.Config, events [
 	}
 }
 
-// TestPartitioner checks that a record of Java's producer is in the same partition as our record with that key.
+// TestPartitioner checks that a record of Java's producer is in the same partition as our record
+// with that key.
 func TestPartitioner(t *testing.T) {
 	t.Parallel()
 	const topic = "partitioned"
@@ -160,7 +173,8 @@ func TestPartitioner(t *testing.T) {
 	defer cancel()
 	a := runAgent(t, kafkabus.Config{Brokers: c.Inside(), Topic: topic})
 	for i := range 60 {
-		// Keys of all lengths modulo four, because murmur2 reads four bytes at a time; not all are ASCII.
+		// Keys of all lengths modulo four, because murmur2 reads four bytes at a time; not all are
+		// ASCII.
 		if err := a.publish(ctx, strings.Repeat("é", i%7)+strings.Repeat("n", i%5)+fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}

@@ -38,8 +38,8 @@ const (
 	progressEvery = 15 * time.Second
 )
 
-// Available returns nil if a broker can be started. That needs a JDK and, unless the jars are in the cache, Maven.
-// The error names the missing one.
+// Available returns nil if a broker can be started. That needs a JDK and, unless the jars are in
+// the cache, Maven. The error names the missing one.
 func Available() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -78,8 +78,8 @@ func javaVersion(ctx context.Context) (string, error) {
 	return string(out), nil
 }
 
-// cacheDir returns a name that changes with the sources of its files: an archive of loaded classes is valid for one
-// JVM only.
+// cacheDir returns a name that changes with the sources of its files: an archive of loaded classes
+// is valid for one JVM only.
 func cacheDir(java string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -97,21 +97,28 @@ type installation struct{ dir string }
 
 func (i installation) path(name string) string { return filepath.Join(i.dir, name) }
 
-// java returns a command line of the JVM, except for the class and its arguments. Java does not read TMPDIR, and the codecs
-// leave their libraries in its temporary directory: tmp, which must exist.
+// java returns a command line of the JVM, except for the class and its arguments. Java does not
+// read TMPDIR, and the codecs leave their libraries in its temporary directory: tmp, which must
+// exist.
 func (i installation) java(tmp string, flags ...string) []string {
-	argv := []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + tmp}
+	argv := []string{
+		"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+		"-Djava.io.tmpdir=" + tmp,
+	}
 	argv = append(argv, flags...)
-	return append(argv, "-Dlog4j2.configurationFile="+i.path("log4j2.properties"), "-Dlog4j2.disableJmx=true", "@"+i.path("classpath"))
+	return append(argv, "-Dlog4j2.configurationFile="+i.path("log4j2.properties"), "-Dlog4j2.disableJmx=true",
+		"@"+i.path("classpath"))
 }
 
-// Install copies the jars unless they are there. It writes its progress to w, and nothing if there is nothing to do.
+// Install copies the jars unless they are there. It writes its progress to w, and nothing if there
+// is nothing to do.
 func Install(ctx context.Context, w io.Writer) error {
 	_, err := install(ctx, w)
 	return err
 }
 
-// install creates the directory unless it exists. Several processes may call it at once: one works, the others wait.
+// install creates the directory unless it exists. Several processes may call it at once: one works,
+// the others wait.
 func install(ctx context.Context, w io.Writer) (installation, error) {
 	version, err := javaVersion(ctx)
 	if err != nil {
@@ -161,7 +168,8 @@ func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err err
 		}
 		if time.Since(said) >= progressEvery {
 			said = time.Now()
-			fmt.Fprintf(w, "kafka: another process installs Kafka, waiting (%s)\n", time.Since(start).Round(time.Second))
+			fmt.Fprintf(w, "kafka: another process installs Kafka, waiting (%s)\n",
+				time.Since(start).Round(time.Second))
 		}
 	}
 }
@@ -208,16 +216,18 @@ func (i installation) fill(ctx context.Context, w io.Writer) error {
 	return os.WriteFile(i.path("installed"), nil, 0o644)
 }
 
-// format keeps the files that Kafka's own tool writes into a new data directory, which takes a JVM a second: the features
-// that a new cluster begins with. The files that differ between nodes are written by node.format.
+// format keeps the files that Kafka's own tool writes into a new data directory, which takes a JVM
+// a second: the features that a new cluster begins with. The files that differ between nodes are
+// written by node.format.
 func (i installation) format(ctx context.Context, w io.Writer) error {
 	data, config := i.path("format"), i.path("format.properties")
 	defer func() { _ = os.RemoveAll(data) }()
 	text := properties(map[string]string{
 		"process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@127.0.0.1:1",
 		"listeners": "CONTROLLER://127.0.0.1:1,CLIENT://127.0.0.1:2", "controller.listener.names": "CONTROLLER",
-		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,CLIENT:PLAINTEXT", "inter.broker.listener.name": "CLIENT",
-		"log.dirs": data,
+		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,CLIENT:PLAINTEXT",
+		"inter.broker.listener.name":     "CLIENT",
+		"log.dirs":                       data,
 	})
 	if err := os.WriteFile(config, text, 0o644); err != nil {
 		return err

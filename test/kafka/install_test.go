@@ -42,7 +42,8 @@ func TestAvailableSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("available: %v", err)
 	}
 	// The error includes Maven's message, and nothing is left that looks installed.
-	if err := kafka.Install(t.Context(), new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "no such artifact") {
+	if err := kafka.Install(t.Context(), new(bytes.Buffer)); err == nil ||
+		!strings.Contains(err.Error(), "no such artifact") {
 		t.Errorf("install: %v, want what mvn says", err)
 	}
 	script(t, dir, "mvn", "exit 0")

@@ -9,9 +9,10 @@ import (
 	"os/exec"
 )
 
-// Java runs one of Java's own programs to its end, with the jars of the broker on the class path, and returns its output.
-// program is a class name (org.apache.kafka.tools.consumer.ConsoleConsumer) or a file of source text. stdin may be nil. An
-// error includes the end of the program's standard error.
+// Java runs one of Java's own programs to its end, with the jars of the broker on the class path,
+// and returns its output. program is a class name (org.apache.kafka.tools.consumer.ConsoleConsumer)
+// or a file of source text. stdin may be nil. An error includes the end of the program's standard
+// error.
 func (c *Cluster) Java(ctx context.Context, stdin io.Reader, program string, args ...string) ([]byte, error) {
 	argv := append(c.in.java(c.nodes[0].tmp(), "-Dfile.encoding=UTF-8"), program)
 	argv = append(argv, args...)

@@ -30,14 +30,16 @@ func TestMain(m *testing.M) {
 
 // The clusters that tests share. Each test has its own topics.
 var (
-	// lasting is one node that no test stops. Plain is behind a proxy that one test cuts; the other tests use Cluster.Inside.
+	// lasting is one node that no test stops. Plain is behind a proxy that one test cuts; the other
+	// tests use Cluster.Inside.
 	lasting = &shared{proxied: true}
 
 	// mortal has NODES nodes. Tests kill, stop and pause them, one test at a time.
 	mortal = &shared{nodes: os.Getenv("NODES")}
 )
 
-// shared is a cluster that is started by the first test that needs it. It runs until all tests have ended.
+// shared is a cluster that is started by the first test that needs it. It runs until all tests have
+// ended.
 type shared struct {
 	nodes   string // "": one
 	proxied bool
@@ -65,7 +67,8 @@ func (s *shared) get(t *testing.T) *kafka.Cluster {
 	return s.cluster
 }
 
-// hold is get for one test at a time. It starts the nodes that an earlier test left stopped or paused.
+// hold is get for one test at a time. It starts the nodes that an earlier test left stopped or
+// paused.
 func (s *shared) hold(t *testing.T) *kafka.Cluster {
 	t.Helper()
 	needsBroker(t)

@@ -29,8 +29,8 @@ const (
 	bootstrap = "bootstrap.checkpoint" // a name of Kafka
 	classes   = "classes.jsa"
 
-	// readyTimeout bounds the wait for one node if the caller's context has no deadline. Observed: 2 s to 8 s; the rest
-	// is for a machine with other work.
+	// readyTimeout bounds the wait for one node if the caller's context has no deadline. Observed:
+	// 2 s to 8 s; the rest is for a machine with other work.
 	readyTimeout = 2 * time.Minute
 
 	// grace is how long an orderly shutdown may take.
@@ -277,15 +277,16 @@ func (n *Node) Kill() {
 	}
 }
 
-// Stop shuts the node down, which hands over its partitions, and kills it after half a minute. It returns when the process
-// is gone.
+// Stop shuts the node down, which hands over its partitions, and kills it after half a minute. It
+// returns when the process is gone.
 func (n *Node) Stop() {
 	if c := n.current(); c != nil {
 		_ = c.Stop(grace) // It is gone in any case. After a signal, a JVM exits with 143.
 	}
 }
 
-// Pause stops the node with SIGSTOP: its connections stay, and nothing is answered. Continue resumes it.
+// Pause stops the node with SIGSTOP: its connections stay, and nothing is answered. Continue
+// resumes it.
 func (n *Node) Pause() error {
 	if c := n.current(); c != nil {
 		return c.Pause()
@@ -348,7 +349,8 @@ func (n *Node) failed(err error) error {
 	}
 	err = c.Failed(err)
 	tail := n.logTail()
-	if bytes.Contains(tail, []byte("Address already in use")) || bytes.Contains(tail, []byte("two listeners on the same port")) {
+	if bytes.Contains(tail, []byte("Address already in use")) ||
+		bytes.Contains(tail, []byte("two listeners on the same port")) {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return err

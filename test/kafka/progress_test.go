@@ -19,7 +19,11 @@ func TestLastProgress(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
 	for compression, mode := range map[string]encode.Mode{
-		"zstd": encode.Structured, "lz4": encode.Binary, "snappy": encode.Structured, "gzip": encode.Binary, "none": encode.Structured,
+		"zstd":   encode.Structured,
+		"lz4":    encode.Binary,
+		"snappy": encode.Structured,
+		"gzip":   encode.Binary,
+		"none":   encode.Structured,
 	} {
 		t.Run(compression, func(t *testing.T) {
 			t.Parallel()
@@ -27,13 +31,16 @@ func TestLastProgress(t *testing.T) {
 			start := func() *agent {
 				return startPublisher(t, kafkabus.Config{
 					Brokers: c.Inside(), Topic: topic, Compression: kafkabus.Compression(compression),
-					Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
+					Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{
+						"retention.ms": "-1",
+					}},
 				})
 			}
 			a := start()
 			send := func(run string, n uint64, scopes ...object.ScopeReport) {
 				t.Helper()
-				if err := a.await(t.Context(), publishtest.EncodeProgress(t, mode, run, publishtest.Progress(n, scopes...))); err != nil {
+				if err := a.await(t.Context(),
+					publishtest.EncodeProgress(t, mode, run, publishtest.Progress(n, scopes...))); err != nil {
 					t.Fatal(err)
 				}
 			}

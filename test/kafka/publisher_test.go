@@ -33,7 +33,8 @@ func startPublisher(t *testing.T, cfg kafkabus.Config) *agent {
 	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
 	a := &agent{log: new(logText)}
 	var err error
-	if a.Bus, err = kafkabus.New(cfg, slog.New(slog.NewTextHandler(a.log, nil)), nil); err != nil {
+	a.Bus, err = kafkabus.New(cfg, slog.New(slog.NewTextHandler(a.log, nil)), nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -64,7 +65,11 @@ func version(key string, n int) *encode.Event {
 	}
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
 	return &encode.Event{
-		Delta:        &object.Delta{Op: object.Updated, Ref: object.NewRef(pods, "shop", key, "uid-"+key), Observed: time.Now().UnixNano()},
+		Delta: &object.Delta{
+			Op:       object.Updated,
+			Ref:      object.NewRef(pods, "shop", key, "uid-"+key),
+			Observed: time.Now().UnixNano(),
+		},
 		ID:           fmt.Appendf(nil, "pods/%s/%d", key, n),
 		PartitionKey: []byte(key),
 		ContentType:  "application/cloudevents+json",
@@ -124,7 +129,8 @@ func checkVersions(t *testing.T, c *kafka.Cluster, topic string, keys, n int) {
 			text, _, _ := strings.Cut(string(r.Value), " ")
 			got, err := strconv.Atoi(text)
 			if err != nil || got != last[string(r.Key)]+1 {
-				oracle.Fail(t, "partition %d, offset %d: %s: version %s follows %d", p, r.Offset, r.Key, text, last[string(r.Key)])
+				oracle.Fail(t, "partition %d, offset %d: %s: version %s follows %d", p, r.Offset, r.Key, text,
+					last[string(r.Key)])
 			}
 			last[string(r.Key)] = got
 		}
@@ -146,12 +152,15 @@ func TestPublisherCompresses(t *testing.T) {
 	for _, compression := range []string{"zstd", "lz4", "snappy", "gzip", "none"} {
 		a := startPublisher(t, kafkabus.Config{
 			Brokers: brokers, Topic: "compressed-" + compression, Compression: kafkabus.Compression(compression),
-			Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
+			Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{
+				"retention.ms": "-1",
+			}},
 		})
 		publishVersions(t, a, 8, 30, make(acknowledged, 8))
 		checkVersions(t, c, "compressed-"+compression, 8, 30)
 		if kcat, err := exec.LookPath("kcat"); err == nil {
-			out, err := exec.CommandContext(t.Context(), kcat, "-C", "-q", "-e", "-b", brokers[0], "-t", "compressed-"+compression, "-o", "beginning", "-f", "%k %h\n").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), kcat, "-C", "-q", "-e", "-b", brokers[0], "-t",
+				"compressed-"+compression, "-o", "beginning", "-f", "%k %h\n").CombinedOutput()
 			if err != nil || strings.Count(string(out), "content-type=application/cloudevents+json") != 240 {
 				t.Errorf("%s: kcat reads otherwise: %v: %.500s", compression, err, out)
 			}
@@ -198,14 +207,15 @@ func TestPublisherLosesAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range partitions {
-		if got := net.JoinHostPort(p.Leader.Host, strconv.Itoa(p.Leader.Port)); got != c.Brokers()[0] || got != lasting.proxy.Addr() {
+		if got := net.JoinHostPort(p.Leader.Host, strconv.Itoa(p.Leader.Port)); got != c.Brokers()[0] ||
+			got != lasting.proxy.Addr() {
 			t.Errorf("the leader is at %s, want the proxy's %s", got, lasting.proxy.Addr())
 		}
 	}
 }
 
-// The leader of a partition is killed repeatedly. With one node that is the whole cluster. LEADERS=4,400 kills four times, and
-// publishes 400 versions of each object.
+// The leader of a partition is killed repeatedly. With one node that is the whole cluster.
+// LEADERS=4,400 kills four times, and publishes 400 versions of each object.
 func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	t.Parallel()
 	n, size := nodes(t), sizes(t, "LEADERS", 2, 200)
@@ -246,8 +256,8 @@ func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	checkVersions(t, c, "led", keys, versions)
 }
 
-// The broker is away for longer than the topic's maximum age of a record. Waiting records are stored all the same, with another
-// timestamp.
+// The broker is away for longer than the topic's maximum age of a record. Waiting records are
+// stored all the same, with another timestamp.
 func TestPublisherReplacesOldTimestamps(t *testing.T) {
 	t.Parallel()
 	c := mortal.holdOne(t)
@@ -301,15 +311,20 @@ func sizes(t *testing.T, variable string, otherwise ...int) []int {
 	return all
 }
 
-// Without changes, an agent sends a record per minute to each partition of one topic, however many topics and scopes there are.
-// AT_REST=20,12,10 has 20 namespaces, 12 partitions and 10 scopes.
+// Without changes, an agent sends a record per minute to each partition of one topic, however many
+// topics and scopes there are. AT_REST=20,12,10 has 20 namespaces, 12 partitions and 10 scopes.
 func TestPublisherAtRest(t *testing.T) {
 	size := sizes(t, "AT_REST", 4, 3, 2)
-	namespaces, partitions, scopes := size[0], size[1], size[2]
+	namespaces := size[0]
+	partitions := size[1]
+	scopes := size[2]
 	t.Parallel()
 	c := lasting.get(t)
 	a := startPublisher(t, kafkabus.Config{
-		Brokers: c.Inside(), Topic: "rest.{namespace}", Create: &kafkabus.Topic{Partitions: partitions, ReplicationFactor: 1},
+		Brokers: c.Inside(), Topic: "rest.{namespace}", Create: &kafkabus.Topic{
+			Partitions:        partitions,
+			ReplicationFactor: 1,
+		},
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -354,7 +369,8 @@ func TestPublisherAtRest(t *testing.T) {
 		for i := range scopes {
 			all = append(all, publishtest.ScopeAt(resource(i), "", 7))
 		}
-		report := publishtest.EncodeProgress(t, encode.Structured, "0-1", publishtest.Progress(uint64(minute+1), all...))
+		report := publishtest.EncodeProgress(t, encode.Structured, "0-1",
+			publishtest.Progress(uint64(minute+1), all...))
 		publishEach(1, func(int) *encode.Event { return report })
 		now := count()
 		t.Logf("minute %d: %d records", minute, now-before)
@@ -388,7 +404,8 @@ func deleteTopic(t *testing.T, c *kafka.Cluster, topic string) {
 	})
 }
 
-// A deleted topic is created again if the publisher may do that; otherwise stream events do not wait for it.
+// A deleted topic is created again if the publisher may do that; otherwise stream events do not
+// wait for it.
 func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
@@ -406,8 +423,15 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 			deleteTopic(t, c, "cdc.going")
 		}
 		if err := a.await(ctx, &encode.Event{
-			Delta: &object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: pods, Scope: "pods"}, Observed: time.Now().UnixNano()},
-			ID:    []byte(kind), PartitionKey: []byte("pods"), ContentType: "application/cloudevents+json", Body: []byte(kind),
+			Delta: &object.Delta{Stream: &object.StreamEvent{
+				Kind:     kind,
+				Resource: pods,
+				Scope:    "pods",
+			}, Observed: time.Now().UnixNano()},
+			ID:           []byte(kind),
+			PartitionKey: []byte("pods"),
+			ContentType:  "application/cloudevents+json",
+			Body:         []byte(kind),
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +446,10 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 		}
 	}
 
-	a = startPublisher(t, kafkabus.Config{Brokers: c.Inside(), Topic: "again", Create: &kafkabus.Topic{Partitions: 2, ReplicationFactor: 1}})
+	a = startPublisher(t, kafkabus.Config{Brokers: c.Inside(), Topic: "again", Create: &kafkabus.Topic{
+		Partitions:        2,
+		ReplicationFactor: 1,
+	}})
 	publishVersions(t, a, 4, 20, make(acknowledged, 4))
 	deleteTopic(t, c, "again")
 	publishVersions(t, a, 4, 20, make(acknowledged, 4))

@@ -30,12 +30,18 @@ const quota = 50_000 // bytes a second
 // limit sets a quota of the agent's client id.
 func limit(t *testing.T, c *kafka.Cluster, key string) {
 	t.Helper()
-	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Timeout: 10 * time.Second, Transport: new(kafkago.Transport)}
+	client := &kafkago.Client{
+		Addr:      kafkago.TCP(c.Inside()...),
+		Timeout:   10 * time.Second,
+		Transport: new(kafkago.Transport),
+	}
 	defer client.Transport.(*kafkago.Transport).CloseIdleConnections()
-	res, err := client.AlterClientQuotas(t.Context(), &kafkago.AlterClientQuotasRequest{Entries: []kafkago.AlterClientQuotaEntry{{
-		Entities: []kafkago.AlterClientQuotaEntity{{EntityType: "client-id", EntityName: "kubecdc"}},
-		Ops:      []kafkago.AlterClientQuotaOps{{Key: key, Value: quota}},
-	}}})
+	res, err := client.AlterClientQuotas(t.Context(), &kafkago.AlterClientQuotasRequest{
+		Entries: []kafkago.AlterClientQuotaEntry{{
+			Entities: []kafkago.AlterClientQuotaEntity{{EntityType: "client-id", EntityName: "kubecdc"}},
+			Ops:      []kafkago.AlterClientQuotaOps{{Key: key, Value: quota}},
+		}},
+	})
 	if err == nil && len(res.Entries) == 1 {
 		err = res.Entries[0].Error
 	}
@@ -186,10 +192,15 @@ func publishUnderQuota(t *testing.T, a *agent, addr string, span time.Duration) 
 func readUnderQuota(t *testing.T, c *kafka.Cluster, addr string, span time.Duration, written int64) {
 	t.Helper()
 	source := &fromkafka.Kafka{
-		Brokers: c.Brokers(), Topics: []string{"quota"}, Dialer: &kafkago.Dialer{ClientID: "kubecdc", Timeout: 10 * time.Second},
+		Brokers: c.Brokers(), Topics: []string{"quota"}, Dialer: &kafkago.Dialer{
+			ClientID: "kubecdc",
+			Timeout:  10 * time.Second,
+		},
 	}
 	r, err := source.Read(t.Context(), consume.Query{
-		Start: consume.Beginning(), StopAtEnd: true, OnRetry: func(err error) { t.Errorf("the reader was interrupted: %v", err) },
+		Start: consume.Beginning(), StopAtEnd: true, OnRetry: func(err error) {
+			t.Errorf("the reader was interrupted: %v", err)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

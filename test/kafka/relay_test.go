@@ -24,7 +24,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// relayEvent is the record of an update of an object, or, without a name, of an event about the stream.
+// relayEvent is the record of an update of an object, or, without a name, of an event about the
+// stream.
 func relayEvent(typ, name string, rv int) kafkago.Message {
 	e := map[string]any{
 		"specversion": "1.0", "source": "/kubernetes/prod", "type": "dev.kubecdc." + typ, "cluster": "prod",
@@ -36,8 +37,14 @@ func relayEvent(typ, name string, rv int) kafkago.Message {
 		e["data"] = map[string]any{"snapshot": "s1", "resourceVersion": fmt.Sprint(rv)}
 	} else {
 		key = "prod/core/configmaps/shop/" + name
-		e["id"], e["uid"], e["namespace"], e["name"], e["op"] = fmt.Sprintf("configmaps/%s/%d", name, rv), name, "shop", name, "u"
-		e["resourceversion"], e["sequence"], e["partitionkey"] = fmt.Sprint(rv), fmt.Sprintf("%020d", rv), key
+		e["id"] = fmt.Sprintf("configmaps/%s/%d", name, rv)
+		e["uid"] = name
+		e["namespace"] = "shop"
+		e["name"] = name
+		e["op"] = "u"
+		e["resourceversion"] = fmt.Sprint(rv)
+		e["sequence"] = fmt.Sprintf("%020d", rv)
+		e["partitionkey"] = key
 		e["data"] = map[string]any{"op": "u", "resourceVersion": fmt.Sprint(rv)}
 	}
 	raw, err := json.Marshal(e)
@@ -67,7 +74,10 @@ type relayProcess struct {
 
 func startRelay(t *testing.T, binary string, args ...string) *relayProcess {
 	t.Helper()
-	p := &relayProcess{cmd: exec.CommandContext(t.Context(), binary, append([]string{"relay"}, args...)...), ended: make(chan struct{})}
+	p := &relayProcess{
+		cmd:   exec.CommandContext(t.Context(), binary, append([]string{"relay"}, args...)...),
+		ended: make(chan struct{}),
+	}
 	p.cmd.Stderr = &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -139,7 +149,8 @@ func (p *relayProcess) checkOrder(t *testing.T) {
 	}
 }
 
-// A relay reads a topic, is killed and started again, and resumes: nothing is missing, and each object's versions are in order.
+// A relay reads a topic, is killed and started again, and resumes: nothing is missing, and each
+// object's versions are in order.
 func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 	t.Parallel()
 	const relayed = "going.prod"
@@ -152,7 +163,10 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	writer := &kafkago.Writer{
-		Addr: kafkago.TCP(c.Inside()...), Topic: relayed, Balancer: kafkago.Murmur2Balancer{}, RequiredAcks: kafkago.RequireAll,
+		Addr:         kafkago.TCP(c.Inside()...),
+		Topic:        relayed,
+		Balancer:     kafkago.Murmur2Balancer{},
+		RequiredAcks: kafkago.RequireAll,
 		BatchTimeout: time.Millisecond,
 	}
 	transport := &kafkago.Transport{MetadataTTL: time.Second}
@@ -187,7 +201,10 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		}
 	}
 	binary := build.SharedAgent(t)
-	args := []string{"--bus", "kafka://" + strings.Join(c.Inside(), ",") + "/" + relayed, "--to", "stdout:", "--name", "audit", "--start", "beginning"}
+	args := []string{
+		"--bus", "kafka://" + strings.Join(c.Inside(), ",") + "/" + relayed, "--to", "stdout:", "--name", "audit",
+		"--start", "beginning",
+	}
 
 	everywhere("snapshot.started", 1)
 	write(1, versions/2)
@@ -197,7 +214,8 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		if n := len(first.objects()); n < objects*(versions/2-1) {
 			return fmt.Errorf("%d events of objects", n)
 		}
-		if !slices.ContainsFunc(first.got(), func(l relayLine) bool { return l.Type == "dev.kubecdc.snapshot.completed" }) {
+		if !slices.ContainsFunc(first.got(),
+			func(l relayLine) bool { return l.Type == "dev.kubecdc.snapshot.completed" }) {
 			return fmt.Errorf("no snapshot.completed")
 		}
 		return nil
@@ -211,7 +229,8 @@ func TestRelayGoesOnBehindItsGroup(t *testing.T) {
 		}
 	}
 	if completed != 1 || behind != 0 {
-		oracle.Fail(t, "snapshot.completed came %d times, and %d events behind it: want it once, behind all", completed, behind)
+		oracle.Fail(t, "snapshot.completed came %d times, and %d events behind it: want it once, behind all", completed,
+			behind)
 	}
 	first.end(os.Kill)
 
@@ -282,7 +301,8 @@ func TestRelayBeginsLive(t *testing.T) {
 	args := []string{"--bus", "kafka://" + c.Inside()[0] + "/" + relayed, "--to", "stdout:", "--name", "live"}
 	first := startRelay(t, binary, args...)
 	wait.Eventually(t, time.Minute, func() error {
-		cmd := exec.CommandContext(t.Context(), binary, "relay", "status", "--bus", args[1], "--name", "live", "-o", "json")
+		cmd := exec.CommandContext(t.Context(), binary, "relay", "status", "--bus", args[1], "--name", "live", "-o",
+			"json")
 		if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte(`"position": 1`)) {
 			return fmt.Errorf("%s %w", out, err)
 		}

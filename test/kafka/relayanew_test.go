@@ -44,7 +44,8 @@ func (l *relayLog) String() string {
 // begunAnew returns how often the relay started a partition over.
 func (l *relayLog) begunAnew(partition int) (n int) {
 	for line := range strings.Lines(l.String()) {
-		if strings.Contains(line, "log was recreated or restored") && strings.Contains(line, fmt.Sprintf(`"partition":%d,`, partition)) {
+		if strings.Contains(line, "log was recreated or restored") &&
+			strings.Contains(line, fmt.Sprintf(`"partition":%d,`, partition)) {
 			n++
 		}
 	}
@@ -83,9 +84,9 @@ func (p *relayProcess) cursorSaved(t *testing.T) (unix float64, err error) {
 	return strconv.ParseFloat(string(m[1]), 64)
 }
 
-// A topic is deleted and created again while a relay runs, and one of its partitions stays empty. The relay starts that
-// partition over once, not repeatedly. It delivers records that are written there later, as does a relay that is started
-// later.
+// A topic is deleted and created again while a relay runs, and one of its partitions stays empty.
+// The relay starts that partition over once, not repeatedly. It delivers records that are written
+// there later, as does a relay that is started later.
 func TestRelayOfATopicThatIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	const relayed = "anew.prod"
@@ -141,7 +142,10 @@ relays: [{name: anew, start: beginning, to: {stdout: {}}}]
 	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Transport: new(kafkago.Transport)}
 	t.Cleanup(client.Transport.(*kafkago.Transport).CloseIdleConnections)
 	wait.Eventually(t, time.Minute, func() error {
-		res, err := client.OffsetFetch(t.Context(), &kafkago.OffsetFetchRequest{GroupID: "kubecdc-relay-anew", Topics: map[string][]int{relayed: {0, 1}}})
+		res, err := client.OffsetFetch(t.Context(), &kafkago.OffsetFetchRequest{
+			GroupID: "kubecdc-relay-anew",
+			Topics:  map[string][]int{relayed: {0, 1}},
+		})
 		if err != nil {
 			return err
 		}
@@ -165,7 +169,8 @@ relays: [{name: anew, start: beginning, to: {stdout: {}}}]
 		}
 		return nil
 	})
-	// The offset of an idle partition must not come back, though the relay checks its cursor every 10 s.
+	// The offset of an idle partition must not come back, though the relay checks its cursor every
+	// 10 s.
 	var begun float64
 	wait.Eventually(t, time.Minute, func() error {
 		saved, err := first.cursorSaved(t)

@@ -34,7 +34,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// record is a record of an hour ago: two snapshots, a gap in which changes were missed, objects that are deleted and created again.
+// record is a record of an hour ago: two snapshots, a gap in which changes were missed, objects
+// that are deleted and created again.
 type record struct {
 	lines    bytes.Buffer
 	now      time.Time
@@ -49,8 +50,18 @@ type recorded struct {
 
 func (r *record) event(resource, id, typ string, extra, data map[string]any) {
 	e := map[string]any{
-		"specversion": "1.0", "source": "/kubernetes/prod", "type": consume.TypePrefix + typ, "id": resource + "/" + id, "cluster": "prod", "clusteruid": "c",
-		"apiversion": "v1", "kind": "Kind", "resource": resource, "time": r.now.Format(time.RFC3339Nano), "subject": "/api/v1/" + resource, "data": data,
+		"specversion": "1.0",
+		"source":      "/kubernetes/prod",
+		"type":        consume.TypePrefix + typ,
+		"id":          resource + "/" + id,
+		"cluster":     "prod",
+		"clusteruid":  "c",
+		"apiversion":  "v1",
+		"kind":        "Kind",
+		"resource":    resource,
+		"time":        r.now.Format(time.RFC3339Nano),
+		"subject":     "/api/v1/" + resource,
+		"data":        data,
 	}
 	for k, v := range extra {
 		e[k] = v
@@ -60,13 +71,25 @@ func (r *record) event(resource, id, typ string, extra, data map[string]any) {
 }
 
 func (r *record) object(o *recorded, op consume.Op, verb, id string, data map[string]any) {
-	data["op"], data["resourceVersion"], data["after"] = op, fmt.Sprint(o.rv), nil
+	data["op"] = op
+	data["resourceVersion"] = fmt.Sprint(o.rv)
+	data["after"] = nil
 	if op != consume.Deleted {
-		data["after"] = map[string]any{"kind": "Kind", "metadata": map[string]any{"name": o.name, "namespace": "shop", "uid": o.uid, "resourceVersion": fmt.Sprint(o.rv)}}
+		data["after"] = map[string]any{"kind": "Kind", "metadata": map[string]any{
+			"name":            o.name,
+			"namespace":       "shop",
+			"uid":             o.uid,
+			"resourceVersion": fmt.Sprint(o.rv),
+		}}
 	}
 	r.event(o.resource, o.uid+"/"+id, "object."+verb, map[string]any{
-		"namespace": "shop", "name": o.name, "uid": o.uid, "op": op, "resourceversion": fmt.Sprint(o.rv), "sequence": fmt.Sprintf("%020d", o.rv),
-		"partitionkey": "prod/core/" + o.resource + "/shop/" + o.name,
+		"namespace":       "shop",
+		"name":            o.name,
+		"uid":             o.uid,
+		"op":              op,
+		"resourceversion": fmt.Sprint(o.rv),
+		"sequence":        fmt.Sprintf("%020d", o.rv),
+		"partitionkey":    "prod/core/" + o.resource + "/shop/" + o.name,
 	}, data)
 }
 
@@ -96,12 +119,17 @@ func makeRecord() *record {
 				for k := range 20 {
 					delete(r.live, resource+fmt.Sprint("/o", 2*k))
 				}
-				r.stream(resource, fmt.Sprintf("gap/%d-%d", r.rv-1, r.rv), "gap", map[string]any{"reason": "compacted", "recovered": false})
+				r.stream(resource, fmt.Sprintf("gap/%d-%d", r.rv-1, r.rv), "gap", map[string]any{
+					"reason":    "compacted",
+					"recovered": false,
+				})
 			}
 			r.snapshot(resource, fmt.Sprint("s", i))
 		}
 		if i%50 < 2 {
-			r.stream(resource, fmt.Sprintf("started/%d/%d", r.rv, r.now.UnixNano()), "scope.started", map[string]any{"resourceVersion": fmt.Sprint(r.rv)})
+			r.stream(resource, fmt.Sprintf("started/%d/%d", r.rv, r.now.UnixNano()), "scope.started", map[string]any{
+				"resourceVersion": fmt.Sprint(r.rv),
+			})
 		}
 		r.rv++
 		key := resource + fmt.Sprint("/o", i*7%40)
@@ -109,7 +137,12 @@ func makeRecord() *record {
 		switch {
 		case o == nil:
 			r.uids++
-			o = &recorded{resource: resource, name: strings.TrimPrefix(key, resource+"/"), uid: fmt.Sprint("u", r.uids), rv: r.rv}
+			o = &recorded{
+				resource: resource,
+				name:     strings.TrimPrefix(key, resource+"/"),
+				uid:      fmt.Sprint("u", r.uids),
+				rv:       r.rv,
+			}
 			r.live[key] = o
 			r.object(o, consume.Created, "created", fmt.Sprint(o.rv), map[string]any{})
 		case i%5 == 0:
@@ -159,11 +192,13 @@ func (j *judge) take(e *consume.Event) {
 	}
 }
 
-// A table that a consumer builds from a replay is the state at its end, from each kind of source and on each kind of target. This holds even if
-// the replay is killed several times on the way. Every event of the span is there, and first copies are in order per object.
+// A table that a consumer builds from a replay is the state at its end, from each kind of source
+// and on each kind of target. This holds even if the replay is killed several times on the way.
+// Every event of the span is there, and first copies are in order per object.
 func TestReplayKilledOnTheWay(t *testing.T) {
 	t.Parallel()
-	// A fetch returns one batch of a partition, so a replay is at another position in each partition when it is killed.
+	// A fetch returns one batch of a partition, so a replay is at another position in each
+	// partition when it is killed.
 	c := kafka.Start(t, kafka.Options{Properties: map[string]string{"fetch.max.bytes": "1024"}})
 	const partitions = 3
 	for _, topic := range []string{"copy.prod", "from.prod", "record.prod"} {
@@ -185,7 +220,8 @@ func TestReplayKilledOnTheWay(t *testing.T) {
 	want := stateAt(t, source, to)
 	address := "kafka://" + c.Inside()[0]
 	fill := func(target string) {
-		replayed(t.Context(), t, "replay", "--from", r.now.Add(-115*time.Second).Format(time.RFC3339Nano), "--bus", "file:"+source, "--target", target)
+		replayed(t.Context(), t, "replay", "--from", r.now.Add(-115*time.Second).Format(time.RFC3339Nano), "--bus",
+			"file:"+source, "--target", target)
 	}
 	stream, copied := startNATS(t), startNATS(t)
 	fill(stream)
@@ -202,25 +238,36 @@ func TestReplayKilledOnTheWay(t *testing.T) {
 			kills  int
 			target func() (url string, events consume.Source)
 		}{
-			"file to file":      {"file:" + source, 1, 10, func() (string, consume.Source) { return file("file.jsonl") }},
+			"file to file": {"file:" + source, 1, 10, func() (string, consume.Source) {
+				return file("file.jsonl")
+			}},
 			"JetStream to file": {stream, 1, 10, func() (string, consume.Source) { return file("jetstream.jsonl") }},
-			"Kafka to file":     {address + "/record.prod", partitions, 5, func() (string, consume.Source) { return file("kafka.jsonl") }},
-			"file to JetStream": {"file:" + source, 1, 10, func() (string, consume.Source) { return copied, &fromnats.JetStream{URL: copied} }},
+			"Kafka to file": {address + "/record.prod", partitions, 5, func() (string, consume.Source) {
+				return file("kafka.jsonl")
+			}},
+			"file to JetStream": {"file:" + source, 1, 10, func() (string, consume.Source) {
+				return copied, &fromnats.JetStream{URL: copied}
+			}},
 			"file to Kafka": {"file:" + source, 1, 10, func() (string, consume.Source) {
 				return address + "/copy.prod", &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{"copy.prod"}}
 			}},
-			"file to HTTP": {"file:" + source, 1, 10, func() (string, consume.Source) { return receiver.URL, received }},
+			"file to HTTP": {"file:" + source, 1, 10, func() (string, consume.Source) {
+				return receiver.URL, received
+			}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				target, events := run.target()
 				position := filepath.Join(t.TempDir(), "position")
-				command := append(slices.Clone(args), "--bus", run.bus, "--target", target, "--position", position, "--speed")
+				command := append(slices.Clone(args), "--bus", run.bus, "--target", target, "--position", position,
+					"--speed")
 				for i := range run.kills {
 					killReplay(t, position, time.Duration(i)*30*time.Millisecond, append(slices.Clone(command), "2")...)
 				}
 				if at, done, err := positionIn(position); err != nil || len(at) != run.logs || done {
-					t.Errorf("before the last run, the position file has %v, complete: %v: %v; want a position in %d logs", at, done, err, run.logs)
+					t.Errorf(
+						"before the last run, the position file has %v, complete: %v: %v; want a position in %d logs",
+						at, done, err, run.logs)
 				}
 				replayed(t.Context(), t, append(slices.Clone(command), "max")...)
 				judgeReplay(t, events, r, from, to, want)
@@ -247,7 +294,14 @@ func TestReplayKilledOnTheWay(t *testing.T) {
 // startNATS starts a JetStream and returns its URL.
 func startNATS(tb testing.TB) string {
 	tb.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: tb.TempDir(), NoLog: true, NoSigs: true})
+	s, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      -1,
+		JetStream: true,
+		StoreDir:  tb.TempDir(),
+		NoLog:     true,
+		NoSigs:    true,
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -259,8 +313,9 @@ func startNATS(tb testing.TB) string {
 	return s.ClientURL()
 }
 
-// putRecord writes a record to a topic: events about the stream to each partition, others to that of their object. A batch has the events of two
-// seconds, so partitions are read at about the same speed.
+// putRecord writes a record to a topic: events about the stream to each partition, others to that
+// of their object. A batch has the events of two seconds, so partitions are read at about the same
+// speed.
 func putRecord(t *testing.T, c *kafka.Cluster, topic string, partitions int, r *record) {
 	t.Helper()
 	var all []int
@@ -282,7 +337,10 @@ func putRecord(t *testing.T, c *kafka.Cluster, topic string, partitions int, r *
 			}
 			m := kafkago.Message{
 				Key: []byte(e.PartitionKey), Value: line,
-				Headers: []kafkago.Header{{Key: "content-type", Value: []byte("application/cloudevents+json; charset=UTF-8")}},
+				Headers: []kafkago.Header{{
+					Key:   "content-type",
+					Value: []byte("application/cloudevents+json; charset=UTF-8"),
+				}},
 			}
 			to := all
 			if e.Stream == nil {
@@ -320,7 +378,8 @@ func replayed(ctx context.Context, t *testing.T, args ...string) []byte {
 	return out
 }
 
-// killReplay runs a replay and kills it after it has saved another position in the record, or after five seconds, and a delay.
+// killReplay runs a replay and kills it after it has saved another position in the record, or after
+// five seconds, and a delay.
 func killReplay(t *testing.T, position string, delay time.Duration, args ...string) {
 	t.Helper()
 	before, _, err := positionIn(position)
@@ -374,7 +433,8 @@ func lastLine(text string) string {
 
 func stateAt(t *testing.T, file string, at time.Time) map[string]string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "all", "--at", at.Format(time.RFC3339Nano), "--bus", "file:"+file, "-o", "json").Output()
+	out, err := exec.CommandContext(t.Context(), build.SharedAgent(t), "get", "all", "--at",
+		at.Format(time.RFC3339Nano), "--bus", "file:"+file, "-o", "json").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +458,12 @@ func stateAt(t *testing.T, file string, at time.Time) map[string]string {
 
 func judgeReplay(t *testing.T, events consume.Source, r *record, from, to time.Time, want map[string]string) {
 	t.Helper()
-	j := &judge{trackers: map[consume.Log]*consume.Tracker{}, table: map[string]string{}, ids: map[string]bool{}, last: map[string]string{}}
+	j := &judge{
+		trackers: map[consume.Log]*consume.Tracker{},
+		table:    map[string]string{},
+		ids:      map[string]bool{},
+		last:     map[string]string{},
+	}
 	reader, err := events.Read(t.Context(), consume.Query{Start: consume.Beginning(), StopAtEnd: true})
 	if err != nil {
 		t.Fatal(err)

@@ -30,15 +30,18 @@ import (
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
-// BenchmarkReplay compares a replay from a JetStream to each target with reading the JetStream alone, and with writing to the target alone from
-// memory. The ratio is to the slower one. All servers share the processors.
+// BenchmarkReplay compares a replay from a JetStream to each target with reading the JetStream
+// alone, and with writing to the target alone from memory. The ratio is to the slower one. All
+// servers share the processors.
 func BenchmarkReplay(b *testing.B) {
 	const events, sentBesides = 30_000, 5 // a snapshot of no objects, and progress
 	record, from, to := benchRecord(b, events)
 	log := slog.New(slog.DiscardHandler)
 	jetStream := func(b *testing.B, url string) relay.Target {
 		b.Helper()
-		t, err := natsbus.New(natsbus.Config{URL: url, Env: driver.Env{Cluster: "c"}, Stream: natsbus.Stream{Create: true}}, log, nil)
+		t, err := natsbus.New(natsbus.Config{URL: url, Env: driver.Env{Cluster: "c"}, Stream: natsbus.Stream{
+			Create: true,
+		}}, log, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -83,7 +86,10 @@ func BenchmarkReplay(b *testing.B) {
 				if err := c.CreateTopic(b.Context(), topic, 12, nil); err != nil {
 					b.Fatal(err)
 				}
-				t, err := kafkabus.New(kafkabus.Config{Brokers: c.Inside(), Topic: topic, Env: driver.Env{Cluster: "c", MaxEventBytes: 900 << 10}}, log, nil)
+				t, err := kafkabus.New(kafkabus.Config{Brokers: c.Inside(), Topic: topic, Env: driver.Env{
+					Cluster:       "c",
+					MaxEventBytes: 900 << 10,
+				}}, log, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -145,16 +151,25 @@ func readAll(b *testing.B, source consume.Source) time.Duration {
 	return time.Since(began)
 }
 
-// benchRecord makes a record of updates of a thousand objects of 2.5 KB, and returns the moments before and after them. As with versions of
-// an object, some content of an event is new and does not compress.
+// benchRecord makes a record of updates of a thousand objects of 2.5 KB, and returns the moments
+// before and after them. As with versions of an object, some content of an event is new and does
+// not compress.
 func benchRecord(b *testing.B, events int) (record linesOf, from, to time.Time) {
 	b.Helper()
 	var out strings.Builder
 	now := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	write := func(id, kind string, more, data map[string]any) {
 		e := map[string]any{
-			"specversion": "1.0", "id": "pods/" + id, "source": "/kubernetes/c", "type": consume.TypePrefix + kind, "time": now.Format(time.RFC3339Nano),
-			"cluster": "c", "apiversion": "v1", "kind": "Pod", "resource": "pods", "data": data,
+			"specversion": "1.0",
+			"id":          "pods/" + id,
+			"source":      "/kubernetes/c",
+			"type":        consume.TypePrefix + kind,
+			"time":        now.Format(time.RFC3339Nano),
+			"cluster":     "c",
+			"apiversion":  "v1",
+			"kind":        "Pod",
+			"resource":    "pods",
+			"data":        data,
 		}
 		for k, v := range more {
 			e[k] = v
@@ -171,7 +186,9 @@ func benchRecord(b *testing.B, events int) (record linesOf, from, to time.Time) 
 	from = now
 	for range 3 { // the record passes the moment
 		now = now.Add(time.Millisecond)
-		write(fmt.Sprint("progress/1/", now.UnixNano()), "progress", map[string]any{"scope": "pods"}, map[string]any{"resourceVersion": "1"})
+		write(fmt.Sprint("progress/1/", now.UnixNano()), "progress", map[string]any{"scope": "pods"}, map[string]any{
+			"resourceVersion": "1",
+		})
 	}
 	random := rand.New(rand.NewPCG(1, 2)) // the same in every run
 	text := func(digits int) string {
@@ -186,10 +203,17 @@ func benchRecord(b *testing.B, events int) (record linesOf, from, to time.Time) 
 	before := object()
 	for i := range events {
 		now = now.Add(time.Millisecond)
-		rv, name, after := i+2, fmt.Sprint("web-", i%1000), object()
+		rv := i + 2
+		name := fmt.Sprint("web-", i%1000)
+		after := object()
 		write(fmt.Sprintf("u%d/%d", i%1000, rv), "object.updated", map[string]any{
-			"namespace": "shop", "name": name, "uid": fmt.Sprint("u", i%1000), "op": "u", "resourceversion": fmt.Sprint(rv), "sequence": fmt.Sprintf("%020d", rv),
-			"partitionkey": "c/core/pods/shop/" + name,
+			"namespace":       "shop",
+			"name":            name,
+			"uid":             fmt.Sprint("u", i%1000),
+			"op":              "u",
+			"resourceversion": fmt.Sprint(rv),
+			"sequence":        fmt.Sprintf("%020d", rv),
+			"partitionkey":    "c/core/pods/shop/" + name,
 		}, map[string]any{"op": "u", "resourceVersion": fmt.Sprint(rv), "before": before, "after": after})
 		before = after
 	}

@@ -26,7 +26,9 @@ func TestRelayOfRows(t *testing.T) {
 	t.Parallel()
 	const record, rows, partitions = "rows.record", "rows.table", 3
 	c := lasting.get(t)
-	for topic, config := range map[string]map[string]string{record: nil, rows: {"cleanup.policy": "compact"}, rows + ".stream": nil} {
+	for topic, config := range map[string]map[string]string{record: nil, rows: {
+		"cleanup.policy": "compact",
+	}, rows + ".stream": nil} {
 		if err := c.CreateTopic(t.Context(), topic, partitions, config); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +91,8 @@ func TestRelayOfRows(t *testing.T) {
 	})
 	for _, topic := range []string{rows, rows + ".stream"} {
 		bus := "kafka://" + broker + "/" + topic
-		out, err := exec.CommandContext(t.Context(), binary, "get", "deployments.apps", "-A", "--at", "now", "--bus", bus).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), binary, "get", "deployments.apps", "-A", "--at", "now", "--bus",
+			bus).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "the record has no events of kubecdc") {
 			t.Errorf("get from topic %s: %v\n%s", topic, err, out)
 		}

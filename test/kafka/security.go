@@ -34,8 +34,8 @@ const (
 
 const user = "kubecdc"
 
-// Security has the data that clients need for the listeners of Options.Secure: files of the cluster's directory, one user,
-// and tokens.
+// Security has the data that clients need for the listeners of Options.Secure: files of the
+// cluster's directory, one user, and tokens.
 type Security struct {
 	CAFile            string // PEM
 	CertFile, KeyFile string // of a client, PEM
@@ -45,21 +45,26 @@ type Security struct {
 	signer *rsa.PrivateKey
 }
 
-// NewSecurity creates its own keys in a directory. A test can use them as keys of a stranger, which a cluster must
-// reject.
+// NewSecurity creates its own keys in a directory. A test can use them as keys of a stranger, which
+// a cluster must reject.
 func NewSecurity(dir string) (*Security, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
 	s := &Security{
-		CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "client.crt"), KeyFile: filepath.Join(dir, "client.key"),
-		User: user, Password: rand.Text(), dir: dir,
+		CAFile:   filepath.Join(dir, "ca.crt"),
+		CertFile: filepath.Join(dir, "client.crt"),
+		KeyFile:  filepath.Join(dir, "client.key"),
+		User:     user,
+		Password: rand.Text(),
+		dir:      dir,
 	}
 	if err := s.Renew(); err != nil {
 		return nil, err
 	}
 	var err error
-	if s.signer, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
+	s.signer, err = rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
 	jwks, err := json.Marshal(map[string]any{"keys": []any{map[string]string{
@@ -77,8 +82,9 @@ func NewSecurity(dir string) (*Security, error) {
 
 func (s *Security) jwks() string { return filepath.Join(s.dir, "jwks.json") }
 
-// Renew replaces the CA, and the certificates and keys of the nodes and of the client, in the same files. A node uses
-// its new ones when it is started again; until then it accepts and presents the old ones.
+// Renew replaces the CA, and the certificates and keys of the nodes and of the client, in the same
+// files. A node uses its new ones when it is started again; until then it accepts and presents the
+// old ones.
 func (s *Security) Renew() error {
 	ca, err := newAuthority()
 	if err != nil {
@@ -116,12 +122,14 @@ func (s *Security) properties(config map[string]string) {
 	const security = "org.apache.kafka.common.security."
 	for _, l := range []string{"sasl", "sasl_tls"} {
 		prefix := "listener.name." + l + "."
-		config[prefix+"plain.sasl.jaas.config"] = fmt.Sprintf("%splain.PlainLoginModule required user_%s=%q;", security, s.User, s.Password)
+		config[prefix+"plain.sasl.jaas.config"] = fmt.Sprintf("%splain.PlainLoginModule required user_%s=%q;", security,
+			s.User, s.Password)
 		for _, scram := range []string{"scram-sha-256", "scram-sha-512"} {
 			config[prefix+scram+".sasl.jaas.config"] = security + "scram.ScramLoginModule required;"
 		}
 		config[prefix+"oauthbearer.sasl.jaas.config"] = security + "oauthbearer.OAuthBearerLoginModule required;"
-		config[prefix+"oauthbearer.sasl.server.callback.handler.class"] = security + "oauthbearer.OAuthBearerValidatorCallbackHandler"
+		config[prefix+"oauthbearer.sasl.server.callback.handler.class"] = security +
+			"oauthbearer.OAuthBearerValidatorCallbackHandler"
 		config[prefix+"oauthbearer.sasl.oauthbearer.jwks.endpoint.url"] = "file://" + s.jwks()
 		config[prefix+"oauthbearer.sasl.oauthbearer.expected.audience"] = Audience
 		config[prefix+"oauthbearer.sasl.oauthbearer.expected.issuer"] = Issuer
@@ -133,8 +141,8 @@ func (s *Security) flags() []string {
 	return []string{"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://" + s.jwks()}
 }
 
-// Token returns a JWT (RFC 7519) that OAUTHBEARER accepts for lifetime from now. If lifetime is negative, the token has
-// expired.
+// Token returns a JWT (RFC 7519) that OAUTHBEARER accepts for lifetime from now. If lifetime is
+// negative, the token has expired.
 func (s *Security) Token(subject string, lifetime time.Duration) (string, error) {
 	now := time.Now()
 	header, err := json.Marshal(map[string]string{"alg": "RS256", "kid": "1", "typ": "JWT"})
@@ -142,7 +150,11 @@ func (s *Security) Token(subject string, lifetime time.Duration) (string, error)
 		return "", err
 	}
 	claims, err := json.Marshal(map[string]any{
-		"iss": Issuer, "aud": Audience, "sub": subject, "iat": now.Add(min(0, lifetime) - time.Minute).Unix(), "exp": now.Add(lifetime).Unix(),
+		"iss": Issuer,
+		"aud": Audience,
+		"sub": subject,
+		"iat": now.Add(min(0, lifetime) - time.Minute).Unix(),
+		"exp": now.Add(lifetime).Unix(),
 	})
 	if err != nil {
 		return "", err
@@ -166,7 +178,9 @@ func (c *Cluster) AllowReads(ctx context.Context, topics ...string) error {
 	client := &kafkago.Client{Addr: kafkago.TCP(c.Inside()...), Timeout: 30 * time.Second, Transport: transport}
 	var rules []kafkago.ACLEntry
 	for _, topic := range topics {
-		for _, operation := range []kafkago.ACLOperationType{kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeRead} {
+		for _, operation := range []kafkago.ACLOperationType{
+			kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeRead,
+		} {
 			rules = append(rules, kafkago.ACLEntry{
 				ResourceType:        kafkago.ResourceTypeTopic,
 				ResourceName:        topic,

@@ -49,14 +49,15 @@ func (l *logText) String() string {
 	return l.b.String()
 }
 
-// runAgent runs a publisher for the duration of the test. Its log, however detailed, must not contain any of the
-// secrets.
+// runAgent runs a publisher for the duration of the test. Its log, however detailed, must not
+// contain any of the secrets.
 func runAgent(t *testing.T, cfg kafkabus.Config, secrets ...string) *agent {
 	t.Helper()
 	cfg.Cluster, cfg.MaxEventBytes = "c", 512<<10
 	a := &agent{log: new(logText)}
 	var err error
-	a.Bus, err = kafkabus.New(cfg, slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})), nil)
+	a.Bus, err = kafkabus.New(cfg, slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,8 @@ func noSecrets(t *testing.T, text string, secrets []string) {
 func (a *agent) publish(ctx context.Context, name string) error {
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
 	ref := object.NewRef(pods, "shop", name, "uid-of-"+name)
-	doc := object.New(ref, 7, 0, nil, fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"resourceVersion":"7"}}`, name))
+	doc := object.New(ref, 7, 0, nil,
+		fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"resourceVersion":"7"}}`, name))
 	var ev encode.Event
 	d := &object.Delta{Op: object.Created, Ref: ref, After: doc, ResourceVersion: 7, Observed: time.Now().UnixNano()}
 	if err := encode.New(encode.Options{Cluster: "c"}).Encode(&ev, d); err != nil {
@@ -119,7 +121,8 @@ func copyFile(t testing.TB, from, to string) {
 	write1(t, to, string(text))
 }
 
-// issuer is a client-credentials endpoint (RFC 6749, section 4.4) that gives tokens to clients with the secret.
+// issuer is a client-credentials endpoint (RFC 6749, section 4.4) that gives tokens to clients with
+// the secret.
 func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,10 +131,14 @@ func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
 		if !ok {
 			id, got = r.FormValue("client_id"), r.FormValue("client_secret")
 		}
-		if id != "agent" || got != secret || r.FormValue("grant_type") != "client_credentials" || r.FormValue("scope") != "write" {
+		if id != "agent" || got != secret || r.FormValue("grant_type") != "client_credentials" ||
+			r.FormValue("scope") != "write" {
 			w.WriteHeader(http.StatusUnauthorized)
 			// Some servers repeat the request.
-			_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_client", "error_description": "no such secret: " + got})
+			_ = json.NewEncoder(w).Encode(map[string]string{
+				"error":             "invalid_client",
+				"error_description": "no such secret: " + got,
+			})
 			return
 		}
 		token, err := s.Token("agent", time.Hour)
@@ -144,9 +151,9 @@ func issuer(t *testing.T, s *kafka.Security, secret string) *httptest.Server {
 	return server
 }
 
-// TestSecurity checks that the publisher is rejected with a wrong secret, file or certificate, and accepted as soon
-// as the file is corrected. That needs no restart. The error in between is clear, and no secret is in the log or the
-// error.
+// TestSecurity checks that the publisher is rejected with a wrong secret, file or certificate, and
+// accepted as soon as the file is corrected. That needs no restart. The error in between is clear,
+// and no secret is in the log or the error.
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	const topic = "secured"
@@ -162,7 +169,8 @@ func TestSecurity(t *testing.T) {
 	const wrong = "no-such-secret"
 	trust := &publish.TLS{CAFile: s.CAFile}
 
-	// A door rejects the client after a call of wrong, and accepts it after a call of right. Each has its own files.
+	// A door rejects the client after a call of wrong, and accepts it after a call of right. Each
+	// has its own files.
 	type door struct {
 		listener     kafka.Listener
 		config       kafkabus.Config
@@ -182,7 +190,11 @@ func TestSecurity(t *testing.T) {
 		"mutual tls": func(t *testing.T, dir string) door {
 			cert, key := filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
 			return door{
-				listener: kafka.MutualTLS, config: kafkabus.Config{TLS: &publish.TLS{CAFile: s.CAFile, CertFile: cert, KeyFile: key}},
+				listener: kafka.MutualTLS, config: kafkabus.Config{TLS: &publish.TLS{
+					CAFile:   s.CAFile,
+					CertFile: cert,
+					KeyFile:  key,
+				}},
 				wrong: func() { copyFile(t, strangers.CertFile, cert); copyFile(t, strangers.KeyFile, key) },
 				right: func() { copyFile(t, s.CertFile, cert); copyFile(t, s.KeyFile, key) },
 				says:  []string{"certificate", "certFile"},
@@ -198,9 +210,15 @@ func TestSecurity(t *testing.T) {
 			doors[mechanism+over.name] = func(t *testing.T, dir string) door {
 				file := filepath.Join(dir, "password")
 				return door{
-					listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: kafkabus.Mechanism(mechanism), User: s.User, PasswordFile: file}},
+					listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{
+						Mechanism:    kafkabus.Mechanism(mechanism),
+						User:         s.User,
+						PasswordFile: file,
+					}},
 					wrong: func() { write1(t, file, wrong) }, right: func() { write1(t, file, s.Password+"\n") },
-					says: []string{"authenticate with " + mechanism, "passwordFile"}, secrets: []string{s.Password, wrong},
+					says: []string{"authenticate with " + mechanism, "passwordFile"}, secrets: []string{
+						s.Password, wrong,
+					},
 				}
 			}
 		}
@@ -215,7 +233,10 @@ func TestSecurity(t *testing.T) {
 				t.Fatal(err)
 			}
 			return door{
-				listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}},
+				listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{
+					Mechanism: "OAUTHBEARER",
+					TokenFile: file,
+				}},
 				wrong: func() { write1(t, file, stale) }, right: func() { write1(t, file, fresh+"\n") },
 				says: []string{"rejects the token", file}, secrets: []string{stale, fresh},
 			}
@@ -225,9 +246,12 @@ func TestSecurity(t *testing.T) {
 			server, file := issuer(t, s, secret), filepath.Join(dir, "secret")
 			return door{
 				listener: over.listener,
-				config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafkabus.OAuth{
-					TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file, Scopes: []string{"write"},
-				}}},
+				config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{
+					Mechanism: "OAUTHBEARER",
+					OAuth: &kafkabus.OAuth{
+						TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file, Scopes: []string{"write"},
+					},
+				}},
 				wrong: func() { write1(t, file, wrong) }, right: func() { write1(t, file, secret) },
 				says: []string{"401", "invalid_client"}, secrets: []string{secret, wrong},
 			}
@@ -298,8 +322,8 @@ func eventName(door string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "-", ",", "").Replace(door))
 }
 
-// TestRotatedCertificates replaces the authority, the nodes' certificates and the client's while the publisher runs, ROTATIONS
-// times.
+// TestRotatedCertificates replaces the authority, the nodes' certificates and the client's while
+// the publisher runs, ROTATIONS times.
 func TestRotatedCertificates(t *testing.T) {
 	t.Parallel()
 	const topic = "rotated"
@@ -310,7 +334,11 @@ func TestRotatedCertificates(t *testing.T) {
 	}
 	s := c.Security()
 	a := runAgent(t, kafkabus.Config{
-		Brokers: c.BrokersAt(kafka.MutualTLS), Topic: topic, TLS: &publish.TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile},
+		Brokers: c.BrokersAt(kafka.MutualTLS), Topic: topic, TLS: &publish.TLS{
+			CAFile:   s.CAFile,
+			CertFile: s.CertFile,
+			KeyFile:  s.KeyFile,
+		},
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -54,7 +54,12 @@ func TestPathThatDiesSilently(t *testing.T) {
 	}
 	transport := new(kafkago.Transport)
 	defer transport.CloseIdleConnections()
-	behind := &kafkago.Writer{Addr: kafkago.TCP(c.Inside()...), Topic: "read", BatchTimeout: time.Millisecond, Transport: transport}
+	behind := &kafkago.Writer{
+		Addr:         kafkago.TCP(c.Inside()...),
+		Topic:        "read",
+		BatchTimeout: time.Millisecond,
+		Transport:    transport,
+	}
 	defer behind.Close()
 	write := func() {
 		t.Helper()

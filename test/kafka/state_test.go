@@ -43,17 +43,23 @@ func (d *days) object(op consume.Op, verb, name string, rv int, at time.Time, mo
 		all[i] = i
 	}
 	p := kafkago.Murmur2Balancer{}.Balance(kafkago.Message{Key: []byte(key)}, all...)
-	d.put(p, key, fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.object.%s","id":"configmaps/%s/%d%s","cluster":"prod","clusteruid":"c",`+
-		`"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":"shop","name":%[2]q,"uid":%[2]q,"op":%[5]q,"time":%q,"resourceversion":"%[3]d",`+
-		`"sequence":"%020[3]d","data":{"op":%[5]q,"resourceVersion":"%[3]d","after":{"metadata":{"name":%[2]q}}%[7]s}}`,
-		verb, name, rv, "/"+string(op), op, at.Format(time.RFC3339Nano), more), at)
+	d.put(p, key,
+		fmt.Sprintf(
+			`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.object.%s","id":"configmaps/%s/%d%s","cluster":"prod","clusteruid":"c",`+
+				`"apiversion":"v1","kind":"ConfigMap","resource":"configmaps","namespace":"shop","name":%[2]q,"uid":%[2]q,"op":%[5]q,"time":%q,"resourceversion":"%[3]d",`+
+				`"sequence":"%020[3]d","data":{"op":%[5]q,"resourceVersion":"%[3]d","after":{"metadata":{"name":%[2]q}}%[7]s}}`,
+			verb, name, rv, "/"+string(op), op, at.Format(time.RFC3339Nano), more), at)
 }
 
 func (d *days) stream(typ, id, data string, at time.Time) {
 	for p := range d.messages {
-		d.put(p, fmt.Sprint("prod/configmaps/", p), fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.%s","id":"configmaps/%s",`+
-			`"cluster":"prod","clusteruid":"c","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps","time":%q,"resourceversion":"%d","sequence":"%020[4]d",`+
-			`"data":{"resourceVersion":"%[4]d","writer":"w","run":"0-%d"%s}}`, typ, id, at.Format(time.RFC3339Nano), d.rv, d.begin.UnixMilli(), data), at)
+		d.put(p, fmt.Sprint("prod/configmaps/", p),
+			fmt.Sprintf(
+				`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.%s","id":"configmaps/%s",`+
+					`"cluster":"prod","clusteruid":"c","apiversion":"v1","kind":"ConfigMap","resource":"configmaps","scope":"configmaps","time":%q,"resourceversion":"%d","sequence":"%020[4]d",`+
+					`"data":{"resourceVersion":"%[4]d","writer":"w","run":"0-%d"%s}}`, typ, id,
+				at.Format(time.RFC3339Nano),
+				d.rv, d.begin.UnixMilli(), data), at)
 	}
 }
 
@@ -63,10 +69,15 @@ func (d *days) progress(number int, began, at time.Time) {
 		since = d.begin
 	}
 	for p := range d.messages {
-		d.put(p, fmt.Sprint("prod/progress/w/", p), fmt.Sprintf(`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.progress","id":"progress/w/%d",`+
-			`"cluster":"prod","clusteruid":"c","time":%q,"data":{"writer":"w","run":"0-%d","number":%[1]d,"since":%[4]q,"to":%q,"snapshotBegan":%q,`+
-			`"scopes":[{"resource":"configmaps","resourceVersion":"%d"}]}}`, number, at.Format(time.RFC3339Nano), d.begin.UnixMilli(),
-			since.Format(time.RFC3339Nano), at.Add(-time.Second).Format(time.RFC3339Nano), began.Format(time.RFC3339Nano), d.rv), at)
+		d.put(p, fmt.Sprint("prod/progress/w/", p),
+			fmt.Sprintf(
+				`{"specversion":"1.0","source":"/kubernetes/prod","type":"dev.kubecdc.progress","id":"progress/w/%d",`+
+					`"cluster":"prod","clusteruid":"c","time":%q,"data":{"writer":"w","run":"0-%d","number":%[1]d,"since":%[4]q,"to":%q,"snapshotBegan":%q,`+
+					`"scopes":[{"resource":"configmaps","resourceVersion":"%d"}]}}`, number,
+				at.Format(time.RFC3339Nano),
+				d.begin.UnixMilli(),
+				since.Format(time.RFC3339Nano), at.Add(-time.Second).Format(time.RFC3339Nano),
+				began.Format(time.RFC3339Nano), d.rv), at)
 	}
 }
 
@@ -74,8 +85,10 @@ func (d *days) progress(number int, began, at time.Time) {
 func makeDays(n, partitions int) *days {
 	const objects = 30
 	d := &days{
-		begin: time.Now().Add(-time.Duration(n) * 24 * time.Hour).UTC().Truncate(time.Minute), messages: make([][]kafkago.Message, partitions),
-		rv: 1000, objects: map[string]int{},
+		begin:    time.Now().Add(-time.Duration(n) * 24 * time.Hour).UTC().Truncate(time.Minute),
+		messages: make([][]kafkago.Message, partitions),
+		rv:       1000,
+		objects:  map[string]int{},
 	}
 	d.stream("scope.started", "started", `,"initial":true`, d.begin)
 	var began time.Time
@@ -87,7 +100,8 @@ func makeDays(n, partitions int) *days {
 			d.stream("snapshot.started", id+"/started", fmt.Sprintf(`,"snapshot":%q`, id), began)
 			for i := range objects {
 				if name := fmt.Sprint("o", i); d.objects[name] > 0 {
-					d.object(consume.Read, "read", name, d.objects[name], began.Add(time.Second), fmt.Sprintf(`,"snapshot":%q`, id))
+					d.object(consume.Read, "read", name, d.objects[name], began.Add(time.Second),
+						fmt.Sprintf(`,"snapshot":%q`, id))
 				}
 			}
 			d.stream("snapshot.completed", id+"/completed", fmt.Sprintf(`,"snapshot":%q`, id), began.Add(2*time.Second))
@@ -155,7 +169,8 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 		d := makeDays(n, partitions)
 		d.write(t, c, topic)
 		source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
-		at := timeline.At(d.begin.Add(time.Duration(n-1)*24*time.Hour + 15*time.Hour + 20*time.Second)) // three hours after a snapshot
+		// three hours after a snapshot
+		at := timeline.At(d.begin.Add(time.Duration(n-1)*24*time.Hour + 15*time.Hour + 20*time.Second))
 		r := &history.Record{Source: source}
 		states, _, err := r.States(t.Context(), maps, at)
 		if err != nil {
@@ -165,7 +180,8 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 		if diff := cmp.Diff(versionsOf(whole), versionsOf(states[0])); diff != "" || len(versionsOf(whole)) != 30 {
 			t.Errorf("%d days: -from all records +got\n%s", n, diff)
 		}
-		if got, want := certainty.Worst(states[0].Scopes()), certainty.Worst(whole.Scopes()); got != certainty.Exact || want != got {
+		if got, want := certainty.Worst(states[0].Scopes()), certainty.Worst(whole.Scopes()); got != certainty.Exact ||
+			want != got {
 			t.Errorf("%d days: the state is %v, and %v from all records", n, got, want)
 		}
 		cost[n] = r.Events()
@@ -175,17 +191,19 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 		}
 		// Six hours of changes, and of progress in four partitions: one is read twice.
 		if most := int64(6 * 60 * (1 + 1 + 4)); cost[n] > most || now.Events() > most {
-			t.Errorf("%d days: %d records are read of a moment, and %d of now, want at most %d", n, cost[n], now.Events(), most)
+			t.Errorf("%d days: %d records are read of a moment, and %d of now, want at most %d", n, cost[n],
+				now.Events(), most)
 		}
 	}
 	t.Logf("records read of a moment, by days: %v", cost)
-	if least, most := slices.Min([]int64{cost[2], cost[12]}), slices.Max([]int64{cost[2], cost[12]}); most-least > least/50 {
+	if least, most := slices.Min([]int64{cost[2], cost[12]}), slices.Max([]int64{cost[2], cost[12]}); most-least >
+		least/50 {
 		t.Errorf("%v records are read, by days", cost)
 	}
 }
 
-// A topic whose records have the times at which the broker stored them: all of them are of today, and
-// no time finds the last snapshot. The answer is right all the same.
+// A topic whose records have the times at which the broker stored them: all of them are of today,
+// and no time finds the last snapshot. The answer is right all the same.
 func TestStateOfATopicWithAppendTimes(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
@@ -200,7 +218,9 @@ func TestStateOfATopicWithAppendTimes(t *testing.T) {
 	for _, hours := range []int{15, 40} {
 		at := timeline.At(d.begin.Add(time.Duration(hours)*time.Hour + 20*time.Second))
 		r := &history.Record{Source: source}
-		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "configmaps"}}, ClusterUID: "c"}, at)
+		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{
+			Plural: "configmaps",
+		}}, ClusterUID: "c"}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,17 +248,18 @@ func TestHistoryIsInTheOrderOfTime(t *testing.T) {
 	n := 0
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	scopes, _, err := r.Versions(ctx, &history.Selection{}, &since, timeline.Moment{}, func(v *timeline.Version, e *consume.Event) error {
-		if v == nil || since.Includes(e) || e.Op == consume.Read {
+	scopes, _, err := r.Versions(ctx, &history.Selection{}, &since, timeline.Moment{},
+		func(v *timeline.Version, e *consume.Event) error {
+			if v == nil || since.Includes(e) || e.Op == consume.Read {
+				return nil
+			}
+			n++
+			if e.Time.Before(last) {
+				t.Errorf("%s at %s follows one at %s", v.Name, e.Time, last)
+			}
+			last = e.Time
 			return nil
-		}
-		n++
-		if e.Time.Before(last) {
-			t.Errorf("%s at %s follows one at %s", v.Name, e.Time, last)
-		}
-		last = e.Time
-		return nil
-	})
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ func TestTailReadsKafka(t *testing.T) {
 	tail := func(args ...string) []string {
 		t.Helper()
 		var stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), binary, append([]string{"tail", "--no-follow", "-o", "json"}, args...)...)
+		cmd := exec.CommandContext(t.Context(), binary,
+			append([]string{"tail", "--no-follow", "-o", "json"}, args...)...)
 		cmd.Stderr = &stderr
 		began := time.Now()
 		out, err := cmd.Output()

@@ -101,14 +101,19 @@ func TestUnreadableRecordLowersTheAnswersOfItsKey(t *testing.T) {
 		topic := newTopic(t, c, "unreadable", partitions)
 		putAround(t, c, topic, partitions, tc.key, []byte(tc.body))
 		for name, question := range map[string][]string{
-			"settings": {"cm/settings", "-n", "shop"}, "shop": {"cm", "-n", "shop"}, "web": {"deploy/web", "-n", "shop"}, "all": {"all", "-A"},
+			"settings": {"cm/settings", "-n", "shop"}, "shop": {"cm", "-n", "shop"}, "web": {
+				"deploy/web", "-n", "shop",
+			}, "all": {"all", "-A"},
 		} {
-			commands := [][]string{{"get", "--at", "2026-11-20T14:05:00Z"}, {"history", "--until", "2026-11-20T14:05:00Z"}}
+			commands := [][]string{{"get", "--at", "2026-11-20T14:05:00Z"}, {
+				"history", "--until", "2026-11-20T14:05:00Z",
+			}}
 			if name != "settings" {
 				commands = commands[:1]
 			}
 			for _, command := range commands {
-				args := append(append(command, question...), "-o", "json", "--exact", "--bus", "kafka://"+c.Inside()[0]+"/"+topic)
+				args := append(append(command, question...), "-o", "json", "--exact", "--bus",
+					"kafka://"+c.Inside()[0]+"/"+topic)
 				var out, said bytes.Buffer
 				cmd := exec.CommandContext(t.Context(), binary, args...)
 				cmd.Stdout, cmd.Stderr = &out, &said

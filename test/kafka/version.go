@@ -28,18 +28,19 @@ func Version() string {
 	return cmp.Or(os.Getenv(VersionEnv), string(pinnedVersion.FindSubmatch(pinned)[1]))
 }
 
-// IsPinned reports whether clusters have the version of testdata/pom.xml. Only with it can they have
-// Options.Secure: others name their classes otherwise, and some have no SCRAM.
+// IsPinned reports whether clusters have the version of testdata/pom.xml. Only with it can they
+// have Options.Secure: others name their classes otherwise, and some have no SCRAM.
 func IsPinned() bool { return os.Getenv(VersionEnv) == "" }
 
 // pom returns the project with the jars of the version.
 func pom() []byte {
 	was := pinnedVersion.FindSubmatch(pinned)[1]
-	return bytes.ReplaceAll(pinned, fmt.Appendf(nil, "<version>%s</version>", was), fmt.Appendf(nil, "<version>%s</version>", Version()))
+	return bytes.ReplaceAll(pinned, fmt.Appendf(nil, "<version>%s</version>", was),
+		fmt.Appendf(nil, "<version>%s</version>", Version()))
 }
 
-// checkpoint returns the name of the file in a data directory with the features that a cluster begins
-// with. Since 4.4 it is a snapshot of the log of metadata (KIP-1170).
+// checkpoint returns the name of the file in a data directory with the features that a cluster
+// begins with. Since 4.4 it is a snapshot of the log of metadata (KIP-1170).
 func checkpoint() string {
 	if versions.IsBefore(Version(), "4.4") {
 		return bootstrap
@@ -47,8 +48,8 @@ func checkpoint() string {
 	return filepath.Join("__cluster_metadata-0", "00000000000000000000-0000000000.checkpoint")
 }
 
-// hasZooKeeper reports whether a cluster needs a ZooKeeper. KRaft is fit for production since 3.3, and
-// that of 2.8 has no idempotent producers.
+// hasZooKeeper reports whether a cluster needs a ZooKeeper. KRaft is fit for production since 3.3,
+// and that of 2.8 has no idempotent producers.
 func hasZooKeeper() bool { return versions.IsBefore(Version(), "3.3") }
 
 // zooKeeper is the ZooKeeper of a cluster: one process, which no test kills.

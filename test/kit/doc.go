@@ -1,5 +1,6 @@
-// Package kit installs programs and packages of others for the tests that run them, once, into the user's cache directory. Files of
-// the repository pin the versions, and nothing else decides which ones are installed.
+// Package kit installs programs and packages of others for the tests that run them, once, into the
+// user's cache directory. Files of the repository pin the versions, and nothing else decides which
+// ones are installed.
 //
 // # Goroutines
 //

@@ -21,14 +21,14 @@ type Kit struct {
 	Needs [][]string // commands that succeed if it can be installed
 	Pins  []string   // files that pin the versions; copied to the directory that install runs in
 	Steps [][]string
-	// Folder is the directory that Pins are below; "": that of the test. Two tests that have it in common share the
-	// kit.
+	// Folder is the directory that Pins are below; "": that of the test. Two tests that have it in
+	// common share the kit.
 	Folder string
 }
 
-// Dir returns the kit's directory; the first test that needs it installs it. On a machine that lacks the requirements
-// the test is skipped, or fails if CI is set. It is also skipped with -short, as under the race detector, which does
-// not look into other programs.
+// Dir returns the kit's directory; the first test that needs it installs it. On a machine that
+// lacks the requirements the test is skipped, or fails if CI is set. It is also skipped with
+// -short, as under the race detector, which does not look into other programs.
 func (k *Kit) Dir(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
@@ -57,8 +57,8 @@ func (k *Kit) Missing(ctx context.Context) error {
 	return nil
 }
 
-// Install installs the kit unless that is done, and returns its directory in the user's cache directory. Several
-// processes may ask at once: one installs, the others wait.
+// Install installs the kit unless that is done, and returns its directory in the user's cache
+// directory. Several processes may ask at once: one installs, the others wait.
 func (k *Kit) Install(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

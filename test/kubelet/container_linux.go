@@ -23,13 +23,16 @@ func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root, for the namespaces of the containers")
 	}
-	if err := onThread(func() error { return unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS) }); err != nil {
+	if err := onThread(func() error {
+		return unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS)
+	}); err != nil {
 		return fmt.Errorf("no namespaces: %w", err)
 	}
 	return nil
 }
 
-// onThread runs f on a thread that ends with it, so that f may change the namespaces and permissions of the thread.
+// onThread runs f on a thread that ends with it, so that f may change the namespaces and
+// permissions of the thread.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -112,7 +115,8 @@ func (p *pod) start(ctx context.Context, c *corev1.Container) (*container, error
 		}
 	}
 	log, err := os.OpenFile(filepath.Join(p.k.opts.Dir, "logs",
-		fmt.Sprintf("%s_%s_%s.log", p.object.Namespace, p.object.Name, c.Name)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		fmt.Sprintf("%s_%s_%s.log", p.object.Namespace, p.object.Name, c.Name)), os.O_CREATE|os.O_WRONLY|os.O_APPEND,
+		0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -124,8 +128,8 @@ func (p *pod) start(ctx context.Context, c *corev1.Container) (*container, error
 	}
 	running := &container{cmd: cmd, ended: make(chan struct{}), sys: cmd.SysProcAttr, env: env}
 	started := make(chan error, 1)
-	// Keeps its thread, because the process inherits the thread's namespaces and ends with the thread. It ends with the
-	// process.
+	// Keeps its thread, because the process inherits the thread's namespaces and ends with the
+	// thread. It ends with the process.
 	go func() {
 		runtime.LockOSThread() // and never unlocked, see onThread
 		err := p.enter(root, c, mounts)
@@ -162,7 +166,11 @@ func (p *pod) fill(root string, image *Image, mounts []mount) error {
 	for name, address := range p.k.opts.Hosts {
 		fmt.Fprintf(&hosts, "%s %s\n", address, name)
 	}
-	for name, text := range map[string]string{"etc/hosts": hosts.String(), "etc/resolv.conf": "", "etc/hostname": p.object.Name + "\n"} {
+	for name, text := range map[string]string{
+		"etc/hosts":       hosts.String(),
+		"etc/resolv.conf": "",
+		"etc/hostname":    p.object.Name + "\n",
+	} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -193,8 +201,8 @@ func mountPoint(path string, dir bool) error {
 	return f.Close()
 }
 
-// enter moves this thread into the Pod's network, a hostname and mounts of the container's own, and drops the rights
-// that its securityContext does not grant.
+// enter moves this thread into the Pod's network, a hostname and mounts of the container's own, and
+// drops the rights that its securityContext does not grant.
 func (p *pod) enter(root string, c *corev1.Container, mounts []mount) error {
 	if err := p.network.enter(); err != nil {
 		return err
@@ -249,14 +257,25 @@ func (p *pod) enter(root string, c *corev1.Container, mounts []mount) error {
 
 // Capabilities that a container runtime leaves to root.
 var runtimeDefault = map[corev1.Capability]uintptr{
-	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "FSETID": unix.CAP_FSETID, "FOWNER": unix.CAP_FOWNER,
-	"SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID, "SETFCAP": unix.CAP_SETFCAP, "SETPCAP": unix.CAP_SETPCAP,
-	"NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "KILL": unix.CAP_KILL, "SYS_CHROOT": unix.CAP_SYS_CHROOT,
-	"NET_RAW": unix.CAP_NET_RAW, "MKNOD": unix.CAP_MKNOD, "AUDIT_WRITE": unix.CAP_AUDIT_WRITE,
+	"CHOWN":            unix.CAP_CHOWN,
+	"DAC_OVERRIDE":     unix.CAP_DAC_OVERRIDE,
+	"FSETID":           unix.CAP_FSETID,
+	"FOWNER":           unix.CAP_FOWNER,
+	"SETGID":           unix.CAP_SETGID,
+	"SETUID":           unix.CAP_SETUID,
+	"SETFCAP":          unix.CAP_SETFCAP,
+	"SETPCAP":          unix.CAP_SETPCAP,
+	"NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE,
+	"KILL":             unix.CAP_KILL,
+	"SYS_CHROOT":       unix.CAP_SYS_CHROOT,
+	"NET_RAW":          unix.CAP_NET_RAW,
+	"MKNOD":            unix.CAP_MKNOD,
+	"AUDIT_WRITE":      unix.CAP_AUDIT_WRITE,
 }
 
-// bound drops the capabilities that the container may not have from the bounding set of this thread. After the exec, a
-// user other than root has no capability, and root has the remaining ones.
+// bound drops the capabilities that the container may not have from the bounding set of this
+// thread. After the exec, a user other than root has no capability, and root has the remaining
+// ones.
 func bound(c *corev1.Capabilities) error {
 	left := map[uintptr]bool{}
 	for _, n := range runtimeDefault {
@@ -287,7 +306,8 @@ func bound(c *corev1.Capabilities) error {
 	return nil
 }
 
-// exec runs a command in addition to the container's process, with its root, network, user and environment.
+// exec runs a command in addition to the container's process, with its root, network, user and
+// environment.
 func (c *container) exec(ctx context.Context, n *network, argv []string) ([]byte, error) {
 	var out []byte
 	err := onThread(func() error {
@@ -296,12 +316,18 @@ func (c *container) exec(ctx context.Context, n *network, argv []string) ([]byte
 		}
 		var stderr bytes.Buffer
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stderr = c.env, "/", io.LimitReader(nil, 0), &stderr
+		cmd.Env = c.env
+		cmd.Dir = "/"
+		cmd.Stdin = io.LimitReader(nil, 0)
+		cmd.Stderr = &stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Chroot: fmt.Sprintf("/proc/%d/root", c.cmd.Process.Pid), Credential: c.sys.Credential, Pdeathsig: syscall.SIGKILL,
+			Chroot:     fmt.Sprintf("/proc/%d/root", c.cmd.Process.Pid),
+			Credential: c.sys.Credential,
+			Pdeathsig:  syscall.SIGKILL,
 		}
 		var err error
-		if out, err = cmd.Output(); err != nil {
+		out, err = cmd.Output()
+		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, &stderr)
 		}
 		return nil

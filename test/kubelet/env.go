@@ -16,7 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// environment returns the environment of a container, in the order in which later variables override earlier ones.
+// environment returns the environment of a container, in the order in which later variables
+// override earlier ones.
 func (p *pod) environment(ctx context.Context, c *corev1.Container) ([]string, map[string]string, error) {
 	values := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": p.object.Name,
@@ -54,7 +55,9 @@ func (p *pod) environment(ctx context.Context, c *corev1.Container) ([]string, m
 	return out, values, nil
 }
 
-func (p *pod) value(ctx context.Context, c *corev1.Container, e corev1.EnvVar, before map[string]string) (_ string, found bool, err error) {
+func (p *pod) value(
+	ctx context.Context, c *corev1.Container, e corev1.EnvVar, before map[string]string,
+) (_ string, found bool, err error) {
 	from := e.ValueFrom
 	if from == nil {
 		return expand(e.Value, before), true, nil
@@ -115,7 +118,8 @@ func (p *pod) field(path string) (string, error) {
 	}
 }
 
-// limit returns a resource of the container in units of the divisor, rounded up; without one, that of the node.
+// limit returns a resource of the container in units of the divisor, rounded up; without one, that
+// of the node.
 func limit(c *corev1.Container, ref *corev1.ResourceFieldSelector) string {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	list := c.Resources.Limits

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// lookEvery is how often Pods are listed, and probeEvery how often they are probed, independent of their probes'
-	// settings.
+	// lookEvery is how often Pods are listed, and probeEvery how often they are probed, independent
+	// of their probes' settings.
 	lookEvery  = 50 * time.Millisecond
 	probeEvery = 100 * time.Millisecond
 
@@ -51,8 +51,8 @@ type Options struct {
 	// Image returns the image of a container, or an error if there is none.
 	Image func(name string) (Image, error)
 
-	// Routes are the addresses that Pods can reach: "address:port" inside to "address:port" here. Inside, addresses
-	// of 10.0.0.0/8.
+	// Routes are the addresses that Pods can reach: "address:port" inside to "address:port" here.
+	// Inside, addresses of 10.0.0.0/8.
 	Routes map[string]string
 	// Hosts are names that Pods can resolve, to addresses inside.
 	Hosts map[string]string
@@ -92,8 +92,8 @@ func New(o Options) (*Kubelet, error) {
 	return &Kubelet{opts: o, client: client, pods: map[types.UID]*pod{}}, nil
 }
 
-// Run registers the nodes and runs Pods until ctx ends, which kills them. It returns an error if the API server does not
-// answer at the start.
+// Run registers the nodes and runs Pods until ctx ends, which kills them. It returns an error if
+// the API server does not answer at the start.
 func (k *Kubelet) Run(ctx context.Context) error {
 	for _, name := range k.opts.Nodes {
 		if err := k.register(ctx, name); err != nil {
@@ -129,7 +129,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			for _, p := range k.look(ctx) {
 				g.Go(func() error {
 					// Errors in a namespace that is being deleted are expected.
-					if err := p.run(ctx); err != nil && ctx.Err() == nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+					if err := p.run(ctx); err != nil && ctx.Err() == nil &&
+						!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 						k.report(fmt.Errorf("pod %s/%s: %w", p.object.Namespace, p.object.Name, err))
 					}
 					return nil
@@ -192,9 +193,12 @@ func (k *Kubelet) register(ctx context.Context, name string) error {
 
 func (k *Kubelet) heartbeat(ctx context.Context, name string) error {
 	now := time.Now().UTC().Format(time.RFC3339)
-	patch := fmt.Sprintf(`{"status":{"capacity":{"cpu":"8","memory":"32Gi","pods":"110"},"allocatable":{"cpu":"8","memory":"32Gi","pods":"110"},`+
-		`"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":%[1]q,"lastTransitionTime":%[1]q}]}}`, now)
-	_, err := k.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	patch := fmt.Sprintf(
+		`{"status":{"capacity":{"cpu":"8","memory":"32Gi","pods":"110"},"allocatable":{"cpu":"8","memory":"32Gi","pods":"110"},`+
+			`"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":%[1]q,"lastTransitionTime":%[1]q}]}}`,
+		now)
+	_, err := k.client.CoreV1().Nodes().
+		Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("status of node %s: %w", name, err)
 	}
@@ -203,7 +207,8 @@ func (k *Kubelet) heartbeat(ctx context.Context, name string) error {
 
 // nodeFor returns the node that the Pod names, as Pods of a DaemonSet do, or else the next in turn.
 func (k *Kubelet) nodeFor(o *corev1.Pod) (string, error) {
-	if a := o.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+	if a := o.Spec.Affinity; a != nil && a.NodeAffinity != nil &&
+		a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 			for _, f := range term.MatchFields {
 				if f.Key == "metadata.name" && len(f.Values) == 1 && slices.Contains(k.opts.Nodes, f.Values[0]) {
@@ -267,7 +272,8 @@ func (k *Kubelet) Client(namespace, name string) (*http.Client, error) {
 	return p.client(10 * time.Second), nil
 }
 
-// Exec runs a command in the namespaces of the Pod's container, as its user, and returns its output.
+// Exec runs a command in the namespaces of the Pod's container, as its user, and returns its
+// output.
 func (k *Kubelet) Exec(ctx context.Context, namespace, name string, argv ...string) ([]byte, error) {
 	p, err := k.pod(namespace, name)
 	if err != nil {

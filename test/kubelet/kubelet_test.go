@@ -65,7 +65,8 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(cluster.Stop)
 	config := cluster.Config(controlplane.Admin)
 	w := &world{}
-	if w.client, err = kubernetes.NewForConfig(config); err != nil {
+	w.client, err = kubernetes.NewForConfig(config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	// A Pod reaches the API server at the address of its certificate, and nothing else.
@@ -102,16 +103,25 @@ func newWorld(t *testing.T) *world {
 // create creates a Pod that runs the script.
 func (w *world) create(t *testing.T, name, script string, change func(*corev1.Pod)) {
 	t.Helper()
-	yes, no, user := true, false, int64(65532)
+	yes := true
+	no := false
+	user := int64(65532)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{
-			RestartPolicy:   corev1.RestartPolicyNever,
-			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user, FSGroup: &user},
+			RestartPolicy: corev1.RestartPolicyNever,
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: &yes,
+				RunAsUser:    &user,
+				RunAsGroup:   &user,
+				FSGroup:      &user,
+			},
 			Containers: []corev1.Container{{
 				Name: "c", Image: "any", Args: []string{script},
 				SecurityContext: &corev1.SecurityContext{
-					ReadOnlyRootFilesystem: &yes, AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					ReadOnlyRootFilesystem: &yes, AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{
+						Drop: []corev1.Capability{"ALL"},
+					},
 				},
 			}},
 		},
@@ -129,7 +139,9 @@ func (w *world) phase(t *testing.T, name string, want corev1.PodPhase) *corev1.P
 	var pod *corev1.Pod
 	wait.Eventually(t, time.Minute, func() error {
 		var err error
-		if pod, err = w.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{}); err == nil && pod.Status.Phase != want {
+		pod, err = w.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil &&
+			pod.Status.Phase != want {
 			err = fmt.Errorf("pod %s is %s: %s\n%s", name, pod.Status.Phase, pod.Status.Message, w.Log(namespace, name))
 		}
 		return err
@@ -156,7 +168,8 @@ ls -A /`, nil)
 	w.phase(t, "restricted", corev1.PodSucceeded)
 	log := w.Log(namespace, "restricted")
 	for _, want := range []string{
-		"65532\n65532\nrestricted\n1\n", "Read-only file system", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
+		"65532\n65532\nrestricted\n1\n", "Read-only file system", "CapEff:\t0000000000000000",
+		"CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
 		"\n" + namespace + "\n",
 	} {
 		if !strings.Contains(log, want) {
@@ -185,7 +198,9 @@ func testEnvironment(t *testing.T, w *world) {
 			return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
 		}
 		c.Env = []corev1.EnvVar{
-			{Name: "MEMORY", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory"}}},
+			{Name: "MEMORY", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
+				Resource: "limits.memory",
+			}}},
 			{Name: "NODE", ValueFrom: field("spec.nodeName")},
 			{Name: "LABEL", ValueFrom: field("metadata.labels['app']")},
 			{Name: "TWICE", Value: "$(NODE)-$(NODE)-$$(NODE)"},
@@ -193,7 +208,8 @@ func testEnvironment(t *testing.T, w *world) {
 		c.Args[0] = `echo $MEMORY $NODE $LABEL "$TWICE"; echo '$(NODE)' '$(MISSING)'`
 	})
 	w.phase(t, "environment", corev1.PodSucceeded)
-	if log, want := w.Log(namespace, "environment"), "536870912 node-1 environment node-1-node-1-$(NODE)\nnode-1 $(MISSING)\n"; !strings.HasSuffix(log, want) {
+	if log, want := w.Log(namespace, "environment"),
+		"536870912 node-1 environment node-1-node-1-$(NODE)\nnode-1 $(MISSING)\n"; !strings.HasSuffix(log, want) {
 		t.Errorf("log %q, want its end to be %q", log, want)
 	}
 }
@@ -206,32 +222,41 @@ func testVolumes(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	mode := int32(0o440)
-	w.create(t, "volumes", `ls /secret; cat /secret/here; stat -c %a-%g /secret/here; echo x > /secret/here; echo kept > /empty/f && cat /empty/f`, func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{
-			{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: "secret", DefaultMode: &mode, Items: []corev1.KeyToPath{{Key: "a", Path: "here"}},
-			}}},
-			{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		}
-		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "secret", MountPath: "/secret"}, {Name: "empty", MountPath: "/empty"}}
-	})
+	w.create(t, "volumes",
+		`ls /secret; cat /secret/here; stat -c %a-%g /secret/here; echo x > /secret/here; echo kept > /empty/f && cat /empty/f`,
+		func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{
+				{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+					SecretName: "secret", DefaultMode: &mode, Items: []corev1.KeyToPath{{Key: "a", Path: "here"}},
+				}}},
+				{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			}
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "secret", MountPath: "/secret"}, {
+				Name:      "empty",
+				MountPath: "/empty",
+			}}
+		})
 	w.phase(t, "volumes", corev1.PodSucceeded)
 	log := w.Log(namespace, "volumes")
-	if !strings.Contains(log, "here\nof-a440-65532\n") || strings.Contains(log, "of-b") || !strings.Contains(log, "kept\n") ||
+	if !strings.Contains(log, "here\nof-a440-65532\n") || strings.Contains(log, "of-b") ||
+		!strings.Contains(log, "kept\n") ||
 		!strings.Contains(log, "/secret/here: ") {
 		t.Errorf("log:\n%s", log)
 	}
 }
 
-// testReady has a Pod whose probe is answered by the test: only the Pod's own network has the probed address.
+// testReady has a Pod whose probe is answered by the test: only the Pod's own network has the
+// probed address.
 func testReady(t *testing.T, w *world) {
 	answer := httptest.NewServer(http.NotFoundHandler()) // on an address of this machine, not of the Pod
 	defer answer.Close()
 	w.create(t, "ready", "exec sleep 600", func(p *corev1.Pod) {
 		p.Spec.RestartPolicy = corev1.RestartPolicyAlways
-		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-			Path: "/", Port: intstr.FromInt(answer.Listener.Addr().(*net.TCPAddr).Port),
-		}}}
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{
+				Path: "/", Port: intstr.FromInt(answer.Listener.Addr().(*net.TCPAddr).Port),
+			},
+		}}
 	})
 	pod := w.phase(t, "ready", corev1.PodRunning)
 	for _, c := range pod.Status.Conditions {
@@ -254,7 +279,8 @@ func testReady(t *testing.T, w *world) {
 		return err
 	})
 	out, err := w.Exec(t.Context(), namespace, "ready", "/bin/sh", "-c", "id -u; cat /etc/hosts")
-	if err != nil || !strings.HasPrefix(string(out), "65532\n") || !strings.Contains(string(out), "10.96.0.1 api.example") {
+	if err != nil || !strings.HasPrefix(string(out), "65532\n") ||
+		!strings.Contains(string(out), "10.96.0.1 api.example") {
 		t.Errorf("exec: %q, %v", out, err)
 	}
 }
@@ -262,14 +288,17 @@ func testReady(t *testing.T, w *world) {
 // testEnds has one Pod that ends when asked, and one that does not.
 func testEnds(t *testing.T, w *world) {
 	for name, script := range map[string]string{
-		"willing": `trap "exit 3" TERM; while :; do sleep 0.05; done`, "unwilling": `trap "" TERM; while :; do sleep 0.05; done`,
+		"willing":   `trap "exit 3" TERM; while :; do sleep 0.05; done`,
+		"unwilling": `trap "" TERM; while :; do sleep 0.05; done`,
 	} {
 		w.create(t, name, script, nil)
 		w.phase(t, name, corev1.PodRunning)
 	}
 	grace := int64(1)
 	for _, name := range []string{"willing", "unwilling"} {
-		if err := w.client.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
+		if err := w.client.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{
+			GracePeriodSeconds: &grace,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		wait.Eventually(t, time.Minute, func() error {

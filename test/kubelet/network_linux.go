@@ -37,7 +37,8 @@ func newNetwork(ctx context.Context, g *errgroup.Group, routes map[string]string
 			return err
 		}
 		var err error
-		if n.namespace, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		n.namespace, err = os.Open("/proc/thread-self/ns/net")
+		if err != nil {
 			return err
 		}
 		var hosts []string

@@ -47,9 +47,16 @@ type pod struct {
 
 func newPod(k *Kubelet, o *corev1.Pod) *pod {
 	return &pod{
-		k: k, object: o, ip: "10.244.0.1", dir: filepath.Join(k.opts.Dir, "pods", string(o.UID)), volumes: map[string]string{},
-		removed: make(chan struct{}), running: map[string]*container{}, ready: map[string]bool{}, starts: map[string]int{},
-		done: make(chan struct{}),
+		k:       k,
+		object:  o,
+		ip:      "10.244.0.1",
+		dir:     filepath.Join(k.opts.Dir, "pods", string(o.UID)),
+		volumes: map[string]string{},
+		removed: make(chan struct{}),
+		running: map[string]*container{},
+		ready:   map[string]bool{},
+		starts:  map[string]int{},
+		done:    make(chan struct{}),
 	}
 }
 
@@ -83,7 +90,8 @@ func (p *pod) over() bool {
 	}
 }
 
-// run runs the Pod. It returns when the Pod's containers are gone and the API server has its status.
+// run runs the Pod. It returns when the Pod's containers are gone and the API server has its
+// status.
 func (p *pod) run(ctx context.Context) error {
 	defer close(p.done)
 	if err := p.bind(ctx); err != nil {
@@ -126,11 +134,13 @@ func (p *pod) outcome() corev1.PodPhase {
 
 // bind does the scheduler's part.
 func (p *pod) bind(ctx context.Context) error {
-	if p.node = p.object.Spec.NodeName; p.node != "" {
+	p.node = p.object.Spec.NodeName
+	if p.node != "" {
 		return nil
 	}
 	var err error
-	if p.node, err = p.k.nodeFor(p.object); err != nil {
+	p.node, err = p.k.nodeFor(p.object)
+	if err != nil {
 		return err
 	}
 	err = p.k.client.CoreV1().Pods(p.object.Namespace).Bind(ctx, &corev1.Binding{
@@ -153,7 +163,8 @@ func (p *pod) live(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	var err error
-	if p.network, err = newNetwork(ctx, g, p.routes()); err != nil {
+	p.network, err = newNetwork(ctx, g, p.routes())
+	if err != nil {
 		return errors.Join(fmt.Errorf("network: %w", err), g.Wait())
 	}
 	// The end of the containers also ends the forwarding.
@@ -162,7 +173,8 @@ func (p *pod) live(ctx context.Context) error {
 	return errors.Join(err, g.Wait())
 }
 
-// routes returns the routes of the Pod, except those to a port on which the Pod itself listens on every address.
+// routes returns the routes of the Pod, except those to a port on which the Pod itself listens on
+// every address.
 func (p *pod) routes() map[string]string {
 	out := maps.Clone(p.k.opts.Routes)
 	for i := range p.object.Spec.Containers {
@@ -195,8 +207,8 @@ func (p *pod) containers(ctx context.Context) error {
 	return g.Wait()
 }
 
-// initialise runs a container to its end. A failure is an error here, while a kubelet would retry: a chart's init containers
-// must work at the first try.
+// initialise runs a container to its end. A failure is an error here, while a kubelet would retry:
+// a chart's init containers must work at the first try.
 func (p *pod) initialise(ctx context.Context, c *corev1.Container) error {
 	if p.isRemoved() {
 		return nil
@@ -214,7 +226,8 @@ func (p *pod) initialise(ctx context.Context, c *corev1.Container) error {
 		running.kill()
 	}
 	if running.code() != 0 {
-		return fmt.Errorf("init container %s: exit code %d\n%s", c.Name, running.code(), p.k.Log(p.object.Namespace, p.object.Name))
+		return fmt.Errorf("init container %s: exit code %d\n%s", c.Name, running.code(),
+			p.k.Log(p.object.Namespace, p.object.Name))
 	}
 	return nil
 }
@@ -366,19 +379,28 @@ func (p *pod) status(ctx context.Context, phase corev1.PodPhase, message string)
 	defer p.mu.Unlock()
 	now := metav1.Now().Rfc3339Copy()
 	all := phase == corev1.PodRunning
-	s := corev1.PodStatus{Phase: phase, Message: message, PodIP: p.ip, HostIP: p.ip, PodIPs: []corev1.PodIP{{IP: p.ip}}, StartTime: &now}
+	s := corev1.PodStatus{Phase: phase, Message: message, PodIP: p.ip, HostIP: p.ip, PodIPs: []corev1.PodIP{{
+		IP: p.ip,
+	}}, StartTime: &now}
 	for i := range p.object.Spec.Containers {
 		c := &p.object.Spec.Containers[i]
 		ready := p.ready[c.Name] && phase == corev1.PodRunning
 		all = all && ready
 		started := p.starts[c.Name] > 0
 		status := corev1.ContainerStatus{
-			Name: c.Name, Image: c.Image, Ready: ready, Started: &started, RestartCount: int32(max(0, p.starts[c.Name]-1)),
+			Name:         c.Name,
+			Image:        c.Image,
+			Ready:        ready,
+			Started:      &started,
+			RestartCount: int32(max(0, p.starts[c.Name]-1)),
 		}
 		if started {
 			status.State.Running = &corev1.ContainerStateRunning{StartedAt: now}
 		} else {
-			status.State.Waiting = &corev1.ContainerStateWaiting{Reason: cmp.Or(map[bool]string{true: "CreateContainerError"}[message != ""], "ContainerCreating"), Message: message}
+			status.State.Waiting = &corev1.ContainerStateWaiting{
+				Reason:  cmp.Or(map[bool]string{true: "CreateContainerError"}[message != ""], "ContainerCreating"),
+				Message: message,
+			}
 		}
 		s.ContainerStatuses = append(s.ContainerStatuses, status)
 	}
@@ -397,7 +419,8 @@ func (p *pod) status(ctx context.Context, phase corev1.PodPhase, message string)
 	if err != nil {
 		return err
 	}
-	_, err = p.k.client.CoreV1().Pods(p.object.Namespace).Patch(ctx, p.object.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = p.k.client.CoreV1().Pods(p.object.Namespace).
+		Patch(ctx, p.object.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || ctx.Err() != nil {
 		return nil // gone meanwhile
 	}

@@ -50,13 +50,15 @@ func (p *pod) volume(ctx context.Context, v *corev1.Volume) (string, error) {
 	case v.ConfigMap != nil:
 		s := v.ConfigMap
 		var data map[string]string
-		if data, err = p.configMap(ctx, s.Name, s.Optional); err == nil {
+		data, err = p.configMap(ctx, s.Name, s.Optional)
+		if err == nil {
 			err = items(files, data, s.Items, s.DefaultMode, s.Optional)
 		}
 	case v.Secret != nil:
 		s := v.Secret
 		var data map[string]string
-		if data, err = p.secret(ctx, s.SecretName, s.Optional); err == nil {
+		data, err = p.secret(ctx, s.SecretName, s.Optional)
+		if err == nil {
 			err = items(files, data, s.Items, s.DefaultMode, s.Optional)
 		}
 	case v.DownwardAPI != nil:
@@ -188,7 +190,12 @@ func (p *pod) project(ctx context.Context, files map[string]file, s *corev1.Volu
 func (p *pod) token(ctx context.Context, s *corev1.ServiceAccountTokenProjection) (string, error) {
 	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: s.ExpirationSeconds,
-		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.object.Name, UID: p.object.UID},
+		BoundObjectRef: &authv1.BoundObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Name:       p.object.Name,
+			UID:        p.object.UID,
+		},
 	}}
 	if s.Audience != "" {
 		request.Spec.Audiences = []string{s.Audience}
@@ -231,7 +238,8 @@ func (p *pod) mounts(ctx context.Context, c *corev1.Container, values map[string
 				continue
 			}
 			var err error
-			if source, err = p.volumeOnce(ctx, v); err != nil {
+			source, err = p.volumeOnce(ctx, v)
+			if err != nil {
 				return nil, fmt.Errorf("volume %s: %w", v.Name, err)
 			}
 		}
@@ -245,7 +253,8 @@ func (p *pod) mounts(ctx context.Context, c *corev1.Container, values map[string
 		readOnly := m.ReadOnly
 		for j := range p.object.Spec.Volumes {
 			v := &p.object.Spec.Volumes[j]
-			if v.Name == m.Name && (v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil) {
+			if v.Name == m.Name &&
+				(v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil) {
 				readOnly = true
 			}
 		}

@@ -1,12 +1,13 @@
-// Command mutants makes small wrong changes to the agent, one at a time, and checks that tests fail. Each change is a patch in the
-// directory of this file. Its header names the tests that must catch it; no others run.
+// Command mutants makes small wrong changes to the agent, one at a time, and checks that tests
+// fail. Each change is a patch in the directory of this file. Its header names the tests that must
+// catch it; no others run.
 //
-// A guarantee that hangs on a call, an order or a wait has a patch, because no tool takes these away. A guarantee that a quick test
-// of its own package holds needs none.
+// A guarantee that hangs on a call, an order or a wait has a patch, because no tool takes these
+// away. A guarantee that a quick test of its own package holds needs none.
 //
-// A mutant is caught if one of its tests fails, or if the race detector, goleak or a panic ends it. It is an error of the patch if
-// the mutant does not build, if a test does not exist or is skipped, or if a test exceeds the time limit. All tests must first
-// pass on the unchanged tree.
+// A mutant is caught if one of its tests fails, or if the race detector, goleak or a panic ends it.
+// It is an error of the patch if the mutant does not build, if a test does not exist or is skipped,
+// or if a test exceeds the time limit. All tests must first pass on the unchanged tree.
 //
 // Nothing is written to the tree: the go command reads the changed files through an overlay.
 package main
@@ -54,9 +55,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.root, "root", "..", "`directory` of the repository")
 	flags.StringVar(&o.patches, "patches", "mutants", "`directory` of the patches")
-	flags.StringVar(&o.only, "only", "", "run the mutants whose names contain one of these `parts`, separated by commas")
+	flags.StringVar(&o.only, "only", "",
+		"run the mutants whose names contain one of these `parts`, separated by commas")
 	flags.StringVar(&o.output, "o", "text", "output `format`: text or json")
-	flags.DurationVar(&o.limit, "limit", 4*time.Minute, "end the tests of one package after this `time`, which is an error of the mutant")
+	flags.DurationVar(&o.limit, "limit", 4*time.Minute,
+		"end the tests of one package after this `time`, which is an error of the mutant")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,7 +71,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if all = selected(all, o.only); len(all) == 0 {
+	all = selected(all, o.only)
+	if len(all) == 0 {
 		return fmt.Errorf("no patch of %s matches --only %q", o.patches, o.only)
 	}
 	root, err := filepath.Abs(o.root)
@@ -111,7 +115,9 @@ func selected(all []*mutant, parts string) []*mutant {
 		return all
 	}
 	return slices.DeleteFunc(all, func(m *mutant) bool {
-		return !slices.ContainsFunc(strings.Split(parts, ","), func(part string) bool { return strings.Contains(m.name, part) })
+		return !slices.ContainsFunc(strings.Split(parts, ","), func(part string) bool {
+			return strings.Contains(m.name, part)
+		})
 	})
 }
 
@@ -127,7 +133,8 @@ type bench struct {
 	over  int
 }
 
-// each calls do for all mutants, two at a time. At most one of the two has tests of the module test, which start a control plane.
+// each calls do for all mutants, two at a time. At most one of the two has tests of the module
+// test, which start a control plane.
 func (b *bench) each(ctx context.Context, all []*mutant, do func(context.Context, *mutant)) {
 	b.total, b.over = len(all), 0
 	var real, pure []*mutant
@@ -168,7 +175,8 @@ func (b *bench) say(m *mutant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over++
-	fmt.Fprintf(b.progress, "[%2d/%d] %-8s %5.1fs  %s%s\n", b.over, b.total, m.verdict.kind, m.seconds, m.name, m.verdict.because())
+	fmt.Fprintf(b.progress, "[%2d/%d] %-8s %5.1fs  %s%s\n", b.over, b.total, m.verdict.kind, m.seconds, m.name,
+		m.verdict.because())
 	if m.verdict.kind != caught {
 		fmt.Fprintf(b.progress, "        intent: %s\n%s", m.intent, indent(m.verdict.output))
 	}
@@ -220,9 +228,12 @@ func report(w io.Writer, format string, all []*mutant, took time.Duration) error
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "MUTANT\tPACKAGE\tVERDICT\tSECONDS\tTIER\tTESTS\tREVERT OF")
-	reverts, verdicts, tiers := 0, map[string]int{}, map[string]int{}
+	reverts := 0
+	verdicts := map[string]int{}
+	tiers := map[string]int{}
 	for _, r := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s\n", r.Mutant, r.Package, r.Verdict, r.Seconds, r.Tier, strings.Join(r.Tests, " "), r.RevertOf)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s\n", r.Mutant, r.Package, r.Verdict, r.Seconds, r.Tier,
+			strings.Join(r.Tests, " "), r.RevertOf)
 		verdicts[r.Verdict]++
 		if r.RevertOf != "" {
 			reverts++
@@ -234,7 +245,8 @@ func report(w io.Writer, format string, all []*mutant, took time.Duration) error
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%d mutants, %d of them reverts of fixes: %d caught, %d survived, %d errors\ncaught by make check: %d, by make test: %d, by make test-long: %d\n%.0f seconds\n",
+	_, err := fmt.Fprintf(w,
+		"\n%d mutants, %d of them reverts of fixes: %d caught, %d survived, %d errors\ncaught by make check: %d, by make test: %d, by make test-long: %d\n%.0f seconds\n",
 		len(list), reverts, verdicts[string(caught)], verdicts[string(survived)], verdicts[string(broken)],
 		tiers[tierCheck], tiers[tierTest], tiers[tierLong], took.Seconds())
 	return err

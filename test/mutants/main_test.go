@@ -74,7 +74,9 @@ func TestAgent(t *testing.T) {
 
 // patch returns a mutant that replaces "return a + b" by line.
 func patch(header, line string) string {
-	return "intent: adds wrongly\n" + header + "\n--- a/sum/sum.go\n+++ b/sum/sum.go\n@@ -2,5 +2,5 @@\n \n // Sum adds.\n func Sum(a, b int) int {\n-\treturn a + b\n+\t" + line + "\n }\n"
+	return "intent: adds wrongly\n" + header +
+		"\n--- a/sum/sum.go\n+++ b/sum/sum.go\n@@ -2,5 +2,5 @@\n \n // Sum adds.\n func Sum(a, b int) int {\n-\treturn a + b\n+\t" +
+		line + "\n }\n"
 }
 
 func TestMutants(t *testing.T) {
@@ -86,15 +88,23 @@ func TestMutants(t *testing.T) {
 	}{
 		{
 			name: "caught", caught: true, patch: patch(head+"TestZero TestSum/small\n", "return a - b"),
-			want: []string{"caught", "TestSum/small", "1 mutants, 0 of them reverts of fixes: 1 caught, 0 survived, 0 errors", "caught by make check: 1"},
+			want: []string{
+				"caught", "TestSum/small", "1 mutants, 0 of them reverts of fixes: 1 caught, 0 survived, 0 errors",
+				"caught by make check: 1",
+			},
 		},
 		{
-			name: "caught by a panic", caught: true, patch: patch("revert-of: sum: adds\n"+head+"TestSum\n", `panic("no")`),
-			want: []string{"caught", "TestSum", "sum: adds", "1 of them reverts of fixes: 1 caught"},
+			name:   "caught by a panic",
+			caught: true,
+			patch:  patch("revert-of: sum: adds\n"+head+"TestSum\n", `panic("no")`),
+			want:   []string{"caught", "TestSum", "sum: adds", "1 of them reverts of fixes: 1 caught"},
 		},
 		{
 			name: "survivor", patch: patch(head+"TestZero\n", "return a - b"),
-			want: []string{"SURVIVED", "its tests pass", "intent: adds wrongly", "0 caught, 1 survived", "1 mutants were not caught"},
+			want: []string{
+				"SURVIVED", "its tests pass", "intent: adds wrongly", "0 caught, 1 survived",
+				"1 mutants were not caught",
+			},
 		},
 		{
 			name: "does not build", patch: patch(head+"TestSum\n", "return c"),
@@ -105,8 +115,9 @@ func TestMutants(t *testing.T) {
 			want: []string{"ERROR", "hang"},
 		},
 		{
-			name: "does not apply", patch: strings.Replace(patch(head+"TestSum\n", "return 0"), "-\treturn a + b", "-\treturn b + a", 1),
-			want: []string{"m.patch does not apply to sum/sum.go", "port it to the changed code", "adds wrongly"},
+			name:  "does not apply",
+			patch: strings.Replace(patch(head+"TestSum\n", "return 0"), "-\treturn a + b", "-\treturn b + a", 1),
+			want:  []string{"m.patch does not apply to sum/sum.go", "port it to the changed code", "adds wrongly"},
 		},
 		{
 			name: "file is gone", patch: strings.ReplaceAll(patch(head+"TestSum\n", "return 0"), "sum.go", "gone.go"),
@@ -129,12 +140,16 @@ func TestMutants(t *testing.T) {
 			want: []string{"ERROR", `do not show "VERDICT"`},
 		},
 		{
-			name: "agent as a child", caught: true, patch: patch("package: sum\ntier: test\nshows: the agent says 2\ntests: ./test/e2e TestAgent\n", "return a * b"),
+			name:   "agent as a child",
+			caught: true,
+			patch: patch("package: sum\ntier: test\nshows: the agent says 2\ntests: ./test/e2e TestAgent\n",
+				"return a * b"),
 			want: []string{"caught", "TestAgent", "by make test: 1"},
 		},
 		{
-			name: "agent does not build", patch: patch("package: sum\ntier: test\ntests: ./test/e2e TestAgent\n", "return c"),
-			want: []string{"ERROR", "it does not build", "undefined: c"},
+			name:  "agent does not build",
+			patch: patch("package: sum\ntier: test\ntests: ./test/e2e TestAgent\n", "return c"),
+			want:  []string{"ERROR", "it does not build", "undefined: c"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -171,10 +186,20 @@ func TestMutants(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	for _, tc := range []struct{ name, patch, want string }{
 		{"no diff", "intent: x\n", "no diff"},
-		{"no intent", strings.Replace(patch("package: sum\ntier: check\ntests: ./sum TestSum\n", "return 0"), "intent: adds wrongly\n", "", 1), "intent: is missing"},
+		{
+			"no intent",
+			strings.Replace(patch("package: sum\ntier: check\ntests: ./sum TestSum\n", "return 0"),
+				"intent: adds wrongly\n", "", 1), "intent: is missing",
+		},
 		{"no tests", patch("package: sum\ntier: check\n", "return 0"), "tests: is missing"},
-		{"test without a package", patch("package: sum\ntier: check\ntests: TestSum\n", "return 0"), "tests: must be a package and tests"},
-		{"unknown tier", patch("package: sum\ntier: soon\ntests: ./sum TestSum\n", "return 0"), `tier: must be check, test or long, got "soon"`},
+		{
+			"test without a package", patch("package: sum\ntier: check\ntests: TestSum\n", "return 0"),
+			"tests: must be a package and tests",
+		},
+		{
+			"unknown tier", patch("package: sum\ntier: soon\ntests: ./sum TestSum\n", "return 0"),
+			`tier: must be check, test or long, got "soon"`,
+		},
 		{"unknown key", patch("packages: sum\n", "return 0"), `unknown key "packages"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -189,26 +214,32 @@ func TestHeaders(t *testing.T) {
 func TestOnly(t *testing.T) {
 	root, patches := tree(t), t.TempDir()
 	const head = "package: sum\ntier: check\ntests: ./sum TestSum\n"
-	for name, text := range map[string]string{"one.patch": patch(head, "return a - b"), "two.patch": patch(head, "return c")} {
+	for name, text := range map[string]string{
+		"one.patch": patch(head, "return a - b"),
+		"two.patch": patch(head, "return c"),
+	} {
 		if err := os.WriteFile(filepath.Join(patches, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var out, log syncBuilder
-	if err := run(t.Context(), []string{"-root", root, "-patches", patches, "-only", "one,three", "-o", "json"}, &out, &log); err != nil {
+	if err := run(t.Context(), []string{"-root", root, "-patches", patches, "-only", "one,three", "-o", "json"}, &out,
+		&log); err != nil {
 		t.Fatalf("run returned %v:\n%s", err, log.String())
 	}
 	var rows []row
-	if err := json.Unmarshal([]byte(out.String()), &rows); err != nil || len(rows) != 1 || rows[0].Mutant != "one" || rows[0].Verdict != "caught" {
+	if err := json.Unmarshal([]byte(out.String()), &rows); err != nil || len(rows) != 1 || rows[0].Mutant != "one" ||
+		rows[0].Verdict != "caught" {
 		t.Errorf("%v: %s", err, out.String())
 	}
-	if err := run(t.Context(), []string{"-root", root, "-patches", patches, "-only", "three"}, &out, &log); err == nil || !strings.Contains(err.Error(), "no patch") {
+	if err := run(t.Context(), []string{"-root", root, "-patches", patches, "-only", "three"}, &out, &log); err ==
+		nil || !strings.Contains(err.Error(), "no patch") {
 		t.Errorf("run returned %v", err)
 	}
 }
 
-// TestPatches checks that each patch of this directory applies, and that the commits exist that patches revert. make mutants checks,
-// too, that the tests of a patch exist and catch it.
+// TestPatches checks that each patch of this directory applies, and that the commits exist that
+// patches revert. make mutants checks, too, that the tests of a patch exist and catch it.
 func TestPatches(t *testing.T) {
 	all, err := load(".")
 	if err != nil {

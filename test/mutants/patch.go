@@ -26,8 +26,8 @@ type mutant struct {
 	seconds float64
 }
 
-// mutantHeader is the text above the diff: lines of the form "key: value". A line that begins with two spaces continues the
-// previous one.
+// mutantHeader is the text above the diff: lines of the form "key: value". A line that begins with
+// two spaces continues the previous one.
 type mutantHeader struct {
 	intent   string // what is wrong with the change
 	revertOf string // subject of the commit that it reverts; "": it reverts none
@@ -86,7 +86,8 @@ func (m *mutant) parse(text string) error {
 	}
 	header = strings.ReplaceAll(header, "\n  ", " ")
 	for line := range strings.Lines(header) {
-		if line = strings.TrimSpace(line); line == "" {
+		line = strings.TrimSpace(line)
+		if line == "" {
 			continue
 		}
 		key, value, _ := strings.Cut(line, ":")
@@ -143,7 +144,8 @@ func (t testSet) pattern() string {
 	return strings.Join(all, "|")
 }
 
-// apply writes the changed files of all mutants to the scratch directory. The error names all patches that do not apply.
+// apply writes the changed files of all mutants to the scratch directory. The error names all
+// patches that do not apply.
 func (b *bench) apply(ctx context.Context, all []*mutant) error {
 	var errs []error
 	for _, m := range all {
@@ -177,7 +179,8 @@ func (b *bench) applyOne(ctx context.Context, m *mutant) error {
 	}
 	cmd := exec.CommandContext(ctx, "git", "apply", "-p1", "--whitespace=nowarn", patch)
 	cmd.Dir = dir
-	// git must not find a repository: in one, it would not apply the patch to files that it ignores.
+	// git must not find a repository: in one, it would not apply the patch to files that it
+	// ignores.
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(b.scratch), "GIT_DIR=", "LC_ALL=C")
 	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool {
 		return v == "GIT_DIR=" || strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_WORK_TREE=")
@@ -195,6 +198,7 @@ func (b *bench) applyOne(ctx context.Context, m *mutant) error {
 
 // stale returns the error for a patch that does not apply.
 func (m *mutant) stale(why string) error {
-	return fmt.Errorf("%s does not apply to %s: %s\n\tport it to the changed code, so that it does the same: %s\n\tif there is no such code any more, put another mutant in its place",
+	return fmt.Errorf(
+		"%s does not apply to %s: %s\n\tport it to the changed code, so that it does the same: %s\n\tif there is no such code any more, put another mutant in its place",
 		m.file, strings.Join(m.changes, ", "), why, m.intent)
 }

@@ -68,7 +68,8 @@ func (b *bench) try(ctx context.Context, m *mutant) verdict {
 	return verdict{kind: survived, output: output.String()}
 }
 
-// checkUnchanged runs all tests of the mutants on the unchanged tree: a test that fails there catches nothing.
+// checkUnchanged runs all tests of the mutants on the unchanged tree: a test that fails there
+// catches nothing.
 func (b *bench) checkUnchanged(ctx context.Context, all []*mutant) error {
 	sets := map[bool]map[string]*mutant{true: {}, false: {}} // a mutant without changes for each package
 	var order []*mutant
@@ -106,7 +107,8 @@ func (b *bench) checkUnchanged(ctx context.Context, all []*mutant) error {
 		return errors.New("interrupted")
 	}
 	if len(errs) == 0 {
-		fmt.Fprintf(b.progress, "the tests of %d packages pass on the unchanged tree, after %.1fs\n", len(order), time.Since(began).Seconds())
+		fmt.Fprintf(b.progress, "the tests of %d packages pass on the unchanged tree, after %.1fs\n", len(order),
+			time.Since(began).Seconds())
 	}
 	return errors.Join(errs...)
 }
@@ -132,13 +134,16 @@ func (b *bench) test(ctx context.Context, m *mutant, t testSet) (*result, error)
 		dir, pkg = "test", "./"+strings.TrimPrefix(t.pkg, "./test/")
 	}
 	// Each mutant is vetted and linked again. -vet=off and -ldflags=-w halve the time.
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-timeout", b.limit.String(), "-run", t.pattern()}
+	args := []string{
+		"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-timeout", b.limit.String(), "-run", t.pattern(),
+	}
 	if m.tier == tierCheck {
 		args = append(args, "-short")
 	}
 	args = append(args, pkg)
 	if b.usesRapid(t) {
-		// Without this, rapid would write the failure to a file in the tree, and replay it in later runs.
+		// Without this, rapid would write the failure to a file in the tree, and replay it in later
+		// runs.
 		args = append(args, "-rapid.nofailfile")
 	}
 	cmd := b.command(ctx, m, dir, args...)

@@ -9,12 +9,14 @@ import (
 	"strings"
 )
 
-// LastApplied is the annotation in which kubectl apply keeps a copy of the object. For a Secret, the copy contains the values.
+// LastApplied is the annotation in which kubectl apply keeps a copy of the object. For a Secret,
+// the copy contains the values.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Digest is a hash of an object without the fields that the agent strips. Two objects have the same digest if and only if
-// their JSON is equal. The order of members does not matter, but the spelling of numbers does: the agent must not change it.
-// Versions are kept as digests so that 100,000 of them fit in memory. An object that differs is fetched again to explain the fault.
+// Digest is a hash of an object without the fields that the agent strips. Two objects have the same
+// digest if and only if their JSON is equal. The order of members does not matter, but the spelling
+// of numbers does: the agent must not change it. Versions are kept as digests so that 100,000 of
+// them fit in memory. An object that differs is fetched again to explain the fault.
 type Digest [sha256.Size]byte
 
 func (d Digest) String() string { return fmt.Sprintf("%x", d[:6]) }
@@ -37,8 +39,8 @@ func isSecret(obj map[string]any) bool {
 	return obj["kind"] == "Secret" && obj["apiVersion"] == "v1"
 }
 
-// strip removes the fields that must not be on the bus. It also removes annotations that are empty afterwards, because the
-// agent may or may not keep an empty map.
+// strip removes the fields that must not be on the bus. It also removes annotations that are empty
+// afterwards, because the agent may or may not keep an empty map.
 func strip(obj map[string]any) {
 	meta, _ := obj["metadata"].(map[string]any)
 	delete(meta, "managedFields")
@@ -80,7 +82,8 @@ func digestOf(obj map[string]any) Digest {
 	strip(obj)
 	version, _ := obj["apiVersion"].(string)
 	if group, _, _ := strings.Cut(version, "/"); strings.HasSuffix(group, "."+ChurnGroup) {
-		// etcd has each object in the version that was the storage version at the time of the write. The agent reads all in one.
+		// etcd has each object in the version that was the storage version at the time of the
+		// write. The agent reads all in one.
 		obj = maps.Clone(obj)
 		obj["apiVersion"] = group
 	}

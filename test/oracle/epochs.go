@@ -16,13 +16,20 @@ type Term struct {
 // mostInFlight is how many records an agent may have in flight to NATS at a time.
 const mostInFlight = 1024
 
-// JudgeEpochs checks that only one leader writes at a time. Epochs only rise. After the first record of a later leader, the
-// only records of an earlier one may be those that were in flight when it was paused. Each must be a copy of a record that
-// a leader wrote during its term. late has, by epoch, the revision at the pause.
+// JudgeEpochs checks that only one leader writes at a time. Epochs only rise. After the first
+// record of a later leader, the only records of an earlier one may be those that were in flight
+// when it was paused. Each must be a copy of a record that a leader wrote during its term. late
+// has, by epoch, the revision at the pause.
 func JudgeEpochs(records []Record, late map[uint64]uint64) ([]Term, []Fault) {
 	var faults []Fault
 	add := func(rec *Record, kind, format string, args ...any) {
-		faults = append(faults, Fault{Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Text: fmt.Sprintf(format, args...)})
+		faults = append(faults, Fault{
+			Kind:     kind,
+			Key:      rec.Key,
+			Rev:      rec.Rev,
+			Position: rec.Position,
+			Text:     fmt.Sprintf(format, args...),
+		})
 	}
 	var terms []Term
 	at := make(map[uint64]int)    // By epoch.
@@ -46,18 +53,22 @@ func JudgeEpochs(records []Record, late map[uint64]uint64) ([]Term, []Fault) {
 		}
 		n, known := at[rec.Epoch]
 		if !known {
-			add(rec, "epoch", "%s is of epoch %d, of which there was nothing before epoch %d", rec.ID, rec.Epoch, leader.Epoch)
+			add(rec, "epoch", "%s is of epoch %d, of which there was nothing before epoch %d", rec.ID, rec.Epoch,
+				leader.Epoch)
 			continue
 		}
 		terms[n].Late++
 		switch frozen, ok := late[rec.Epoch]; {
 		case !ok:
-			add(rec, "late", "%s, of epoch %d, comes when the leader of epoch %d writes", rec.ID, rec.Epoch, leader.Epoch)
+			add(rec, "late", "%s, of epoch %d, comes when the leader of epoch %d writes", rec.ID, rec.Epoch,
+				leader.Epoch)
 		case rec.Rev > frozen:
-			add(rec, "late", "%s, of epoch %d, comes when the leader of epoch %d writes; it cannot have been on its way at revision %d",
+			add(rec, "late",
+				"%s, of epoch %d, comes when the leader of epoch %d writes; it cannot have been on its way at revision %d",
 				rec.ID, rec.Epoch, leader.Epoch, frozen)
 		case !told[rec.ID]:
-			add(rec, "late", "%s, of epoch %d, comes when the leader of epoch %d writes, and no leader has told of it", rec.ID, rec.Epoch, leader.Epoch)
+			add(rec, "late", "%s, of epoch %d, comes when the leader of epoch %d writes, and no leader has told of it",
+				rec.ID, rec.Epoch, leader.Epoch)
 		case terms[n].Late == mostInFlight+1:
 			add(rec, "late", "more than %d records of epoch %d come late", mostInFlight, rec.Epoch)
 		}
@@ -65,7 +76,8 @@ func JudgeEpochs(records []Record, late map[uint64]uint64) ([]Term, []Fault) {
 	return terms, faults
 }
 
-// Silences returns the time between the last record of each leader and the first of the next, by the clock of the bus.
+// Silences returns the time between the last record of each leader and the first of the next, by
+// the clock of the bus.
 func Silences(terms []Term) []time.Duration {
 	var list []time.Duration
 	for i := 1; i < len(terms); i++ {

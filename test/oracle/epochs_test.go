@@ -9,9 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOracleJudgesEpochs falsifies the records of three successive leaders and expects the right faults.
+// TestOracleJudgesEpochs falsifies the records of three successive leaders and expects the right
+// faults.
 func TestOracleJudgesEpochs(t *testing.T) {
-	// Each leader first repeats the last records of the previous one, which are not in the checkpoint yet.
+	// Each leader first repeats the last records of the previous one, which are not in the
+	// checkpoint yet.
 	good := func() []Record {
 		var list []Record
 		for epoch, revs := range map[uint64][2]uint64{1: {1, 50}, 2: {41, 100}, 5: {91, 150}} {
@@ -38,13 +40,37 @@ func TestOracleJudgesEpochs(t *testing.T) {
 		{"late, where none may be", nil, insert(60, known), map[string]int{"late": 1}, 1},
 		{"late", paused, insert(60, known), map[string]int{}, 1},
 		{"late, at the very end", paused, insert(170, known), map[string]int{}, 1},
-		{"late, before the next leader has told of it", paused, insert(51, Record{ID: "configmaps/u/100", Rev: 100, Epoch: 1}), map[string]int{}, 1},
-		{"late, and of nobody else", paused, insert(60, Record{ID: "configmaps/u/x", Epoch: 1}), map[string]int{"late": 1}, 1},
-		{"late, of a change behind the pause", paused, insert(60, Record{ID: "configmaps/u/101", Rev: 101, Epoch: 1}), map[string]int{"late": 1}, 1},
-		{"late, of another that was not paused", paused, insert(120, Record{ID: "configmaps/u/95", Rev: 95, Epoch: 2}), map[string]int{"late": 1}, 0},
-		{"late, and only an earlier leader knows it", map[uint64]uint64{2: 100}, insert(120, Record{ID: "configmaps/u/45", Rev: 45, Epoch: 2}), map[string]int{}, 0},
-		{"more than were on their way", paused, insert(60, slices.Repeat([]Record{known}, mostInFlight+2)...), map[string]int{"late": 1}, mostInFlight + 2},
-		{"an epoch that was passed over", paused, insert(170, Record{ID: "configmaps/u/45", Epoch: 3}), map[string]int{"epoch": 1}, 0},
+		{"late, before the next leader has told of it", paused, insert(51, Record{
+			ID:    "configmaps/u/100",
+			Rev:   100,
+			Epoch: 1,
+		}), map[string]int{}, 1},
+		{"late, and of nobody else", paused, insert(60, Record{ID: "configmaps/u/x", Epoch: 1}), map[string]int{
+			"late": 1,
+		}, 1},
+		{"late, of a change behind the pause", paused, insert(60, Record{
+			ID:    "configmaps/u/101",
+			Rev:   101,
+			Epoch: 1,
+		}), map[string]int{"late": 1}, 1},
+		{"late, of another that was not paused", paused, insert(120, Record{
+			ID:    "configmaps/u/95",
+			Rev:   95,
+			Epoch: 2,
+		}), map[string]int{"late": 1}, 0},
+		{"late, and only an earlier leader knows it", map[uint64]uint64{2: 100}, insert(120, Record{
+			ID:    "configmaps/u/45",
+			Rev:   45,
+			Epoch: 2,
+		}), map[string]int{}, 0},
+		{
+			"more than were on their way", paused, insert(60, slices.Repeat([]Record{known}, mostInFlight+2)...),
+			map[string]int{"late": 1},
+			mostInFlight + 2,
+		},
+		{"an epoch that was passed over", paused, insert(170, Record{ID: "configmaps/u/45", Epoch: 3}), map[string]int{
+			"epoch": 1,
+		}, 0},
 		{"no epoch", nil, insert(60, Record{ID: "configmaps/u/45"}), map[string]int{"epoch": 1}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -87,7 +113,8 @@ func cmpLives(a, b Record) int {
 	return int(a.Rev) - int(b.Rev)
 }
 
-// TestOracleSeesEpochs checks that the reader reports an epoch without an election, and a missing or malformed one with it.
+// TestOracleSeesEpochs checks that the reader reports an epoch without an election, and a missing
+// or malformed one with it.
 func TestOracleSeesEpochs(t *testing.T) {
 	w := newFakeWorld(t, 30)
 	events := w.events(t, Expect(w.history, w.view(10)), 10)
@@ -96,7 +123,9 @@ func TestOracleSeesEpochs(t *testing.T) {
 		epoch   any
 		good    bool
 	}{
-		{true, "3", true}, {true, nil, false}, {true, "0", false}, {true, "03", false}, {true, "x", false}, {true, 3, false}, {false, nil, true}, {false, "3", false},
+		{true, "3", true}, {true, nil, false}, {true, "0", false}, {true, "03", false}, {true, "x", false}, {
+			true, 3, false,
+		}, {false, nil, true}, {false, "3", false},
 	} {
 		e := clone(t, events[len(events)-1])
 		if tc.epoch != nil {

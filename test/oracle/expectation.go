@@ -24,8 +24,8 @@ type Expectation struct {
 	// Seen is when the watch on etcd showed the change; zero: it is not known.
 	Seen time.Time
 
-	// Prev is the previous version, whether or not the selector matches it; nil if there was none. Next is the new version,
-	// nil after a deletion.
+	// Prev is the previous version, whether or not the selector matches it; nil if there was none.
+	// Next is the new version, nil after a deletion.
 	Prev, Next *Version
 
 	// SnapshotID is the snapshot of a read. Optional is whether that snapshot was abandoned.
@@ -46,9 +46,11 @@ type Snapshot struct {
 
 // View describes what an agent is configured to observe, and the conditions under which it ran.
 type View struct {
-	// Snapshot returns the first snapshot of the object's scope, or false if the object is in no scope.
+	// Snapshot returns the first snapshot of the object's scope, or false if the object is in no
+	// scope.
 	Snapshot func(ObjectKey) (Snapshot, bool)
-	// Later returns the further snapshots of that scope, in the order in which they began. Nil: there are none.
+	// Later returns the further snapshots of that scope, in the order in which they began. Nil:
+	// there are none.
 	Later func(ObjectKey) []Snapshot
 	// Selects is the label selector; nil selects everything.
 	Selects func(labels map[string]string) bool
@@ -58,12 +60,14 @@ type View struct {
 	Until uint64
 	// History is the number of restores of etcd so far.
 	History uint64
-	// The revision up to which etcd was compacted. Up to there, an agent may be unable to distinguish an object that entered a
-	// selector from a created one, or one that left from a deleted one.
+	// The revision up to which etcd was compacted. Up to there, an agent may be unable to
+	// distinguish an object that entered a selector from a created one, or one that left from a
+	// deleted one.
 	Forgotten uint64
 	// Window is the stream's duplicate window; 0: duplicateWindow.
 	Window time.Duration
-	// Dead has the object of each event in the dead letters, by the event's id. MayBury is whether there is a reason for them.
+	// Dead has the object of each event in the dead letters, by the event's id. MayBury is whether
+	// there is a reason for them.
 	Dead    map[string]ObjectKey
 	MayBury bool
 }
@@ -91,7 +95,15 @@ func expectObject(key ObjectKey, versions []*Version, snap Snapshot, v View) []E
 	}
 	var list []Expectation
 	add := func(op, id string, rev uint64, prev, next *Version) {
-		e := Expectation{ID: id + historyEnd(v.History), Op: op, Key: key, Rev: rev, Prev: prev, Next: next, index: len(list)}
+		e := Expectation{
+			ID:    id + historyEnd(v.History),
+			Op:    op,
+			Key:   key,
+			Rev:   rev,
+			Prev:  prev,
+			Next:  next,
+			index: len(list),
+		}
 		if next != nil {
 			e.UID = next.UID
 		} else {
@@ -117,7 +129,8 @@ func expectObject(key ObjectKey, versions []*Version, snap Snapshot, v View) []E
 	if v.Later != nil {
 		later = v.Later(key)
 	}
-	// readAgain adds the reads of snapshots taken before rev, the revision that replaced seen. 0: seen is the last version.
+	// readAgain adds the reads of snapshots taken before rev, the revision that replaced seen. 0:
+	// seen is the last version.
 	readAgain := func(seen *Version, rev uint64) {
 		for len(later) > 0 && (rev == 0 || later[0].Rev < rev) {
 			if selects(seen) {
@@ -131,7 +144,8 @@ func expectObject(key ObjectKey, versions []*Version, snap Snapshot, v View) []E
 			break
 		}
 		prev := current
-		if current = next; next.Deleted {
+		current = next
+		if next.Deleted {
 			current = nil
 		}
 		if next.Rev <= snap.Rev {

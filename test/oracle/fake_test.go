@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// This file fakes the inputs of the oracle: a history from a random number generator, and the messages that a correct agent
-// would publish. The tests falsify these and check the oracle's faults.
+// This file fakes the inputs of the oracle: a history from a random number generator, and the
+// messages that a correct agent would publish. The tests falsify these and check the oracle's
+// faults.
 
 const (
 	fakeCluster = "prod.eu-1"
@@ -36,8 +37,12 @@ func (w *fakeWorld) put(t testing.TB, key ObjectKey, uid string, labels map[stri
 		"apiVersion": apiVersion,
 		"kind":       kind,
 		"metadata": map[string]any{
-			"namespace": key.Namespace, "name": key.Name, "uid": uid, "resourceVersion": FormatRev(w.rev), "labels": labels,
-			"annotations": map[string]string{LastApplied: fakeMark},
+			"namespace":       key.Namespace,
+			"name":            key.Name,
+			"uid":             uid,
+			"resourceVersion": FormatRev(w.rev),
+			"labels":          labels,
+			"annotations":     map[string]string{LastApplied: fakeMark},
 			"managedFields": []managed{{
 				Manager: "test", Operation: "Update",
 				Time: time.Unix(int64(w.rev), 0).UTC().Format(time.RFC3339),
@@ -172,25 +177,29 @@ func (w *fakeWorld) envelope(id, kind, subject string, data map[string]any) map[
 
 func (w *fakeWorld) mark(resource, kind string, rev uint64, objects int) map[string]any {
 	plural, group := ObjectKey{Resource: resource}.Split()
-	e := w.envelope(resource+"/s1/"+strings.TrimPrefix(kind, "snapshot."), kind, fakePath(group)+"/"+plural, map[string]any{
-		"snapshot": "s1", "resourceVersion": FormatRev(rev), "objects": objects,
-	})
+	e := w.envelope(resource+"/s1/"+strings.TrimPrefix(kind, "snapshot."), kind, fakePath(group)+"/"+plural,
+		map[string]any{
+			"snapshot": "s1", "resourceVersion": FormatRev(rev), "objects": objects,
+		})
 	e["scope"] = resource
 	return e
 }
 
-// contentChanged returns the gap event that an agent publishes first after a change of the stripped or redacted fields.
+// contentChanged returns the gap event that an agent publishes first after a change of the stripped
+// or redacted fields.
 func (w *fakeWorld) contentChanged(resource string, from, to uint64) map[string]any {
 	plural, group := ObjectKey{Resource: resource}.Split()
-	e := w.envelope(fmt.Sprintf("%s/gap/%d-%d/content-changed", resource, from, to), Gap, fakePath(group)+"/"+plural, map[string]any{
-		"fromResourceVersion": FormatRev(from), "toResourceVersion": FormatRev(to),
-		"since": "2026-11-20T15:00:00Z", "reason": ContentChanged, "recovered": true,
-	})
+	e := w.envelope(fmt.Sprintf("%s/gap/%d-%d/content-changed", resource, from, to), Gap, fakePath(group)+"/"+plural,
+		map[string]any{
+			"fromResourceVersion": FormatRev(from), "toResourceVersion": FormatRev(to),
+			"since": "2026-11-20T15:00:00Z", "reason": ContentChanged, "recovered": true,
+		})
 	e["scope"] = resource
 	return e
 }
 
-// reformed returns the gap event that an agent publishes when the API server serves known versions in another form.
+// reformed returns the gap event that an agent publishes when the API server serves known versions
+// in another form.
 func (w *fakeWorld) reformed(resource string, from, to uint64) map[string]any {
 	e := w.contentChanged(resource, from, to)
 	at, _ := time.Parse(time.RFC3339Nano, e["time"].(string))
@@ -241,8 +250,12 @@ func (w *fakeWorld) event(t testing.TB, e Expectation) map[string]any {
 	}
 	ev := w.envelope(e.ID, "object."+kinds[e.Op], subject, data)
 	for k, value := range map[string]string{
-		"apiversion":      strings.TrimPrefix(group+"/v1", "/"),
-		"kind":            map[string]string{"configmaps": "ConfigMap", "secrets": "Secret", "widgets": "Widget"}[plural],
+		"apiversion": strings.TrimPrefix(group+"/v1", "/"),
+		"kind": map[string]string{
+			"configmaps": "ConfigMap",
+			"secrets":    "Secret",
+			"widgets":    "Widget",
+		}[plural],
 		"resource":        plural,
 		"namespace":       e.Key.Namespace,
 		"name":            e.Key.Name,
@@ -250,7 +263,8 @@ func (w *fakeWorld) event(t testing.TB, e Expectation) map[string]any {
 		"op":              e.Op,
 		"resourceversion": rev,
 		"sequence":        fmt.Sprintf("%020d", e.Rev),
-		"partitionkey":    fakeCluster + "/" + CoreGroup(group) + "/" + plural + "/" + e.Key.Namespace + "/" + e.Key.Name,
+		"partitionkey": fakeCluster + "/" + CoreGroup(group) + "/" + plural + "/" + e.Key.Namespace + "/" +
+			e.Key.Name,
 	} {
 		ev[k] = value
 	}
@@ -279,7 +293,8 @@ func messages(t testing.TB, events []map[string]any) []Message {
 			plural, group := ObjectKey{Resource: s}.Split()
 			subject = "kubecdc." + Escape(fakeCluster) + ".stream." + subjectGroup(group) + "." + Escape(plural)
 			if of := text("type"); !strings.Contains(of, ".snapshot.") && !strings.HasSuffix(of, ".progress") {
-				subject = "kubecdc." + Escape(fakeCluster) + ".scope." + subjectGroup(group) + "." + Escape(plural) + "." + Escape(s)
+				subject = "kubecdc." + Escape(fakeCluster) + ".scope." + subjectGroup(group) + "." + Escape(plural) +
+					"." + Escape(s)
 			}
 		}
 		list = append(list, Message{

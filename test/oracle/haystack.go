@@ -27,7 +27,8 @@ func NewHaystack(values ...string) *Haystack {
 	return h
 }
 
-// Plant adds a value. Find looks for each window of its forms, and of the forms in base64 at any offset.
+// Plant adds a value. Find looks for each window of its forms, and of the forms in base64 at any
+// offset.
 func (h *Haystack) Plant(value string) {
 	h.Values[value] = true
 	for form, text := range forms(value) {
@@ -35,7 +36,10 @@ func (h *Haystack) Plant(value string) {
 		for before := range 3 {
 			padded := append(make([]byte, before), text...)
 			start, end := (before*8+5)/6, len(padded)*8/6
-			for alphabet, encoding := range map[string]*base64.Encoding{"base64": base64.StdEncoding, "base64url": base64.URLEncoding} {
+			for alphabet, encoding := range map[string]*base64.Encoding{
+				"base64":    base64.StdEncoding,
+				"base64url": base64.URLEncoding,
+			} {
 				h.add(alphabet+" of "+form, value, encoding.EncodeToString(padded)[start:end])
 			}
 		}

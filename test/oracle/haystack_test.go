@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestHaystack checks that each form of a value is found: whole, in parts, and inside other base64 text.
+// TestHaystack checks that each form of a value is found: whole, in parts, and inside other base64
+// text.
 func TestHaystack(t *testing.T) {
 	const value = "s3cret \"quoted\" <é> that nobody must see +/="
 	h := NewHaystack(value)

@@ -28,8 +28,8 @@ var Prefixes = map[string]string{
 	"/registry/" + WidgetsGroup + "/widgets/": Widgets,
 }
 
-// History is etcd's history: every version of every object since the first revision. It must be opened before the first
-// compaction. Run keeps it up to date.
+// History is etcd's history: every version of every object since the first revision. It must be
+// opened before the first compaction. Run keeps it up to date.
 type History struct {
 	Client *clientv3.Client
 
@@ -48,7 +48,11 @@ func OpenHistory(endpoint string) (*History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd client: %w", err)
 	}
-	return &History{Client: client, versions: make(map[string]map[ObjectKey][]*Version), counts: make(map[string]map[string]int)}, nil
+	return &History{
+		Client:   client,
+		versions: make(map[string]map[ObjectKey][]*Version),
+		counts:   make(map[string]map[string]int),
+	}, nil
 }
 
 // Run follows etcd until ctx ends.
@@ -67,7 +71,8 @@ func (h *History) Close() { _ = h.Client.Close() }
 
 func (h *History) follow(ctx context.Context) error {
 	// The watch is for all keys: the revisions of other keys show how far it has progressed.
-	for resp := range h.Client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFragment()) {
+	for resp := range h.Client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(1),
+		clientv3.WithFragment()) {
 		if err := resp.Err(); err != nil {
 			return fmt.Errorf("etcd watch: %w", err)
 		}
@@ -87,7 +92,8 @@ func (h *History) add(ev *clientv3.Event, seen time.Time) error {
 	var v *Version
 	if resource != "" && !IsDelete(ev) {
 		var err error
-		if v, err = ReadVersion(resource, rev, ev.Kv.Value); err != nil {
+		v, err = ReadVersion(resource, rev, ev.Kv.Value)
+		if err != nil {
 			return fmt.Errorf("etcd %s at %d: %w (does the API server store JSON?)", key, rev, err)
 		}
 	}
@@ -121,7 +127,8 @@ func (h *History) add(ev *clientv3.Event, seen time.Time) error {
 // IsDelete reports whether the event of etcd is a deletion.
 func IsDelete(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDelete }
 
-// resourceOf returns the resource and the object of an etcd key, or "" if the tests do not observe the resource.
+// resourceOf returns the resource and the object of an etcd key, or "" if the tests do not observe
+// the resource.
 func resourceOf(key string) (string, ObjectKey) {
 	group, rest, _ := strings.Cut(strings.TrimPrefix(key, "/registry/"), "/")
 	if strings.HasSuffix(group, "."+ChurnGroup) {
@@ -194,7 +201,8 @@ func (h *History) Of(resources ...string) map[ObjectKey][]*Version {
 	return all
 }
 
-// OfObject returns the number of versions and deletions of one object so far. It is cheap enough for polling.
+// OfObject returns the number of versions and deletions of one object so far. It is cheap enough
+// for polling.
 func (h *History) OfObject(key ObjectKey) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,7 +233,8 @@ func (h *History) CountIn(namespace string, resources ...string) int {
 	return n
 }
 
-// ChangesIn returns a function that counts the versions and deletions of all objects in the namespaces.
+// ChangesIn returns a function that counts the versions and deletions of all objects in the
+// namespaces.
 func (h *History) ChangesIn(namespaces ...string) func() uint64 {
 	return func() uint64 {
 		h.mu.Lock()
@@ -240,7 +249,8 @@ func (h *History) ChangesIn(namespaces ...string) func() uint64 {
 	}
 }
 
-// Object returns an object at a revision, without the stripped fields, to show the expected content of a record.
+// Object returns an object at a revision, without the stripped fields, to show the expected content
+// of a record.
 func (h *History) Object(ctx context.Context, key ObjectKey, rev uint64) (map[string]any, error) {
 	resp, err := h.Client.Get(ctx, etcdKey(key), clientv3.WithRev(int64(rev)))
 	if err != nil {
@@ -266,8 +276,9 @@ const (
 	Widgets      = "widgets." + WidgetsGroup
 )
 
-// ChurnGroup is the suffix of the API groups whose resources tests create and delete. Each test has a group of its own, so
-// that tests can share a control plane. digestOf ignores the version in the apiVersion of their objects.
+// ChurnGroup is the suffix of the API groups whose resources tests create and delete. Each test has
+// a group of its own, so that tests can share a control plane. digestOf ignores the version in the
+// apiVersion of their objects.
 const ChurnGroup = "churn.e2e.kubecdc.dev"
 
 // LatestOf returns the last revision of the ConfigMaps in a namespace.

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Lanes describes a bus that keeps order only within a lane, as Kafka does within a partition. All records of an object are in
-// one lane. A stream event is in all lanes, so that a consumer of one lane reads it at its place in the order.
+// Lanes describes a bus that keeps order only within a lane, as Kafka does within a partition. All
+// records of an object are in one lane. A stream event is in all lanes, so that a consumer of one
+// lane reads it at its place in the order.
 type Lanes struct {
 	N  int
 	Of func(ObjectKey) int
@@ -100,7 +101,12 @@ func (l Lanes) misplaced(records []Record) []Fault {
 	var faults []Fault
 	add := func(rec *Record, format string, args ...any) {
 		faults = append(faults, Fault{
-			Kind: "lane", Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Lane: rec.Lane, Text: fmt.Sprintf(format, args...),
+			Kind:     "lane",
+			Key:      rec.Key,
+			Rev:      rec.Rev,
+			Position: rec.Position,
+			Lane:     rec.Lane,
+			Text:     fmt.Sprintf(format, args...),
 		})
 	}
 	type heard struct {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// spread returns the records as on a bus with several lanes: those of an object in one lane, stream events in all.
+// spread returns the records as on a bus with several lanes: those of an object in one lane, stream
+// events in all.
 func spread(records []Record, l Lanes) []Record {
 	var all []Record
 	next := make([]uint64, l.N)
@@ -27,7 +28,8 @@ func spread(records []Record, l Lanes) []Record {
 	return all
 }
 
-// TestOracleSeesEachFaultInLanes falsifies one lane of correct records and expects a fault of the right kind.
+// TestOracleSeesEachFaultInLanes falsifies one lane of correct records and expects a fault of the
+// right kind.
 func TestOracleSeesEachFaultInLanes(t *testing.T) {
 	const snapshotRev = 100
 	w := newFakeWorld(t, 600)
@@ -43,7 +45,8 @@ func TestOracleSeesEachFaultInLanes(t *testing.T) {
 	at := func(n int, is func(*Record) bool) int {
 		for i := range good {
 			if is(&good[i]) {
-				if n--; n < 0 {
+				n--
+				if n < 0 {
 					return i
 				}
 			}
@@ -98,7 +101,8 @@ func TestOracleSeesEachFaultInLanes(t *testing.T) {
 			got := l.Judge(want, records, v)
 			kinds := FaultKinds(append(got.Faults, JudgeSnapshots(l.Split(records)...)...))
 			if tc.want == "" && len(kinds) > 0 {
-				t.Fatalf("faults on a faultless bus: %v, the first: %v", kinds, append(got.Faults, JudgeSnapshots(l.Split(records)...)...)[0])
+				t.Fatalf("faults on a faultless bus: %v, the first: %v", kinds,
+					append(got.Faults, JudgeSnapshots(l.Split(records)...)...)[0])
 			}
 			if tc.want != "" && kinds[tc.want] == 0 {
 				t.Fatalf("faults %v, want one of kind %q", kinds, tc.want)
@@ -107,7 +111,8 @@ func TestOracleSeesEachFaultInLanes(t *testing.T) {
 	}
 }
 
-// TestOracleKnowsDeadLetters checks that a gap with reason dead-letter excuses only the record in the dead letters.
+// TestOracleKnowsDeadLetters checks that a gap with reason dead-letter excuses only the record in
+// the dead letters.
 func TestOracleKnowsDeadLetters(t *testing.T) {
 	const snapshotRev = 100
 	w := newFakeWorld(t, 600)

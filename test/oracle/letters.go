@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 )
 
-// readShortened replaces a truncated event's record by that of the whole event, which Whole fetches.
+// readShortened replaces a truncated event's record by that of the whole event, which Whole
+// fetches.
 func (r *Reader) readShortened(rec *Record, e *envelope, problem func(string, ...any)) {
 	if e.DataRef != e.Data.DataRef {
 		problem("dataref is %q, that of data %q", e.DataRef, e.Data.DataRef)
 	}
-	if rec.Truncated = e.Data.Truncated; len(rec.Truncated) > 0 && !r.MayTruncate {
+	rec.Truncated = e.Data.Truncated
+	if len(rec.Truncated) > 0 && !r.MayTruncate {
 		problem("truncated: %v", rec.Truncated)
 	}
 	if e.DataRef == "" {
@@ -32,7 +34,9 @@ func (r *Reader) readShortened(rec *Record, e *envelope, problem func(string, ..
 		problem("dataref %s: what is there lacks %v itself", e.DataRef, whole.Truncated)
 	}
 	whole.Problems = append(rec.Problems, whole.Problems...)
-	whole.Stored, whole.Truncated, whole.Ref = rec.Stored, rec.Truncated, e.DataRef
+	whole.Stored = rec.Stored
+	whole.Truncated = rec.Truncated
+	whole.Ref = e.DataRef
 	*rec = whole
 }
 
@@ -42,7 +46,8 @@ type Letter struct {
 	Why string
 }
 
-// ReadLetter reads a dead letter. Its Nats-Msg-Id must differ from that of the event, which may still be published.
+// ReadLetter reads a dead letter. Its Nats-Msg-Id must differ from that of the event, which may
+// still be published.
 func (r *Reader) ReadLetter(m Message) Letter {
 	id := m.Header["Nats-Msg-Id"]
 	m.Subject, m.Header = "", nil

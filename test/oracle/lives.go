@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// This file is the oracle for an agent that is restarted. The expected records do not depend on the number of restarts:
-// Expect derives them from etcd's history and the snapshots on the bus, and Judge compares. JudgeLives adds the checks that
-// only concern such runs. A life is the time from a start of the agent to its end.
+// This file is the oracle for an agent that is restarted. The expected records do not depend on the
+// number of restarts: Expect derives them from etcd's history and the snapshots on the bus, and
+// Judge compares. JudgeLives adds the checks that only concern such runs. A life is the time from a
+// start of the agent to its end.
 
 // Loss is an event that may remove history.
 type Loss struct {
 	// Rev is the revision up to which history may be lost.
 	Rev uint64
-	// Final is whether LISTs cannot read the lost history either. Otherwise, only WATCHes cannot start there.
+	// Final is whether LISTs cannot read the lost history either. Otherwise, only WATCHes cannot
+	// start there.
 	Final bool
 }
 
@@ -78,8 +80,8 @@ func LivesView(records []Record, history uint64) View {
 	}
 }
 
-// walkable is the number of revisions that the agent must be able to recover with LISTs. For a longer gap it may give up, to
-// limit its load on the API server.
+// walkable is the number of revisions that the agent must be able to recover with LISTs. For a
+// longer gap it may give up, to limit its load on the API server.
 const walkable = 1500
 
 // walkTime is the time after which the agent gives up recovering a gap. On a loaded machine, that
@@ -110,7 +112,8 @@ type Outside struct {
 	Clock func(time.Time) time.Time
 	// Limit is the size of the largest message that the bus takes. 0: it is not known.
 	Limit int
-	// MayDrop reports that the bus may have refused a progress, which the agent does not send again.
+	// MayDrop reports that the bus may have refused a progress, which the agent does not send
+	// again.
 	MayDrop bool
 }
 
@@ -123,8 +126,16 @@ type snapshotReads struct {
 type laneReads struct{ completed, reads int }
 
 // judgeLives is JudgeLives for one lane.
-func judgeLives(want map[ObjectKey][]Expectation, records []Record, losses []Loss, o Outside, reads *snapshotReads) []Fault {
-	l := &livesJudgement{losses: losses, outside: o, reads: reads, scopes: make(map[string]*scopeLives), first: make(map[string]uint64)}
+func judgeLives(
+	want map[ObjectKey][]Expectation, records []Record, losses []Loss, o Outside, reads *snapshotReads,
+) []Fault {
+	l := &livesJudgement{
+		losses:  losses,
+		outside: o,
+		reads:   reads,
+		scopes:  make(map[string]*scopeLives),
+		first:   make(map[string]uint64),
+	}
 	for i := range records {
 		rec := &records[i]
 		if l.first[rec.ID] == 0 {
@@ -156,8 +167,8 @@ type scopeLives struct {
 	scope     Scope
 	snapshots map[string]*snapshotMarks
 	last      string // The snapshot that began last.
-	// The last gap since then. A recovered gap can also be followed by a snapshot: the previous run may have published more
-	// than the checkpoint has stored.
+	// The last gap since then. A recovered gap can also be followed by a snapshot: the previous run
+	// may have published more than the checkpoint has stored.
 	lost *Record
 }
 
@@ -267,7 +278,8 @@ func (l *livesJudgement) completed(rec *Record) {
 		l.fault(rec, "snapshot", "completed before started: %s", rec.ID)
 		return
 	}
-	if m.completed = rec; rec.Rev != m.started.Rev {
+	m.completed = rec
+	if rec.Rev != m.started.Rev {
 		l.fault(rec, "snapshot", "%s: started at revision %d, completed at %d", rec.ID, m.started.Rev, rec.Rev)
 	}
 	sum := l.reads.of[rec.ID]
@@ -277,7 +289,8 @@ func (l *livesJudgement) completed(rec *Record) {
 	}
 	sum.completed, sum.reads = sum.completed+1, sum.reads+m.reads
 	if sum.completed == l.reads.lanes && (rec.Objects != sum.reads || m.started.Objects != sum.reads) {
-		l.fault(rec, "snapshot", "%s: started says %d objects, completed %d, there are %d reads", rec.ID, m.started.Objects, rec.Objects, sum.reads)
+		l.fault(rec, "snapshot", "%s: started says %d objects, completed %d, there are %d reads", rec.ID,
+			m.started.Objects, rec.Objects, sum.reads)
 	}
 }
 
@@ -286,7 +299,8 @@ func (l *livesJudgement) gap(rec *Record) {
 		return // Nothing is missing.
 	}
 	l.of(rec.Scope).lost = rec
-	if rec.Reason == Rewound || rec.Reason == SelectionChanged || rec.Reason == CheckpointLost || rec.Reason == ContentChanged {
+	if rec.Reason == Rewound || rec.Reason == SelectionChanged || rec.Reason == CheckpointLost ||
+		rec.Reason == ContentChanged {
 		return // etcd's history does not show these causes.
 	}
 	mayBeLeft := rec.To-rec.From > walkable || rec.Time.Sub(rec.Since) >= walkTime
@@ -295,7 +309,8 @@ func (l *livesJudgement) gap(rec *Record) {
 			return
 		}
 	}
-	l.fault(rec, "gap", "%s (%s, recovered %t), though nothing took the history of these revisions away", rec.ID, rec.Reason, rec.Recovered)
+	l.fault(rec, "gap", "%s (%s, recovered %t), though nothing took the history of these revisions away", rec.ID,
+		rec.Reason, rec.Recovered)
 }
 
 // judgeProgress checks the progress of one scope, as former releases send it: no change up to its
@@ -325,7 +340,8 @@ func (l *livesJudgement) judgeProgress(want map[ObjectKey][]Expectation) {
 		}
 		n := sort.Search(len(list), func(i int) bool { return list[i].rev > p.Rev })
 		if n > 0 && list[n-1].position > p.Position {
-			l.fault(p, "progress", "%s, and a change of revision %d or before comes later, record %d", p.ID, p.Rev, list[n-1].position)
+			l.fault(p, "progress", "%s, and a change of revision %d or before comes later, record %d", p.ID, p.Rev,
+				list[n-1].position)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// fakeLives makes the correct records of an agent that takes a second snapshot at secondRev. If lostFrom is not 0, the agent
-// has lost the history between lostFrom and that snapshot.
+// fakeLives makes the correct records of an agent that takes a second snapshot at secondRev. If
+// lostFrom is not 0, the agent has lost the history between lostFrom and that snapshot.
 type fakeLives struct {
 	*fakeWorld
 	lostFrom, secondRev uint64
@@ -74,11 +74,15 @@ func (f *fakeLives) gap(resource string, from, to uint64, reason string, recover
 
 func (f *fakeLives) progress(resource string, rev uint64) map[string]any {
 	at, _ := time.Parse(time.RFC3339Nano, "2026-11-20T15:00:00.123456789Z") // As in envelope.
-	return f.stream(Progress, resource, fmt.Sprintf("progress/%d/%d", rev, at.Unix()), map[string]any{"resourceVersion": FormatRev(rev)})
+	return f.stream(Progress, resource, fmt.Sprintf("progress/%d/%d", rev, at.Unix()), map[string]any{
+		"resourceVersion": FormatRev(rev),
+	})
 }
 
 // lives judges the events as the tests do.
-func (f *fakeLives) judge(t *testing.T, events []map[string]any, losses []Loss, stored func(i int) time.Time) (Verdict, []Fault) {
+func (f *fakeLives) judge(
+	t *testing.T, events []map[string]any, losses []Loss, stored func(i int) time.Time,
+) (Verdict, []Fault) {
 	list := messages(t, events)
 	if stored != nil {
 		for i := range list {
@@ -107,7 +111,8 @@ func ofSnapshot(id string) func(map[string]any) bool {
 	}
 }
 
-// TestOracleJudgesLives falsifies the records of an agent that takes a second snapshot because history was lost.
+// TestOracleJudgesLives falsifies the records of an agent that takes a second snapshot because
+// history was lost.
 func TestOracleJudgesLives(t *testing.T) {
 	const from, to, revisions = 200, 400, 600
 	gone := []Loss{{Rev: to, Final: true}}
@@ -120,7 +125,9 @@ func TestOracleJudgesLives(t *testing.T) {
 	}{
 		{"nothing", true, gone, nil, ""},
 		{"no loss that explains the gap", true, []Loss{{Rev: to}}, nil, "gap"},
-		{"a search for the gap that took too long", true, []Loss{{Rev: to}}, func(_ *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
+		{"a search for the gap that took too long", true, []Loss{{
+			Rev: to,
+		}}, func(_ *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
 			for i := range e {
 				if e[i]["type"] == typePrefix+Gap {
 					e[i]["data"].(map[string]any)["since"] = "2026-11-20T14:59:30Z"
@@ -130,33 +137,49 @@ func TestOracleJudgesLives(t *testing.T) {
 		}, ""},
 		{"a loss before the gap", true, []Loss{{Rev: from - 1, Final: true}}, nil, "gap"},
 		{"second snapshot without a reason", false, nil, nil, "snapshot"},
-		{"read of the second snapshot dropped", true, gone, func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
-			return drop(t, e, 3, ofSnapshot("s2"))
-		}, "missing"},
-		{"second snapshot not completed", true, gone, func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
-			return drop(t, e, 4, hasType(SnapshotCompleted))
-		}, "snapshot"},
+		{
+			"read of the second snapshot dropped", true, gone,
+			func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
+				return drop(t, e, 3, ofSnapshot("s2"))
+			}, "missing",
+		},
+		{
+			"second snapshot not completed", true, gone,
+			func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
+				return drop(t, e, 4, hasType(SnapshotCompleted))
+			}, "snapshot",
+		},
 		{"gap not announced", true, gone, func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
 			return drop(t, e, 0, hasType(Gap))
 		}, "missing"},
-		{"continued under another id", true, gone, func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
-			i := find(t, e, 5, ofSnapshot("s2"))
-			x := clone(t, e[i])
-			x["data"].(map[string]any)["snapshot"] = "s3"
-			x["id"] = fmt.Sprintf("%s/%s/%s/r/s3", x["resource"], x["uid"], x["resourceversion"])
-			if x["resource"] == "widgets" {
-				x["id"] = fmt.Sprintf("%s/%s/%s/r/s3", Widgets, x["uid"], x["resourceversion"])
-			}
-			e[i] = x
-			return e
-		}, "snapshot"},
+		{
+			"continued under another id", true, gone,
+			func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
+				i := find(t, e, 5, ofSnapshot("s2"))
+				x := clone(t, e[i])
+				x["data"].(map[string]any)["snapshot"] = "s3"
+				x["id"] = fmt.Sprintf("%s/%s/%s/r/s3", x["resource"], x["uid"], x["resourceversion"])
+				if x["resource"] == "widgets" {
+					x["id"] = fmt.Sprintf("%s/%s/%s/r/s3", Widgets, x["uid"], x["resourceversion"])
+				}
+				e[i] = x
+				return e
+			}, "snapshot",
+		},
 		{"a late copy", true, gone, func(_ *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
 			return append(e, e[len(e)/3])
 		}, ""},
 		{"a copy that differs", true, gone, func(t *testing.T, _ *fakeLives, e []map[string]any) []map[string]any {
 			x := clone(t, e[find(t, e, 5, hasOp(Updated))])
-			x["data"].(map[string]any)["before"].(map[string]any)["metadata"].(map[string]any)["labels"] = map[string]any{"x": "y"}
-			x["data"].(map[string]any)["patch"] = []any{map[string]any{"op": "replace", "path": "", "value": x["data"].(map[string]any)["after"]}}
+			before := x["data"].(map[string]any)["before"].(map[string]any)
+			before["metadata"].(map[string]any)["labels"] = map[string]any{
+				"x": "y",
+			}
+			x["data"].(map[string]any)["patch"] = []any{map[string]any{
+				"op":    "replace",
+				"path":  "",
+				"value": x["data"].(map[string]any)["after"],
+			}}
 			return append(e, x)
 		}, "duplicate"},
 		{"progress", true, gone, func(_ *testing.T, f *fakeLives, e []map[string]any) []map[string]any {
@@ -173,7 +196,9 @@ func TestOracleJudgesLives(t *testing.T) {
 		}, "missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := &fakeLives{fakeWorld: newFakeWorld(t, revisions), secondRev: to, resources: []string{"configmaps", "secrets", Widgets}}
+			f := &fakeLives{fakeWorld: newFakeWorld(t, revisions), secondRev: to, resources: []string{
+				"configmaps", "secrets", Widgets,
+			}}
 			if tc.lost {
 				f.lostFrom = from
 			}
@@ -196,9 +221,12 @@ func TestOracleJudgesLives(t *testing.T) {
 	}
 }
 
-// TestOracleSeesTheDuplicateWindow publishes a second copy before and after the end of the duplicate window.
+// TestOracleSeesTheDuplicateWindow publishes a second copy before and after the end of the
+// duplicate window.
 func TestOracleSeesTheDuplicateWindow(t *testing.T) {
-	f := &fakeLives{fakeWorld: newFakeWorld(t, 300), secondRev: 200, lostFrom: 100, resources: []string{"configmaps", "secrets", Widgets}}
+	f := &fakeLives{fakeWorld: newFakeWorld(t, 300), secondRev: 200, lostFrom: 100, resources: []string{
+		"configmaps", "secrets", Widgets,
+	}}
 	events := f.events(t)
 	events = append(events, events[len(events)/2])
 	for after, want := range map[time.Duration]int{duplicateWindow - time.Second: 1, duplicateWindow + time.Second: 0} {
@@ -278,7 +306,8 @@ func TestOracleJudgesWalkingBack(t *testing.T) {
 	}
 }
 
-// TestOracleKnowsWhatNobodyCanTell has an agent with a selector infer changes whose op etcd can no longer show.
+// TestOracleKnowsWhatNobodyCanTell has an agent with a selector infer changes whose op etcd can no
+// longer show.
 func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
 	key := ObjectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}
@@ -295,7 +324,9 @@ func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 		data := e["data"].(map[string]any)
 		switch e["op"] {
 		case Deleted: // The agent only knows that the object left.
-			e["id"], e["op"], e["type"] = "configmaps/1/3/l", Left, typePrefix+"object.left"
+			e["id"] = "configmaps/1/3/l"
+			e["op"] = Left
+			e["type"] = typePrefix + "object.left"
 			data["op"], data["inferred"] = Left, true
 			delete(data, "after")
 		case Created:
@@ -312,13 +343,14 @@ func TestOracleKnowsWhatNobodyCanTell(t *testing.T) {
 		t.Errorf("%d untold, want 2; faults %v", got.Untold, got.Faults)
 	}
 	v.Forgotten = 0
-	if got := Judge(want, records, v); FaultKinds(got.Faults)["unexpected"] == 0 || FaultKinds(got.Faults)["inferred"] == 0 {
+	if got := Judge(want, records, v); FaultKinds(got.Faults)["unexpected"] == 0 ||
+		FaultKinds(got.Faults)["inferred"] == 0 {
 		t.Errorf("nothing was forgotten, and the faults are only %v", got.Faults)
 	}
 }
 
-// A run publishes the creation of an object. The next run starts before that, and a gap hides the deletion. The agent can
-// only report the next object with this name as entered.
+// A run publishes the creation of an object. The next run starts before that, and a gap hides the
+// deletion. The agent can only report the next object with this name as entered.
 func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
 	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
 	key := ObjectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}
@@ -337,13 +369,18 @@ func TestOracleJudgesWhatFollowsAGap(t *testing.T) {
 	delete(data, "before")
 	delete(data, "changedBy")
 	gap := w.envelope("configmaps/gap/1-2", Gap, "/api/v1/configmaps", map[string]any{
-		"fromResourceVersion": "1", "toResourceVersion": "2", "since": "2026-11-20T15:00:00Z", "reason": "expired", "recovered": false,
+		"fromResourceVersion": "1",
+		"toResourceVersion":   "2",
+		"since":               "2026-11-20T15:00:00Z",
+		"reason":              "expired",
+		"recovered":           false,
 	})
 	gap["scope"] = "configmaps"
 	if got := Judge(want, readAll(messages(t, append(slices.Clone(sent), gap, entered))), v); len(got.Faults) > 0 {
 		t.Errorf("faults %v", got.Faults)
 	}
-	if got := Judge(want, readAll(messages(t, append(slices.Clone(sent), entered))), v); FaultKinds(got.Faults)["chain"] != 1 {
+	if got := Judge(want, readAll(messages(t, append(slices.Clone(sent), entered))),
+		v); FaultKinds(got.Faults)["chain"] != 1 {
 		t.Errorf("there is no gap, and the faults are only %v", got.Faults)
 	}
 }
@@ -367,8 +404,12 @@ func TestOracleKnowsWhichSnapshotsAreReplaced(t *testing.T) {
 		records []Record
 		faults  int
 	}{
-		{"after a gap and a restart", 2, []Record{started(1), completed(1), gap, started(2), started(3), completed(3)}, 0},
-		{"complete, after a gap and a restart", 2, []Record{started(1), gap, started(2), completed(2), started(3), completed(3)}, 0},
+		{"after a gap and a restart", 2, []Record{
+			started(1), completed(1), gap, started(2), started(3), completed(3),
+		}, 0},
+		{"complete, after a gap and a restart", 2, []Record{
+			started(1), gap, started(2), completed(2), started(3), completed(3),
+		}, 0},
 		{"after a gap", 5, []Record{started(1), gap, started(2), completed(2), started(3), completed(3)}, 1},
 		{"twice after one restart", 2, []Record{started(1), gap, started(2), started(3), started(4), completed(4)}, 1},
 		{"the first one", 1, []Record{started(1), started(2), completed(2)}, 1},

@@ -11,8 +11,9 @@ import (
 // needles are texts that must not be found: the marks with which planted Secret values begin.
 type needles [][]byte
 
-// NewNeedles looks for the mark as it is and inside any base64 text. In base64 the mark has one of three forms, depending on
-// the number of bytes before it. Characters that share bits with neighbouring bytes are left out.
+// NewNeedles looks for the mark as it is and inside any base64 text. In base64 the mark has one of
+// three forms, depending on the number of bytes before it. Characters that share bits with
+// neighbouring bytes are left out.
 func NewNeedles(mark string) needles {
 	n := needles{[]byte(mark)}
 	for before := range 3 {
@@ -28,7 +29,8 @@ func (n needles) In(m Message) []string {
 	look := func(where string, text []byte) {
 		for _, needle := range n {
 			if i := bytes.Index(text, needle); i >= 0 {
-				found = append(found, fmt.Sprintf("a Secret's value in the %s, at byte %d: %.80q", where, i, text[max(0, i-20):]))
+				found = append(found,
+					fmt.Sprintf("a Secret's value in the %s, at byte %d: %.80q", where, i, text[max(0, i-20):]))
 				return
 			}
 		}

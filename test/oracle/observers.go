@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Observers reads from the records of one lane, in their order, which scopes each writer observes, and
-// when it did not. Like a consumer, it has nothing but the records.
+// Observers reads from the records of one lane, in their order, which scopes each writer observes,
+// and when it did not. Like a consumer, it has nothing but the records.
 type Observers struct {
 	runs   map[string]*observer // By writer and run.
 	latest map[string]*observer // The last run of each writer.
@@ -90,7 +90,9 @@ func (o *Observers) Add(rec *Record) {
 			}
 		}
 		r := o.run(rec)
-		r.report, r.reported, r.ended = rec.Report, rec.Time, r.ended || rec.Report.Ends
+		r.report = rec.Report
+		r.reported = rec.Time
+		r.ended = r.ended || rec.Report.Ends
 	case rec.Stream == SnapshotCompleted:
 		_, ok := o.whole[rec.Scope.Text]
 		if !ok {
@@ -217,7 +219,9 @@ func (s *Observation) add(rec *Record, e *Entry, started time.Time) {
 	case p.Since.After(s.at): // A report is missing.
 		s.lose(s.To, p.Since)
 	}
-	s.run, s.at, s.Open = p.Run, rec.Time, nil
+	s.run = p.Run
+	s.at = rec.Time
+	s.Open = nil
 	for i, x := range e.Interruptions {
 		if x.Until.IsZero() {
 			s.Open = &e.Interruptions[i]
@@ -334,8 +338,9 @@ func (o *Observers) All() []*Observation {
 	return all
 }
 
-// Exact reports whether the records prove that they have the state of the scope at a time. A snapshot
-// of the scope must be complete, a report must reach the time, and no interruption may contain it.
+// Exact reports whether the records prove that they have the state of the scope at a time. A
+// snapshot of the scope must be complete, a report must reach the time, and no interruption may
+// contain it.
 func (o *Observers) Exact(scope string, at time.Time) bool {
 	whole, ok := o.whole[scope]
 	if !ok || at.Before(whole) {

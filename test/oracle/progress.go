@@ -13,9 +13,9 @@ import (
 // observes.
 const silence = 150 * time.Second
 
-// JudgeProgress checks the reports of writers in the records of one lane. The records before a report
-// must have all changes of a scope up to its revision, and all up to its time. Interruptions, hidden
-// spans and gaps are exceptions. Outside.Delay bounds what a time means.
+// JudgeProgress checks the reports of writers in the records of one lane. The records before a
+// report must have all changes of a scope up to its revision, and all up to its time.
+// Interruptions, hidden spans and gaps are exceptions. Outside.Delay bounds what a time means.
 func JudgeProgress(want map[ObjectKey][]Expectation, records []Record, o Outside) []Fault {
 	j := &progressJudgement{
 		want: want, outside: o, observers: NewObservers(), first: make(map[string]*Record),
@@ -238,7 +238,9 @@ func (j *progressJudgement) continuity(rec *Record, c covered) {
 		}
 		now := claim{to: c.To, rev: c.Rev, history: c.History, grouped: c.Scope == "", interruptions: c.Interruptions}
 		if c.Rev == 0 {
-			now.to, now.rev, now.history = last.to, last.rev, last.history
+			now.to = last.to
+			now.rev = last.rev
+			now.history = last.history
 		}
 		j.said[key(m)] = now
 	}

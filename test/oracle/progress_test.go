@@ -116,7 +116,10 @@ func newFakeProgress() *fakeProgress {
 			Writer: fakeWriter, Run: fakeRun1,
 		}
 		f.add(1, started)
-		started.Stream, started.ID, started.Writer, started.Run = SnapshotCompleted, scope+"/s1/completed", "", ""
+		started.Stream = SnapshotCompleted
+		started.ID = scope + "/s1/completed"
+		started.Writer = ""
+		started.Run = ""
 		f.add(2, started)
 	}
 	cut, open := span1(InterruptedCut, 150, 190), span1(InterruptedCut, 150, 0)
@@ -431,13 +434,23 @@ func TestOracleJudgesProgress(t *testing.T) {
 		{"a scope ends after the last report", func(f *fakeProgress) {
 			f.last().Report.Ends = true
 			f.add(540, Record{
-				ID: "ended", Stream: ScopeEnded, Scope: ParseScope("configmaps"), Writer: fakeWriter, Run: fakeRun2, End: "deselected",
+				ID:     "ended",
+				Stream: ScopeEnded,
+				Scope:  ParseScope("configmaps"),
+				Writer: fakeWriter,
+				Run:    fakeRun2,
+				End:    "deselected",
 			})
 		}, "after the end of its run"},
 		{"an operator ends a scope after the last report", func(f *fakeProgress) {
 			f.last().Report.Ends = true
 			f.add(540, Record{
-				ID: "ended", Stream: ScopeEnded, Scope: ParseScope("configmaps"), Writer: fakeWriter, Run: fakeRun2, End: EndedByOperator,
+				ID:     "ended",
+				Stream: ScopeEnded,
+				Scope:  ParseScope("configmaps"),
+				Writer: fakeWriter,
+				Run:    fakeRun2,
+				End:    EndedByOperator,
 			})
 		}, ""},
 		{"an earlier run comes back", func(f *fakeProgress) {
@@ -536,7 +549,8 @@ func TestOracleReadsProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		falsify(e, e["data"].(map[string]any))
-		if m.Body, err = json.Marshal(e); err != nil {
+		m.Body, err = json.Marshal(e)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return (&Reader{Cluster: "prod-eu-1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77"}).Read(m)

@@ -52,7 +52,8 @@ const (
 // EndedByOperator is why a scope has ended that its agent has not ended.
 const EndedByOperator = "forgotten"
 
-// Presence is the form of before or after in data: Absent if the object is not known, Null if it does not exist, or Present.
+// Presence is the form of before or after in data: Absent if the object is not known, Null if it
+// does not exist, or Present.
 type Presence int
 
 // The values of Presence.
@@ -64,7 +65,8 @@ const (
 
 func (p Presence) String() string { return [...]string{"absent", "null", "an object"}[p] }
 
-// Record has the fields of a record on the bus that the tests need. Positions count the records in the order of the stream.
+// Record has the fields of a record on the bus that the tests need. Positions count the records in
+// the order of the stream.
 type Record struct {
 	Position uint64 // JetStream's sequence, Kafka's offset plus one, or the number of the line or of the arrival.
 	Lane     int    // Kafka's partition; 0 on a bus with a single order.
@@ -87,7 +89,8 @@ type Record struct {
 	Snapshot                  string
 	ChangedBy                 []managed // Sorted; nil where absent.
 	Truncated                 []string  // The members that were left out because the event was too large.
-	Ref                       string    // The reference to the whole event. The members above are then those of the whole event.
+	// The reference to the whole event. The members above are then those of the whole event.
+	Ref string
 
 	Stream    string // The kind of a stream event, otherwise "".
 	Scope     Scope
@@ -109,8 +112,8 @@ type Record struct {
 	Problems []string
 }
 
-// Scope is what one informer observes, read from a stream event's scope: "pods", "pods/shop?labelSelector=team=payments",
-// "configmaps/*,!kube-*".
+// Scope is what one informer observes, read from a stream event's scope: "pods",
+// "pods/shop?labelSelector=team=payments", "configmaps/*,!kube-*".
 type Scope struct {
 	Text       string
 	Resource   string
@@ -124,8 +127,8 @@ func ParseScope(text string) Scope {
 	return Scope{Text: text, Resource: resource, Namespaces: namespaces}
 }
 
-// Has reports whether the object is in the scope, judged by its names. A namespace is in the scope if a pattern matches it and
-// no pattern that begins with an exclamation mark does.
+// Has reports whether the object is in the scope, judged by its names. A namespace is in the scope
+// if a pattern matches it and no pattern that begins with an exclamation mark does.
 func (s Scope) Has(key ObjectKey) bool {
 	if s.Resource != key.Resource {
 		return false
@@ -215,28 +218,33 @@ type envelopeData struct {
 	Rules               []any  `json:"rules"`
 }
 
-// Reader parses messages into records and checks each against the contract. It is not safe for concurrent use.
+// Reader parses messages into records and checks each against the contract. It is not safe for
+// concurrent use.
 type Reader struct {
 	Cluster    string
 	ClusterUID string
 	// Needles must not be anywhere in a message.
 	Needles needles
-	// Content replaces strip and its digest: it digests an object and returns the violations that it finds.
+	// Content replaces strip and its digest: it digests an object and returns the violations that
+	// it finds.
 	Content func(key ObjectKey, object map[string]any) (Digest, []string)
-	// Shallow skips the most expensive checks, those of the patch and of the CloudEvents SDK. It is for tests with very many
-	// records that check other properties.
+	// Shallow skips the most expensive checks, those of the patch and of the CloudEvents SDK. It is
+	// for tests with very many records that check other properties.
 	Shallow bool
 	// MayTruncate is whether events may lack members that made them too large for the bus.
 	MayTruncate bool
-	// Elected is whether the agents elect a leader. Each event must then have its epoch; otherwise, none may have one.
+	// Elected is whether the agents elect a leader. Each event must then have its epoch; otherwise,
+	// none may have one.
 	Elected bool
 	// Former is whether a release that sends starts and ends of scopes, and gaps, on the subject of
 	// snapshots may have written records.
 	Former bool
-	// Whole fetches a whole event, in structured mode, by its reference. Nil: no event may have a reference.
+	// Whole fetches a whole event, in structured mode, by its reference. Nil: no event may have a
+	// reference.
 	Whole func(ref string) ([]byte, error)
 
-	// last caches the hash and the digest of each object's last version: before is mostly the previous after, byte for byte.
+	// last caches the hash and the digest of each object's last version: before is mostly the
+	// previous after, byte for byte.
 	last map[ObjectKey]remembered
 }
 
@@ -283,7 +291,9 @@ func (r *Reader) Read(m Message) Record {
 	want("datacontenttype", e.DataContentType, "application/json")
 	want("cluster", e.Cluster, r.Cluster)
 	want("clusteruid", e.ClusterUID, r.ClusterUID)
-	if rec.Epoch = parseRev("epoch", e.Epoch, problem); r.Elected != (rec.Epoch > 0) || e.Epoch != "" && e.Epoch != FormatRev(rec.Epoch) {
+	rec.Epoch = parseRev("epoch", e.Epoch, problem)
+	if r.Elected != (rec.Epoch > 0) ||
+		e.Epoch != "" && e.Epoch != FormatRev(rec.Epoch) {
 		problem("epoch is %q, and whether there is a leader is %t", e.Epoch, r.Elected)
 	}
 	if _, err := time.Parse(time.RFC3339Nano, e.Time); err != nil {
@@ -305,11 +315,17 @@ func (r *Reader) Read(m Message) Record {
 	return rec
 }
 
-func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Message, problem func(string, ...any), want func(_, _, _ string)) {
+func (r *Reader) readStreamEvent(
+	rec *Record, kind string, e *envelope, m Message, problem func(string, ...any), want func(_, _, _ string),
+) {
 	rec.Stream = kind
 	rec.Scope = ParseScope(e.Scope)
-	rec.Snapshot, rec.Reason, rec.Objects = e.Data.Snapshot, e.Data.Reason, e.Data.Objects
-	rec.Writer, rec.Run, rec.End = e.Data.Writer, e.Data.Run, e.Data.End
+	rec.Snapshot = e.Data.Snapshot
+	rec.Reason = e.Data.Reason
+	rec.Objects = e.Data.Objects
+	rec.Writer = e.Data.Writer
+	rec.Run = e.Data.Run
+	rec.End = e.Data.End
 	rec.Recovered, rec.Letter = e.Data.Recovered != nil && *e.Data.Recovered, e.Data.DeadLetter
 	rec.Rev = parseRev("data.resourceVersion", e.Data.ResourceVersion, problem)
 	rec.From = parseRev("data.fromResourceVersion", e.Data.FromResourceVersion, problem)
@@ -351,7 +367,9 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 		}
 	case ScopeStarted, ScopeEnded:
 		at, _ := time.Parse(time.RFC3339Nano, e.Time) // Checked above.
-		want("id", e.ID, fmt.Sprintf("%s/%s/%d%s", e.Scope, strings.TrimPrefix(kind, "scope."), at.UnixNano(), historyEnd(rec.History)))
+		want("id", e.ID,
+			fmt.Sprintf("%s/%s/%d%s", e.Scope, strings.TrimPrefix(kind, "scope."), at.UnixNano(),
+				historyEnd(rec.History)))
 		if rec.Rev == 0 || e.Data.Writer == "" || e.Data.Run == "" {
 			problem("%s that does not say where, and by whom: %.300s", kind, m.Body)
 		}
@@ -387,7 +405,9 @@ func (r *Reader) readStreamEvent(rec *Record, kind string, e *envelope, m Messag
 	}
 }
 
-func (r *Reader) readObjectEvent(rec *Record, e *envelope, m Message, problem func(string, ...any), want func(_, _, _ string)) {
+func (r *Reader) readObjectEvent(
+	rec *Record, e *envelope, m Message, problem func(string, ...any), want func(_, _, _ string),
+) {
 	op, ok := opOf[e.Type]
 	if !ok {
 		problem("unknown type %q", e.Type)
@@ -410,7 +430,8 @@ func (r *Reader) readObjectEvent(rec *Record, e *envelope, m Message, problem fu
 	rec.Rev = parseRev("resourceversion", e.ResourceVersion, problem)
 	rec.PrevRev = parseRev("data.previousResourceVersion", e.Data.PreviousResourceVersion, problem)
 	if s := e.Data.Skipped; s != nil {
-		if rec.Skipped = *s; *s == 0 {
+		rec.Skipped = *s
+		if *s == 0 {
 			problem("skipped is 0, which is told by its absence")
 		}
 	}
@@ -453,7 +474,8 @@ func (r *Reader) readObjectEvent(rec *Record, e *envelope, m Message, problem fu
 	want("id", e.ID, resource+"/"+e.UID+"/"+end+historyEnd(rec.History))
 	if m.Subject != "" {
 		want("NATS subject", m.Subject, strings.Join([]string{
-			"kubecdc", Escape(r.Cluster), "object", subjectGroup(group), Escape(e.Resource), Escape(namespace), Escape(e.Name),
+			"kubecdc", Escape(r.Cluster), "object", subjectGroup(group), Escape(e.Resource), Escape(namespace),
+			Escape(e.Name),
 		}, "."))
 	}
 
@@ -464,8 +486,11 @@ func (r *Reader) readObjectEvent(rec *Record, e *envelope, m Message, problem fu
 	}
 }
 
-// object digests before or after, and checks it against the event and for fields that it must not have.
-func (r *Reader) object(rec *Record, e *envelope, member string, raw json.RawMessage, problem func(string, ...any)) (Presence, Digest) {
+// object digests before or after, and checks it against the event and for fields that it must not
+// have.
+func (r *Reader) object(
+	rec *Record, e *envelope, member string, raw json.RawMessage, problem func(string, ...any),
+) (Presence, Digest) {
 	switch {
 	case len(raw) == 0:
 		return Absent, Digest{}
@@ -582,7 +607,8 @@ func msgID(source, id string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:22]
 }
 
-// CoreGroup returns the name of an API group in subjects and keys: "core" for the group without a name.
+// CoreGroup returns the name of an API group in subjects and keys: "core" for the group without a
+// name.
 func CoreGroup(group string) string {
 	if group == "" {
 		return "core"
@@ -592,8 +618,8 @@ func CoreGroup(group string) string {
 
 func subjectGroup(group string) string { return Escape(strings.ReplaceAll(CoreGroup(group), ".", "_")) }
 
-// Escape returns the token of a NATS subject that the contract requires. It percent-encodes s, and shortens a long token to a
-// prefix and a hash.
+// Escape returns the token of a NATS subject that the contract requires. It percent-encodes s, and
+// shortens a long token to a prefix and a hash.
 func Escape(s string) string {
 	const (
 		plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-:="

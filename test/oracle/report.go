@@ -137,7 +137,9 @@ func (r *Reader) readReport(
 		return
 	}
 	p := parseReport(&body.Data, problem)
-	rec.Report, rec.Writer, rec.Run = p, p.Writer, p.Run
+	rec.Report = p
+	rec.Writer = p.Writer
+	rec.Run = p.Run
 	want("id", e.ID, fmt.Sprintf("progress/%s/%s/%d", p.Writer, p.Run, p.Number))
 	want("subject", e.Subject, "/progress/"+p.Writer)
 	want("dataschema", e.DataSchema, "https://kubecdc.dev/schema/progress/v1")
@@ -167,7 +169,14 @@ func (r *Reader) readReport(
 }
 
 func parseReport(d *reportData, problem func(string, ...any)) *Report {
-	p := &Report{Writer: d.Writer, Run: d.Run, Number: d.Number, Since: d.Since, Ends: d.Ends, APIServerVersion: d.APIServer}
+	p := &Report{
+		Writer:           d.Writer,
+		Run:              d.Run,
+		Number:           d.Number,
+		Since:            d.Since,
+		Ends:             d.Ends,
+		APIServerVersion: d.APIServer,
+	}
 	for i := range d.Scopes {
 		s := &d.Scopes[i]
 		e := Entry{

@@ -61,6 +61,11 @@ func isAny(scopes map[string]Scope, is func(Scope) bool) bool {
 
 func (j *scopesJudgement) fault(rec *Record, format string, args ...any) {
 	j.faults = append(j.faults, Fault{
-		Kind: "scope", Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Lane: rec.Lane, Text: fmt.Sprintf(format, args...),
+		Kind:     "scope",
+		Key:      rec.Key,
+		Rev:      rec.Rev,
+		Position: rec.Position,
+		Lane:     rec.Lane,
+		Text:     fmt.Sprintf(format, args...),
 	})
 }

@@ -19,11 +19,15 @@ func TestOracleKnowsWhichScopesAreObserved(t *testing.T) {
 	}{
 		{"started, ended and started", []Record{started, object, ended, started, object}, 0},
 		{"a gap before the start", []Record{gap, started, object}, 0},
-		{"a snapshot of a part", []Record{started, of(SnapshotStarted, "pods/shop"), of(SnapshotCompleted, "pods/shop")}, 0},
+		{"a snapshot of a part", []Record{
+			started, of(SnapshotStarted, "pods/shop"), of(SnapshotCompleted, "pods/shop"),
+		}, 0},
 		{"an object before the start", []Record{object, started}, 1},
 		{"an object after the end", []Record{started, ended, object}, 1},
 		{"left after the end", []Record{started, ended, left}, 0},
-		{"left of another scope than the one that has ended", []Record{of(ScopeStarted, "secrets"), of(ScopeEnded, "secrets"), left}, 1},
+		{"left of another scope than the one that has ended", []Record{
+			of(ScopeStarted, "secrets"), of(ScopeEnded, "secrets"), left,
+		}, 1},
 		{"an object of another namespace", []Record{of(ScopeStarted, "pods/other"), object}, 1},
 		{"progress after the end", []Record{started, ended, of(Progress, "pods")}, 1},
 		{"an end without a start", []Record{ended}, 1},

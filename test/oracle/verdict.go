@@ -18,7 +18,8 @@ type Fault struct {
 	Position uint64 // That of the record; 0 if there is none.
 	Lane     int
 	Text     string
-	// Content is set if a record's object differs: "before" or "after". ContentRev is the revision that it should have.
+	// Content is set if a record's object differs: "before" or "after". ContentRev is the revision
+	// that it should have.
 	Content    string
 	ContentRev uint64
 }
@@ -54,9 +55,10 @@ type Verdict struct {
 	Changers, ChangersTold int // Entries of changedBy by the rule, and in the events.
 }
 
-// Judge compares the records of one lane, in its order, with the expectations. A gap event excuses missing records between its
-// two revisions. A recovered gap only excuses those of objects that existed, and matched the selector, at neither revision.
-// Instead, Judge then checks the inferred deltas and the final state.
+// Judge compares the records of one lane, in its order, with the expectations. A gap event excuses
+// missing records between its two revisions. A recovered gap only excuses those of objects that
+// existed, and matched the selector, at neither revision. Instead, Judge then checks the inferred
+// deltas and the final state.
 func Judge(want map[ObjectKey][]Expectation, records []Record, v View) Verdict {
 	j := &judgement{
 		want:   want,
@@ -83,7 +85,8 @@ func Judge(want map[ObjectKey][]Expectation, records []Record, v View) Verdict {
 
 // CompareKeys orders keys by resource, namespace and name.
 func CompareKeys(a, b ObjectKey) int {
-	return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(a.Name, b.Name))
 }
 
 type judgement struct {
@@ -111,7 +114,12 @@ type state struct {
 
 func (j *judgement) fault(rec *Record, kind, format string, args ...any) *Fault {
 	j.Faults = append(j.Faults, Fault{
-		Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Lane: rec.Lane, Text: fmt.Sprintf(format, args...),
+		Kind:     kind,
+		Key:      rec.Key,
+		Rev:      rec.Rev,
+		Position: rec.Position,
+		Lane:     rec.Lane,
+		Text:     fmt.Sprintf(format, args...),
 	})
 	return &j.Faults[len(j.Faults)-1]
 }
@@ -138,7 +146,8 @@ func (j *judgement) record(rec *Record, v View) {
 		return
 	}
 	e := j.byID[rec.ID]
-	// An inferred deletion has the revision of a list, which may be after Until although the deletion is not.
+	// An inferred deletion has the revision of a list, which may be after Until although the
+	// deletion is not.
 	if e == nil && !v.counts(rec.Rev) {
 		return
 	}
@@ -147,7 +156,8 @@ func (j *judgement) record(rec *Record, v View) {
 		j.Inferred++
 	}
 	if e == nil {
-		if e = j.inferredGone(rec); e != nil && j.seen[e.ID] != nil {
+		e = j.inferredGone(rec)
+		if e != nil && j.seen[e.ID] != nil {
 			j.Duplicates++ // An agent with an older checkpoint did not know that the bus already has the left event.
 			return
 		}
@@ -155,7 +165,8 @@ func (j *judgement) record(rec *Record, v View) {
 	forgotten := rec.Inferred && rec.Rev <= v.Forgotten
 	untold := forgotten && j.gapAround(rec.Key, rec.Rev) == nil
 	if e == nil && forgotten {
-		if e = j.untoldDeletion(rec); e != nil && j.seen[e.ID] != nil {
+		e = j.untoldDeletion(rec)
+		if e != nil && j.seen[e.ID] != nil {
 			j.Duplicates++ // The bus already has the deletion.
 			return
 		}
@@ -166,10 +177,12 @@ func (j *judgement) record(rec *Record, v View) {
 		return
 	}
 	s := j.states[rec.Key]
-	if g := j.gapAround(rec.Key, rec.Rev); s != nil && e.index <= s.index && g != nil && (e.UID != s.uid || strings.Contains(g.Scope.Text, "?")) {
-		// After a crash, a second recovery of a gap, or a watch from an earlier revision, can find versions that the first missed.
-		// They are of an earlier object with the same name or, under a selector, of a time in which the object matched. They do not
-		// mislead a consumer that keeps the highest revision.
+	if g := j.gapAround(rec.Key, rec.Rev); s != nil && e.index <= s.index && g != nil &&
+		(e.UID != s.uid || strings.Contains(g.Scope.Text, "?")) {
+		// After a crash, a second recovery of a gap, or a watch from an earlier revision, can find
+		// versions that the first missed. They are of an earlier object with the same name or,
+		// under a selector, of a time in which the object matched. They do not mislead a consumer
+		// that keeps the highest revision.
 		j.Late++
 		j.seenOnWatch(rec, e)
 		return
@@ -196,16 +209,18 @@ func (j *judgement) record(rec *Record, v View) {
 	j.states[rec.Key] = next
 }
 
-// duplicate compares a further copy of a record with the first. An inferred record may start from an older state than the bus
-// had. In that case only the object must be the same.
+// duplicate compares a further copy of a record with the first. An inferred record may start from
+// an older state than the bus had. In that case only the object must be the same.
 func (j *judgement) duplicate(rec, first *Record) {
 	switch {
 	case rec.Op != first.Op && !rec.Inferred && !first.Inferred || rec.Stream != first.Stream:
-		j.fault(rec, "duplicate", "%s: op is %s%s, that of the first copy %s%s", rec.ID, rec.Op, rec.Stream, first.Op, first.Stream)
+		j.fault(rec, "duplicate", "%s: op is %s%s, that of the first copy %s%s", rec.ID, rec.Op, rec.Stream, first.Op,
+			first.Stream)
 	case rec.After != first.After || rec.AfterDigest != first.AfterDigest:
 		j.fault(rec, "duplicate", "%s: after is not that of the first copy", rec.ID)
 	case rec.Inferred || first.Inferred:
-	case rec.Rev != first.Rev || rec.PrevRev != first.PrevRev || rec.Before != first.Before || rec.BeforeDigest != first.BeforeDigest:
+	case rec.Rev != first.Rev || rec.PrevRev != first.PrevRev || rec.Before != first.Before ||
+		rec.BeforeDigest != first.BeforeDigest:
 		j.fault(rec, "duplicate", "%s: differs from the first copy", rec.ID)
 	}
 	if !rec.Stored.IsZero() && rec.Stored.Sub(first.Stored) < j.window {
@@ -216,15 +231,17 @@ func (j *judgement) duplicate(rec, first *Record) {
 // duplicateWindow is the duplicate window of the stream that the agent creates.
 const duplicateWindow = 2 * time.Minute
 
-// sweep applies the contract's rule for the end of a snapshot: an object of the scope that was neither read nor changed during
-// the snapshot does not exist.
+// sweep applies the contract's rule for the end of a snapshot: an object of the scope that was
+// neither read nor changed during the snapshot does not exist.
 func (j *judgement) sweep(completed *Record) {
-	started := j.seen[strings.TrimSuffix(completed.ID, "/completed"+historyEnd(completed.History))+"/started"+historyEnd(completed.History)]
+	started := j.seen[strings.TrimSuffix(completed.ID, "/completed"+historyEnd(completed.History))+"/started"+
+		historyEnd(completed.History)]
 	if started == nil {
 		return // JudgeSnapshots reports this.
 	}
 	for key, s := range j.states {
-		if s.after == Present && s.position < started.Position && s.snapshot != completed.Snapshot && completed.Scope.Has(key) {
+		if s.after == Present && s.position < started.Position && s.snapshot != completed.Snapshot &&
+			completed.Scope.Has(key) {
 			s.after, s.digest = Null, Digest{}
 			j.Swept++
 		}
@@ -245,8 +262,10 @@ func (j *judgement) seenOnWatch(rec *Record, e *Expectation) {
 	case Read:
 		before = Absent
 	case Entered:
-		// The agent need not know the version outside the selector. If before is present, it must be that version.
-		if before = rec.Before; before == Null {
+		// The agent need not know the version outside the selector. If before is present, it must
+		// be that version.
+		before = rec.Before
+		if before == Null {
 			before = Absent
 		}
 		if before == Present || rec.PrevRev != 0 {
@@ -255,12 +274,17 @@ func (j *judgement) seenOnWatch(rec *Record, e *Expectation) {
 	case Updated:
 		before, prevRev = Present, e.Prev.Rev
 	case Deleted:
-		before, after, prevRev = Present, Null, e.Prev.Rev
+		before = Present
+		after = Null
+		prevRev = e.Prev.Rev
 	case Left:
-		before, after, prevRev = Present, Absent, e.Prev.Rev
+		before = Present
+		after = Absent
+		prevRev = e.Prev.Rev
 	}
 	if rec.PrevRev != prevRev {
-		j.fault(rec, "previousResourceVersion", "op %s: previousResourceVersion is %d, want %d", rec.Op, rec.PrevRev, prevRev)
+		j.fault(rec, "previousResourceVersion", "op %s: previousResourceVersion is %d, want %d", rec.Op, rec.PrevRev,
+			prevRev)
 	}
 	if rec.Skipped != 0 {
 		j.fault(rec, "skipped", "op %s: skipped is %d, where nothing is withheld", rec.Op, rec.Skipped)
@@ -289,8 +313,9 @@ func (j *judgement) content(rec *Record, member string, got, want Presence, dige
 	}
 }
 
-// chain compares a record with the previous one, as a consumer can that has only the bus. A gap in between breaks the chain,
-// except for the gap's inferred deltas. These start from the last state on the bus, or from the state where the gap begins.
+// chain compares a record with the previous one, as a consumer can that has only the bus. A gap in
+// between breaks the chain, except for the gap's inferred deltas. These start from the last state
+// on the bus, or from the state where the gap begins.
 func (j *judgement) chain(rec *Record, s *state) {
 	if s == nil {
 		return
@@ -303,7 +328,8 @@ func (j *judgement) chain(rec *Record, s *state) {
 		}
 		if g != nil {
 			base := j.at(rec.Key, g.From)
-			if (base == nil || base.UID != rec.UID) && begins || base != nil && rec.Before == Present && rec.BeforeDigest == base.Digest {
+			if (base == nil || base.UID != rec.UID) && begins ||
+				base != nil && rec.Before == Present && rec.BeforeDigest == base.Digest {
 				return
 			}
 		}
@@ -326,7 +352,8 @@ func (j *judgement) chain(rec *Record, s *state) {
 	}
 }
 
-// last returns the last expectation that is not among the dead letters. It returns nil if there is none.
+// last returns the last expectation that is not among the dead letters. It returns nil if there is
+// none.
 func (j *judgement) last(list []Expectation) *Expectation {
 	for i := len(list) - 1; i >= 0; i-- {
 		if _, dead := j.dead[list[i].ID]; !dead {
@@ -357,7 +384,8 @@ func (j *judgement) end(list []Expectation) {
 	if last == nil {
 		return
 	}
-	if j.seen[last.ID] != nil && s != nil && s.index == last.index || s == nil && (last.Op == Deleted || last.Op == Left || last.Optional) {
+	if j.seen[last.ID] != nil && s != nil && s.index == last.index ||
+		s == nil && (last.Op == Deleted || last.Op == Left || last.Optional) {
 		return
 	}
 	rec := &Record{Key: key, Rev: last.Rev}
@@ -365,19 +393,22 @@ func (j *judgement) end(list []Expectation) {
 	case s == nil:
 		j.fault(rec, "final state", "the bus knows nothing of the object")
 	case gone && s.after == Present:
-		j.fault(rec, "final state", "%s at revision %d, on the bus it lives on as revision %d", last.Op, last.Rev, s.rev)
+		j.fault(rec, "final state", "%s at revision %d, on the bus it lives on as revision %d", last.Op, last.Rev,
+			s.rev)
 	case !gone && (s.after != Present || s.digest != last.Next.Digest):
 		j.fault(rec, "final state", "on the bus it is %s, revision %d", s.after, s.rev)
 	}
 }
 
-// Fail fails the test with a verdict. CI (.ci/gotest) never runs a test again whose output has its mark.
+// Fail fails the test with a verdict. CI (.ci/gotest) never runs a test again whose output has its
+// mark.
 func Fail(t testing.TB, format string, args ...any) {
 	t.Helper()
 	t.Errorf("VERDICT: %s", fmt.Sprintf(format, args...))
 }
 
-// NoGaps fails the test if there are gaps or inferred deltas. It is for tests in which no history may be lost.
+// NoGaps fails the test if there are gaps or inferred deltas. It is for tests in which no history
+// may be lost.
 func (v *Verdict) NoGaps(t testing.TB) {
 	t.Helper()
 	if len(v.Gaps) > 0 || v.Inferred > 0 {

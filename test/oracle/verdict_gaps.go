@@ -1,7 +1,7 @@
 package oracle
 
-// covers reports whether a gap may concern the object. A gap with reason dead-letter concerns only the object of the dead
-// letter, although its scope is larger.
+// covers reports whether a gap may concern the object. A gap with reason dead-letter concerns only
+// the object of the dead letter, although its scope is larger.
 func (j *judgement) covers(g *Record, key ObjectKey) bool {
 	if g.Reason == DeadLetter {
 		return j.dead[g.Letter] == key && g.Scope.Has(key)
@@ -29,7 +29,8 @@ func (j *judgement) gapAround(key ObjectKey, rev uint64) *Record {
 	return nil
 }
 
-// at returns the version at a revision, or nil if the object did not exist or the selector did not match it.
+// at returns the version at a revision, or nil if the object did not exist or the selector did not
+// match it.
 func (j *judgement) at(key ObjectKey, rev uint64) *Version {
 	var last *Version
 	for i := range j.want[key] {
@@ -55,7 +56,8 @@ func (j *judgement) excused(e *Expectation) bool {
 	}
 	for i := range j.Gaps {
 		g := &j.Gaps[i]
-		if g.Reason == DeadLetter || g.Reason == ContentChanged || !g.Scope.Has(e.Key) || e.Rev <= g.From || e.Rev > g.To {
+		if g.Reason == DeadLetter || g.Reason == ContentChanged || !g.Scope.Has(e.Key) || e.Rev <= g.From ||
+			e.Rev > g.To {
 			continue
 		}
 		if !g.Recovered {
@@ -79,8 +81,8 @@ func (j *judgement) gapOfDead(e *Expectation) bool {
 	return false
 }
 
-// cutShort reports whether a gap during the read's snapshot excuses the read: the agent may not have read an object before it
-// changed in the gap.
+// cutShort reports whether a gap during the read's snapshot excuses the read: the agent may not
+// have read an object before it changed in the gap.
 func (j *judgement) cutShort(e *Expectation) bool {
 	for i := range j.Gaps {
 		g := &j.Gaps[i]
@@ -97,8 +99,8 @@ func (j *judgement) cutShort(e *Expectation) bool {
 	return false
 }
 
-// inferred judges a record that the agent inferred by comparing lists. It leads from the consumer's state to a version of the
-// history.
+// inferred judges a record that the agent inferred by comparing lists. It leads from the consumer's
+// state to a version of the history.
 func (j *judgement) inferred(rec *Record, e *Expectation, s *state) {
 	g := j.gapAround(rec.Key, e.Rev)
 	if g == nil {
@@ -106,12 +108,14 @@ func (j *judgement) inferred(rec *Record, e *Expectation, s *state) {
 		return
 	}
 	known := s != nil && s.after == Present
-	// The agent may have known only the state at the beginning of the gap, which is older than that on the bus.
+	// The agent may have known only the state at the beginning of the gap, which is older than that
+	// on the bus.
 	switch base := j.at(rec.Key, g.From); {
 	case base != nil && (!known || s.rev != base.Rev) && rec.PrevRev == base.Rev:
 		known, s = true, &state{rev: base.Rev, uid: base.UID, after: Present, digest: base.Digest}
 		j.content(rec, "before", rec.Before, Present, rec.BeforeDigest, base)
-	case rec.PrevRev == 0 && (base == nil || base.UID != rec.UID): // No object, or one whose deletion the agent has reported.
+	case rec.PrevRev == 0 && (base == nil || base.UID != rec.UID):
+		// No object, or one whose deletion the agent has reported.
 		known = false
 	}
 	switch rec.Op {
@@ -137,11 +141,13 @@ func (j *judgement) inferred(rec *Record, e *Expectation, s *state) {
 		j.fault(rec, "inferred", "op %s cannot be inferred", rec.Op)
 	}
 	if known && rec.Op != Created && rec.PrevRev != s.rev {
-		j.fault(rec, "previousResourceVersion", "inferred op %s: previousResourceVersion is %d, the last record has %d", rec.Op, rec.PrevRev, s.rev)
+		j.fault(rec, "previousResourceVersion", "inferred op %s: previousResourceVersion is %d, the last record has %d",
+			rec.Op, rec.PrevRev, s.rev)
 	}
 }
 
-// untoldDeletion returns the expected deletion for a record that only reports that the object left the selector.
+// untoldDeletion returns the expected deletion for a record that only reports that the object left
+// the selector.
 func (j *judgement) untoldDeletion(rec *Record) *Expectation {
 	for i := range j.want[rec.Key] {
 		if e := &j.want[rec.Key][i]; rec.Op == Left && e.Op == Deleted && e.UID == rec.UID && e.Rev == rec.Rev {
@@ -167,8 +173,9 @@ func (j *judgement) untold(rec *Record, e *Expectation) {
 	}
 }
 
-// inferredGone returns the expected left for a record inferred from a list that no longer had the object. The record is left,
-// or deleted if the object was then deleted outside the selector. Nil: the object did not leave.
+// inferredGone returns the expected left for a record inferred from a list that no longer had the
+// object. The record is left, or deleted if the object was then deleted outside the selector. Nil:
+// the object did not leave.
 func (j *judgement) inferredGone(rec *Record) *Expectation {
 	g := j.gapAround(rec.Key, rec.Rev)
 	if !rec.Inferred || rec.Op != Left && rec.Op != Deleted || g == nil {

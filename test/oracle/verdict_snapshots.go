@@ -4,7 +4,8 @@ import (
 	"fmt"
 )
 
-// snapshotJudgement checks the start and end events of snapshots. On a bus with several lanes, each lane has all of them.
+// snapshotJudgement checks the start and end events of snapshots. On a bus with several lanes, each
+// lane has all of them.
 type snapshotJudgement struct {
 	scopes map[string]*scopeMarks // By scope and snapshot.
 	faults []Fault
@@ -15,8 +16,9 @@ type scopeMarks struct {
 	reads              int     // In all lanes.
 }
 
-// JudgeSnapshots checks the start and end events of snapshots. Each object must be read between started and completed, no
-// record of a scope may come before started, and the counts must be correct.
+// JudgeSnapshots checks the start and end events of snapshots. Each object must be read between
+// started and completed, no record of a scope may come before started, and the counts must be
+// correct.
 func JudgeSnapshots(lanes ...[]Record) []Fault { return JudgeSnapshotsWith(nil, lanes...) }
 
 // JudgeSnapshotsWith is JudgeSnapshots where some reads are in the dead letters.
@@ -38,7 +40,8 @@ func JudgeSnapshotsWith(letters []Letter, lanes ...[]Record) []Fault {
 			continue // lane reports this.
 		}
 		if rec := m.completed; rec.Objects != m.reads || m.started.Objects != m.reads {
-			j.add(rec, "%s: started says %d objects, completed %d, there are %d reads", rec.Scope.Text, m.started.Objects, rec.Objects, m.reads)
+			j.add(rec, "%s: started says %d objects, completed %d, there are %d reads", rec.Scope.Text,
+				m.started.Objects, rec.Objects, m.reads)
 		}
 	}
 	return j.faults
@@ -46,11 +49,17 @@ func JudgeSnapshotsWith(letters []Letter, lanes ...[]Record) []Fault {
 
 func (j *snapshotJudgement) add(rec *Record, format string, args ...any) {
 	j.faults = append(j.faults, Fault{
-		Kind: "snapshot", Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Lane: rec.Lane, Text: fmt.Sprintf(format, args...),
+		Kind:     "snapshot",
+		Key:      rec.Key,
+		Rev:      rec.Rev,
+		Position: rec.Position,
+		Lane:     rec.Lane,
+		Text:     fmt.Sprintf(format, args...),
 	})
 }
 
-// find returns the start and end events, in this lane so far, of the snapshot that the record belongs to.
+// find returns the start and end events, in this lane so far, of the snapshot that the record
+// belongs to.
 func (j *snapshotJudgement) find(rec *Record) *scopeMarks {
 	for _, m := range j.scopes {
 		if m.started != nil && m.started.Scope.Has(rec.Key) && (rec.Op != Read || m.started.Snapshot == rec.Snapshot) {

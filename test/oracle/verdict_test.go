@@ -27,7 +27,8 @@ func hasOp(op string) func(map[string]any) bool {
 	return func(e map[string]any) bool { return e["op"] == op }
 }
 
-// clone copies an event, so that a test can falsify it without changing other events that share its parts.
+// clone copies an event, so that a test can falsify it without changing other events that share its
+// parts.
 func clone(t *testing.T, e map[string]any) map[string]any {
 	t.Helper()
 	raw, err := json.Marshal(e)
@@ -41,7 +42,8 @@ func clone(t *testing.T, e map[string]any) map[string]any {
 	return out
 }
 
-// TestOracleSeesEachFault falsifies correct records in one place and expects a fault of the right kind.
+// TestOracleSeesEachFault falsifies correct records in one place and expects a fault of the right
+// kind.
 func TestOracleSeesEachFault(t *testing.T) {
 	const snapshotRev = 100
 	w := newFakeWorld(t, 600)
@@ -77,7 +79,9 @@ func TestOracleSeesEachFault(t *testing.T) {
 			i := find(t, e, 5, hasOp(Deleted))
 			return slices.Delete(e, i, i+1)
 		}, "missing"},
-		{"dropped last record", func(_ *testing.T, e []map[string]any) []map[string]any { return e[:len(e)-1] }, "missing"},
+		{"dropped last record", func(_ *testing.T, e []map[string]any) []map[string]any {
+			return e[:len(e)-1]
+		}, "missing"},
 		{"dropped read", func(t *testing.T, e []map[string]any) []map[string]any {
 			i := find(t, e, 0, hasOp(Read))
 			return slices.Delete(e, i, i+1)
@@ -95,13 +99,23 @@ func TestOracleSeesEachFault(t *testing.T) {
 			return append(e, x)
 		}, "unexpected"},
 		{"wrong op", edit(Created, func(e map[string]any) {
-			e["type"], e["op"], data(e)["op"] = typePrefix+"object.updated", Updated, Updated
+			e["type"] = typePrefix + "object.updated"
+			e["op"] = Updated
+			data(e)["op"] = Updated
 		}), "op"},
 		{"op differs from type", edit(Created, func(e map[string]any) { e["op"] = Updated }), "contract"},
-		{"broken chain", edit(Updated, func(e map[string]any) { meta(e, "before")["labels"] = map[string]any{"x": "y"} }), "chain"},
-		{"wrong before", edit(Deleted, func(e map[string]any) { meta(e, "before")["labels"] = map[string]any{"x": "y"} }), "before"},
-		{"wrong after", edit(Updated, func(e map[string]any) { meta(e, "after")["labels"] = map[string]any{"x": "y"} }), "after"},
-		{"after of another revision", edit(Created, func(e map[string]any) { meta(e, "after")["resourceVersion"] = "1" }), "contract"},
+		{"broken chain", edit(Updated, func(e map[string]any) {
+			meta(e, "before")["labels"] = map[string]any{"x": "y"}
+		}), "chain"},
+		{"wrong before", edit(Deleted, func(e map[string]any) {
+			meta(e, "before")["labels"] = map[string]any{"x": "y"}
+		}), "before"},
+		{"wrong after", edit(Updated, func(e map[string]any) {
+			meta(e, "after")["labels"] = map[string]any{"x": "y"}
+		}), "after"},
+		{"after of another revision", edit(Created, func(e map[string]any) {
+			meta(e, "after")["resourceVersion"] = "1"
+		}), "contract"},
 		{"before missing", edit(Updated, func(e map[string]any) { delete(data(e), "before") }), "before"},
 		{"before null in a read", edit(Read, func(e map[string]any) { data(e)["before"] = nil }), "before"},
 		{"before absent in created", edit(Created, func(e map[string]any) { delete(data(e), "before") }), "before"},
@@ -126,23 +140,31 @@ func TestOracleSeesEachFault(t *testing.T) {
 			return append(e, gap)
 		}, "contract"},
 		{"resourceVersion of a deletion", edit(Deleted, func(e map[string]any) {
-			e["resourceversion"], e["sequence"], data(e)["resourceVersion"] = "599", fmt.Sprintf("%020d", 599), "599"
+			e["resourceversion"] = "599"
+			e["sequence"] = fmt.Sprintf("%020d", 599)
+			data(e)["resourceVersion"] = "599"
 		}), "resourceVersion"},
 		{"sequence", edit(Updated, func(e map[string]any) { e["sequence"] = "1" }), "contract"},
 		{"patch", edit(Updated, func(e map[string]any) { data(e)["patch"] = []any{} }), "contract"},
 		{"no patch", edit(Updated, func(e map[string]any) { delete(data(e), "patch") }), "contract"},
 		{"changedBy", edit(Updated, func(e map[string]any) { data(e)["changedBy"] = []any{} }), "changedBy"},
 		{"inferred without a gap", edit(Updated, func(e map[string]any) { data(e)["inferred"] = true }), "inferred"},
-		{"managedFields", edit(Updated, func(e map[string]any) { meta(e, "after")["managedFields"] = []any{} }), "contract"},
+		{"managedFields", edit(Updated, func(e map[string]any) {
+			meta(e, "after")["managedFields"] = []any{}
+		}), "contract"},
 		{"last-applied", edit(Updated, func(e map[string]any) {
 			meta(e, "before")["annotations"] = map[string]any{LastApplied: "{}"}
 		}), "contract"},
 		{"no CloudEvent", edit(Updated, func(e map[string]any) { delete(e, "type") }), "contract"},
-		{"attribute that CloudEvents forbids", edit(Updated, func(e map[string]any) { e["bad_name"] = "x" }), "contract"},
+		{"attribute that CloudEvents forbids", edit(Updated, func(e map[string]any) {
+			e["bad_name"] = "x"
+		}), "contract"},
 		{"subject", edit(Updated, func(e map[string]any) { e["subject"] = "/api/v1/x" }), "contract"},
 		{"time", edit(Updated, func(e map[string]any) { e["time"] = "yesterday" }), "contract"},
 		{"partitionkey", edit(Updated, func(e map[string]any) { e["partitionkey"] = "x" }), "contract"},
-		{"planted secret", edit(Updated, func(e map[string]any) { data(e)["note"] = "x" + fakeMark + "123" }), "contract"},
+		{"planted secret", edit(Updated, func(e map[string]any) {
+			data(e)["note"] = "x" + fakeMark + "123"
+		}), "contract"},
 		{"planted secret, encoded", edit(Updated, func(e map[string]any) {
 			data(e)["note"] = base64.StdEncoding.EncodeToString([]byte(`{"a":"` + fakeMark + `123"}`))
 		}), "contract"},
@@ -208,7 +230,8 @@ func TestOracleSeesSubjectAndHeader(t *testing.T) {
 	}
 }
 
-// TestExpectedUnderSelector checks the expected ops for each way in which an object can relate to a selector.
+// TestExpectedUnderSelector checks the expected ops for each way in which an object can relate to a
+// selector.
 func TestExpectedUnderSelector(t *testing.T) {
 	w := &fakeWorld{history: make(map[ObjectKey][]*Version), objects: make(map[uint64][]byte)}
 	key := ObjectKey{Resource: "configmaps", Namespace: "shop", Name: "a"}
@@ -257,10 +280,11 @@ func TestOracleJudgesGaps(t *testing.T) {
 	want := Expect(w.history, v)
 	g := func(resource string) map[string]any {
 		plural, group := ObjectKey{Resource: resource}.Split()
-		e := w.envelope(fmt.Sprintf("%s/gap/%d-%d", resource, from, to), Gap, fakePath(group)+"/"+plural, map[string]any{
-			"fromResourceVersion": fmt.Sprint(from), "toResourceVersion": fmt.Sprint(to),
-			"since": "2026-11-20T15:00:00Z", "reason": "expired", "recovered": false,
-		})
+		e := w.envelope(fmt.Sprintf("%s/gap/%d-%d", resource, from, to), Gap, fakePath(group)+"/"+plural,
+			map[string]any{
+				"fromResourceVersion": fmt.Sprint(from), "toResourceVersion": fmt.Sprint(to),
+				"since": "2026-11-20T15:00:00Z", "reason": "expired", "recovered": false,
+			})
 		e["scope"] = resource
 		return e
 	}
@@ -282,9 +306,13 @@ func TestOracleJudgesGaps(t *testing.T) {
 		infer := func(op string, rev uint64, prev, next *Version) {
 			e := Expectation{Op: op, Rev: rev, Prev: prev, Next: next}
 			if next == nil {
-				e.Key, e.UID, e.ID = prev.Key, prev.UID, DeleteID(prev)
+				e.Key = prev.Key
+				e.UID = prev.UID
+				e.ID = DeleteID(prev)
 			} else {
-				e.Key, e.UID, e.ID = next.Key, next.UID, ChangeID(next)
+				e.Key = next.Key
+				e.UID = next.UID
+				e.ID = ChangeID(next)
 			}
 			ev := w.event(t, e)
 			ev["data"].(map[string]any)["inferred"] = true
@@ -348,7 +376,9 @@ func TestOracleJudgesGaps(t *testing.T) {
 	}{
 		{"faultless", true, keep, ""},
 		{"no gap event", false, keep, "inferred"},
-		{"deletions not inferred", true, func(op string, _ map[string]any) bool { return op == Deleted }, "final state"},
+		{"deletions not inferred", true, func(op string, _ map[string]any) bool {
+			return op == Deleted
+		}, "final state"},
 		{"updates not inferred", true, func(op string, _ map[string]any) bool { return op == Updated }, "final state"},
 		{"inferred before wrong", true, once(Updated, func(e map[string]any) bool {
 			e["data"].(map[string]any)["before"] = map[string]any{"apiVersion": e["apiversion"], "kind": e["kind"]}

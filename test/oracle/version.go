@@ -47,8 +47,9 @@ type managed struct {
 	Time        string `json:"time"`
 }
 
-// ReadVersion reads a version from an object's JSON. For a value from etcd, which has no resourceVersion, rev is the revision
-// of the key. If rev is 0, ReadVersion uses the object's resourceVersion.
+// ReadVersion reads a version from an object's JSON. For a value from etcd, which has no
+// resourceVersion, rev is the revision of the key. If rev is 0, ReadVersion uses the object's
+// resourceVersion.
 func ReadVersion(resource string, rev uint64, raw []byte) (*Version, error) {
 	obj, err := DecodeObject(raw)
 	if err != nil {
@@ -66,7 +67,8 @@ func NewVersion(resource string, rev uint64, obj map[string]any) (*Version, erro
 	text := func(field string) string { s, _ := meta[field].(string); return s }
 	if rev == 0 {
 		var err error
-		if rev, err = strconv.ParseUint(text("resourceVersion"), 10, 64); err != nil {
+		rev, err = strconv.ParseUint(text("resourceVersion"), 10, 64)
+		if err != nil {
 			return nil, fmt.Errorf("%s %s/%s: resourceVersion: %w", resource, text("namespace"), text("name"), err)
 		}
 	} else {
@@ -100,9 +102,10 @@ func NewVersion(resource string, rev uint64, obj map[string]any) (*Version, erro
 	return v, nil
 }
 
-// changedBy returns the writers that changed prev (nil: no object) into next, by the contract's rule. These are the entries
-// that are newer than the newest entry of prev. Entries of that same second, or without a time, count unless prev has one with the
-// same manager, operation and subresource. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
+// changedBy returns the writers that changed prev (nil: no object) into next, by the contract's
+// rule. These are the entries that are newer than the newest entry of prev. Entries of that same
+// second, or without a time, count unless prev has one with the same manager, operation and
+// subresource. Times are RFC 3339 in UTC with whole seconds, so that they compare as text.
 func changedBy(prev, next *Version) []managed {
 	var newest string
 	had := map[managed]bool{}
@@ -121,8 +124,8 @@ func changedBy(prev, next *Version) []managed {
 	return sortManaged(list)
 }
 
-// SaysChangedBy checks the changedBy of an event against the rule. The event may lack an entry of the same second or without
-// a time, because the agent distinguishes those by only 24 bits.
+// SaysChangedBy checks the changedBy of an event against the rule. The event may lack an entry of
+// the same second or without a time, because the agent distinguishes those by only 24 bits.
 func SaysChangedBy(prev, next *Version, got []managed) error {
 	want := changedBy(prev, next)
 	required := want

@@ -19,7 +19,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T, announces bool, script string) *process.Child {
 	t.Helper()
 	c, err := process.Start(process.Spec{
-		Name: "script", Argv: []string{"/bin/sh", "-c", script}, Log: filepath.Join(t.TempDir(), "log"), Announces: announces,
+		Name: "script", Argv: []string{
+			"/bin/sh", "-c", script,
+		}, Log: filepath.Join(t.TempDir(), "log"), Announces: announces,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Ports are below the range for outgoing connections (Linux: from 32768, macOS: from 49152). Port 0 would select one from that
-// range, which a client's connection may take while a process restarts.
+// Ports are below the range for outgoing connections (Linux: from 32768, macOS: from 49152). Port 0
+// would select one from that range, which a client's connection may take while a process restarts.
 const (
 	firstPort = 15000
 	lastPort  = 32000
@@ -22,8 +22,9 @@ var reserved struct {
 	sockets []net.PacketConn
 }
 
-// FreePort returns a port of 127.0.0.1 for a process that keeps it over restarts. It holds the UDP port of that number until this
-// process ends, so that FreePort in another process does not return the same port. Processes that do not use FreePort may take it.
+// FreePort returns a port of 127.0.0.1 for a process that keeps it over restarts. It holds the UDP
+// port of that number until this process ends, so that FreePort in another process does not return
+// the same port. Processes that do not use FreePort may take it.
 func FreePort(ctx context.Context) (int, error) {
 	for range 100 {
 		port := firstPort + rand.IntN(lastPort-firstPort)

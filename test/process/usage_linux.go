@@ -47,10 +47,11 @@ func Children() []Running {
 	return found
 }
 
-// CPU returns the CPU time of all threads of the process so far, including those that have ended. It has nanosecond resolution,
-// while /proc counts in hundredths of a second.
+// CPU returns the CPU time of all threads of the process so far, including those that have ended.
+// It has nanosecond resolution, while /proc counts in hundredths of a second.
 func CPU(pid int) (time.Duration, error) {
-	// The clock of another process: see MAKE_PROCESS_CPUCLOCK and CPUCLOCK_SCHED in Linux' posix-timers.h.
+	// The clock of another process: see MAKE_PROCESS_CPUCLOCK and CPUCLOCK_SCHED in Linux'
+	// posix-timers.h.
 	const sched = 2
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {

@@ -107,8 +107,10 @@ func TestDashboard(t *testing.T) {
 		if p.Type == "row" {
 			continue
 		}
-		if p.Title == "" || !strings.HasSuffix(p.Description, ".") || p.Field.Defaults.Unit == "" || len(p.Targets) == 0 || p.Datasource.UID != "${datasource}" {
-			t.Errorf("panel %q: description %q, unit %q, %d queries, data source %v", p.Title, p.Description, p.Field.Defaults.Unit, len(p.Targets), p.Datasource)
+		if p.Title == "" || !strings.HasSuffix(p.Description, ".") || p.Field.Defaults.Unit == "" ||
+			len(p.Targets) == 0 || p.Datasource.UID != "${datasource}" {
+			t.Errorf("panel %q: description %q, unit %q, %d queries, data source %v", p.Title, p.Description,
+				p.Field.Defaults.Unit, len(p.Targets), p.Datasource)
 		}
 		refs := map[string]bool{}
 		for _, target := range p.Targets {
@@ -118,7 +120,9 @@ func TestDashboard(t *testing.T) {
 			refs[target.RefID] = true
 			// Each selector uses the selected values.
 			selectors := strings.Count(target.Expr, "{")
-			if selectors == 0 || strings.Count(target.Expr, `{namespace=~"$namespace", job=~"$job", instance=~"$instance"`) != selectors {
+			if selectors == 0 ||
+				strings.Count(target.Expr, `{namespace=~"$namespace", job=~"$job", instance=~"$instance"`) !=
+					selectors {
 				t.Errorf("panel %q: %s does not select by namespace, job and instance", p.Title, target.Expr)
 			}
 		}
@@ -128,7 +132,8 @@ func TestDashboard(t *testing.T) {
 // leftover matches a variable that was not replaced.
 var leftover = regexp.MustCompile(`\$\w+|\$\{`)
 
-// substitute replaces variables in a query as Grafana does for a dashboard of one hour with everything selected.
+// substitute replaces variables in a query as Grafana does for a dashboard of one hour with
+// everything selected.
 func substitute(expr string, chosen map[string]string) (string, error) {
 	pairs := []string{"$__rate_interval", "15s", "$__range", "1h", "$__interval", "5s"}
 	for name, value := range chosen {

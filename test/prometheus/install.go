@@ -17,8 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// Env says what to do with tests that need Prometheus: "require" fails them if it is not available, "skip" always
-// skips them. Any other value skips them if it is not available.
+// Env says what to do with tests that need Prometheus: "require" fails them if it is not available,
+// "skip" always skips them. Any other value skips them if it is not available.
 const Env = "KUBECDC_PROMETHEUS"
 
 const (
@@ -50,8 +50,8 @@ func Require(t testing.TB) Tools {
 	return tools
 }
 
-// Install downloads the programs unless they are there. It writes its progress to w, and nothing if there is nothing to
-// do. Several processes may call it at once: one works, the others wait.
+// Install downloads the programs unless they are there. It writes its progress to w, and nothing if
+// there is nothing to do. Several processes may call it at once: one works, the others wait.
 func Install(ctx context.Context, w io.Writer) (Tools, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -91,7 +91,8 @@ func lookPath() (Tools, bool) {
 	return Tools{Prometheus: server, Promtool: tool}, errServer == nil && errTool == nil
 }
 
-// uri is a line of apt-get's --print-uris: 'http://…/prometheus_2.42.0%2bds-5_amd64.deb' prometheus_2.42.0+ds-5_amd64.deb 19257088 SHA256:…
+// uri is a line of apt-get's --print-uris: 'http://…/prometheus_2.42.0%2bds-5_amd64.deb'
+// prometheus_2.42.0+ds-5_amd64.deb 19257088 SHA256:…
 var uri = regexp.MustCompile(`(?m)^'[^']*' (prometheus_([^_/\s]+)_[^_/\s]+\.deb) \d+`)
 
 // candidate returns the package that apt would download.
@@ -101,9 +102,12 @@ func candidate(ctx context.Context) (file, version string, err error) {
 			return "", "", fmt.Errorf("no %s, and no prometheus and promtool on PATH", program)
 		}
 	}
-	out, err := exec.CommandContext(ctx, "apt-get", append(aptOptions(), "download", "--print-uris", pkg)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "apt-get",
+		append(aptOptions(), "download", "--print-uris", pkg)...).CombinedOutput()
 	if err != nil {
-		return "", "", fmt.Errorf("apt-get knows no package %s (apt-get update may help), and it is not on PATH: %w: %.500s", pkg, err, out)
+		return "", "",
+			fmt.Errorf("apt-get knows no package %s (apt-get update may help), and it is not on PATH: %w: %.500s", pkg,
+				err, out)
 	}
 	m := uri.FindSubmatch(out)
 	if m == nil {
@@ -112,10 +116,12 @@ func candidate(ctx context.Context) (file, version string, err error) {
 	return string(m[1]), string(m[2]), nil
 }
 
-// aptOptions keep apt from writing caches of its own, and from dropping root's rights, without which it could not write
-// to our directory.
+// aptOptions keep apt from writing caches of its own, and from dropping root's rights, without
+// which it could not write to our directory.
 func aptOptions() []string {
-	return []string{"-q", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "APT::Sandbox::User=root"}
+	return []string{
+		"-q", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "APT::Sandbox::User=root",
+	}
 }
 
 func download(ctx context.Context, cache string, w io.Writer) (Tools, error) {
@@ -159,7 +165,8 @@ func lock(ctx context.Context, path string, w io.Writer) (unlock func(), err err
 		}
 		if time.Since(said) >= progressEvery {
 			said = time.Now()
-			fmt.Fprintf(w, "prometheus: another process installs it, waiting (%s)\n", time.Since(start).Round(time.Second))
+			fmt.Fprintf(w, "prometheus: another process installs it, waiting (%s)\n",
+				time.Since(start).Round(time.Second))
 		}
 	}
 }
@@ -191,7 +198,8 @@ func fill(ctx context.Context, dir, file string, w io.Writer) error {
 	return os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644)
 }
 
-// run runs a program in dir. It reports that it is still running after a second, and then every 15 seconds.
+// run runs a program in dir. It reports that it is still running after a second, and then every 15
+// seconds.
 func run(ctx context.Context, dir string, w io.Writer, argv ...string) error {
 	name := filepath.Base(argv[0])
 	child, err := process.Start(process.Spec{Name: name, Argv: argv, Dir: dir, Log: filepath.Join(dir, name+".log")})

@@ -51,7 +51,10 @@ func TestInstallSaysWhatIsMissing(t *testing.T) {
 	wants("not a Debian package")
 	script(t, dir, "promtool", "exit 0")
 	tools, err := prometheus.Install(t.Context(), new(bytes.Buffer))
-	if want := (prometheus.Tools{Prometheus: filepath.Join(dir, "prometheus"), Promtool: filepath.Join(dir, "promtool")}); err != nil || tools != want {
+	if want := (prometheus.Tools{
+		Prometheus: filepath.Join(dir, "prometheus"),
+		Promtool:   filepath.Join(dir, "promtool"),
+	}); err != nil || tools != want {
 		t.Errorf("with both on PATH: %+v, %v, want %+v", tools, err, want)
 	}
 }
@@ -65,7 +68,8 @@ func TestConcurrentInstallersInstallOnce(t *testing.T) {
 *--print-uris*) echo "'http://deb.example/p.deb' prometheus_2.42.0+ds-5_amd64.deb 19257088 SHA256:00" ;;
 *) echo "$PWD" >> '`+downloads+`'; sleep 0.5; touch prometheus_2.42.0+ds-5_amd64.deb ;;
 esac`)
-	script(t, dir, "dpkg-deb", `[ -f "$2" ] && mkdir -p "$3/usr/bin" && for p in prometheus promtool; do printf '#!/bin/sh\n' > "$3/usr/bin/$p" && chmod +x "$3/usr/bin/$p"; done`)
+	script(t, dir, "dpkg-deb",
+		`[ -f "$2" ] && mkdir -p "$3/usr/bin" && for p in prometheus promtool; do printf '#!/bin/sh\n' > "$3/usr/bin/$p" && chmod +x "$3/usr/bin/$p"; done`)
 	var said [3]bytes.Buffer
 	var got [3]prometheus.Tools
 	var g errgroup.Group

@@ -23,8 +23,8 @@ import (
 // timeout limits each wait. The machine may be slow and busy.
 const timeout = 3 * time.Minute
 
-// TestMonitoring lets a real Prometheus scrape real agents. In normal operation nothing alerts and every panel has data.
-// Each injected fault fires its alert.
+// TestMonitoring lets a real Prometheus scrape real agents. In normal operation nothing alerts and
+// every panel has data. Each injected fault fires its alert.
 func TestMonitoring(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a control plane, two agents and a Prometheus")
@@ -87,7 +87,8 @@ func fillTheStream(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 		config := stream.CachedInfo().Config
-		if config.MaxBytes = bytes; bytes == 0 {
+		config.MaxBytes = bytes
+		if bytes == 0 {
 			config.MaxBytes = int64(stream.CachedInfo().State.Bytes) + 64<<10
 		}
 		if _, err := js.UpdateStream(t.Context(), config); err != nil {
@@ -118,7 +119,8 @@ func loseHistory(t *testing.T, w *world) {
 	alerts(t, w, "KubecdcAbsent", "KubecdcDown")
 	var now int64
 	wait.Eventually(t, timeout, func() error { // the load continues: there is something to lose
-		if now, err = w.cluster.Revision(t.Context()); err != nil {
+		now, err = w.cluster.Revision(t.Context())
+		if err != nil {
 			return err
 		}
 		if now < known+20 {
@@ -126,8 +128,8 @@ func loseHistory(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	// The API server's cache still has all revisions, and agents that resume from there miss nothing: it must be
-	// cleared, too.
+	// The API server's cache still has all revisions, and agents that resume from there miss
+	// nothing: it must be cleared, too.
 	if err := w.cluster.Compact(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +190,8 @@ func everyPanelHasData(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	// Values of panels in normal operation. An empty panel would be ambiguous: no data, or nothing wrong.
+	// Values of panels in normal operation. An empty panel would be ambiguous: no data, or nothing
+	// wrong.
 	well := map[string]float64{
 		"Agents": 2, "Not ready": 0, "Not captured": 0, "Gaps, 24 h": 0, "Dead letters, 24 h": 0,
 		"Dead letters": 0, "Too large": 0, "Gaps": 0, "Missed": 0, "Up": 1, "Not captured, by reason": 0,
@@ -214,14 +217,17 @@ func everyPanelHasData(t *testing.T, w *world) {
 				}
 				for _, s := range samples {
 					if want, ok := well[p.Title]; ok && s.Value != want {
-						wrong = append(wrong, fmt.Errorf("panel %q: %v is %v, want %v: %s", p.Title, s.Metric, s.Value, want, expr))
+						wrong = append(wrong,
+							fmt.Errorf("panel %q: %v is %v, want %v: %s", p.Title, s.Metric, s.Value, want, expr))
 					}
 					if !s.Finite() {
 						wrong = append(wrong, fmt.Errorf("panel %q: %v is %v: %s", p.Title, s.Metric, s.Value, expr))
 					}
 					for _, m := range shownLabel.FindAllStringSubmatch(target.Legend, -1) {
 						if _, ok := s.Metric[m[1]]; !ok && len(s.Metric) > 0 {
-							wrong = append(wrong, fmt.Errorf("panel %q: its legend shows %s, which is not in %v", p.Title, m[1], s.Metric))
+							wrong = append(wrong,
+								fmt.Errorf("panel %q: its legend shows %s, which is not in %v", p.Title, m[1],
+									s.Metric))
 						}
 					}
 				}
@@ -279,8 +285,9 @@ var (
 	matcher  = regexp.MustCompile(`(\w+)\s*(=|=~|!=|!~)\s*"([^"]*)"`)
 )
 
-// everyMetricIsThere checks that the agents export each metric, and each value of a label, that rules and dashboard name.
-// A query for a missing metric has no data, and an alert on it never fires.
+// everyMetricIsThere checks that the agents export each metric, and each value of a label, that
+// rules and dashboard name. A query for a missing metric has no data, and an alert on it never
+// fires.
 func everyMetricIsThere(t *testing.T, w *world) {
 	exprs := map[string]string{}
 	for name, r := range allRules(t) {
@@ -296,7 +303,9 @@ func everyMetricIsThere(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	// These metrics appear only after the first failure.
-	failures := []string{"kubecdc_informer_errors_total", "kubecdc_informer_expired_retries_total", "kubecdc_informer_gaps_total"}
+	failures := []string{
+		"kubecdc_informer_errors_total", "kubecdc_informer_expired_retries_total", "kubecdc_informer_gaps_total",
+	}
 	names := 0
 	for where, expr := range exprs {
 		for _, name := range metricName.FindAllString(expr, -1) {
@@ -357,8 +366,9 @@ func rulesAreEvaluated(t *testing.T, w *world) {
 	})
 }
 
-// nothingAlerts fails the test if an alert fires, and waits until no alert has been pending for five evaluations of the rules. On a
-// busy machine the agent may be late once, which keeps an alert pending for as long as its range.
+// nothingAlerts fails the test if an alert fires, and waits until no alert has been pending for
+// five evaluations of the rules. On a busy machine the agent may be late once, which keeps an alert
+// pending for as long as its range.
 func nothingAlerts(t *testing.T, w *world) {
 	const quiet = 5 * time.Second
 	since := time.Now() // no alert has been pending since
@@ -390,14 +400,16 @@ func names(t *testing.T, w *world) []string {
 	var out []string
 	for _, a := range all {
 		out = append(out, a.Labels["alertname"])
-		if strings.Contains(a.Annotations["description"], "<no value>") || strings.Contains(a.Annotations["description"], "{{") {
+		if strings.Contains(a.Annotations["description"], "<no value>") ||
+			strings.Contains(a.Annotations["description"], "{{") {
 			t.Errorf("%s: %s", a.Labels["alertname"], a.Annotations["description"])
 		}
 	}
 	return out
 }
 
-// alerts waits until the alerts are pending or firing. The rule unit tests check for how long each is pending.
+// alerts waits until the alerts are pending or firing. The rule unit tests check for how long each
+// is pending.
 func alerts(t *testing.T, w *world, want ...string) {
 	t.Helper()
 	wait.Eventually(t, timeout, func() error {

@@ -19,7 +19,9 @@ import (
 )
 
 // rulesFiles are the rules of the chart: for all agents, and for agents that elect a leader.
-var rulesFiles = []string{"../../charts/kubecdc/monitoring/rules.yaml", "../../charts/kubecdc/monitoring/rules-election.yaml"}
+var rulesFiles = []string{
+	"../../charts/kubecdc/monitoring/rules.yaml", "../../charts/kubecdc/monitoring/rules-election.yaml",
+}
 
 // rule is one of the rules, as Prometheus reads it.
 type rule struct {
@@ -106,7 +108,8 @@ func readRuleTests(t *testing.T) ruleTests {
 func TestRulesAreValid(t *testing.T) {
 	t.Parallel()
 	tools := prometheus.Require(t)
-	out, err := exec.CommandContext(t.Context(), tools.Promtool, append([]string{"check", "rules"}, rulesFiles...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), tools.Promtool,
+		append([]string{"check", "rules"}, rulesFiles...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool check rules: %v\n%s", err, out)
 	}
@@ -167,8 +170,8 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 	}
 }
 
-// TestRulesAreTested checks that each alert has a test in which it fires and one in which it does not, although its
-// metrics are there. Its annotations may show only labels that the alert has.
+// TestRulesAreTested checks that each alert has a test in which it fires and one in which it does
+// not, although its metrics are there. Its annotations may show only labels that the alert has.
 func TestRulesAreTested(t *testing.T) {
 	rules := allRules(t)
 	fires, silent := map[string]bool{}, map[string]bool{}
@@ -210,7 +213,8 @@ func TestRulesFire(t *testing.T) {
 	}
 }
 
-// TestRuleTestsFail runs the unit tests against wrong rules: for each alert, at least one must fail.
+// TestRuleTestsFail runs the unit tests against wrong rules: for each alert, at least one must
+// fail.
 func TestRuleTestsFail(t *testing.T) {
 	t.Parallel()
 	rules := allRules(t)
@@ -220,9 +224,16 @@ func TestRuleTestsFail(t *testing.T) {
 		notice string // promtool's message then, after the alert's name
 		of     func(rule) bool
 	}{
-		{"never fires", func(r *rule) { r.Expr = "vector(0) > 1" }, `\s+exp:\[\n[^\]]+\],\s+got:\[\]`, func(rule) bool { return true }},
-		{"always fires", func(r *rule) { r.Expr, r.For = "vector(1)", "" }, `\s+exp:\[\],\s+got:\[\n`, func(rule) bool { return true }},
-		{"fires at once", func(r *rule) { r.For = "" }, `\s+exp:\[\],\s+got:\[\n`, func(r rule) bool { return r.For != "" }},
+		{"never fires", func(r *rule) {
+			r.Expr = "vector(0) > 1"
+		}, `\s+exp:\[\n[^\]]+\],\s+got:\[\]`, func(rule) bool { return true }},
+		{"always fires", func(r *rule) {
+			r.Expr = "vector(1)"
+			r.For = ""
+		}, `\s+exp:\[\],\s+got:\[\n`, func(rule) bool { return true }},
+		{"fires at once", func(r *rule) { r.For = "" }, `\s+exp:\[\],\s+got:\[\n`, func(r rule) bool {
+			return r.For != ""
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, err := runRuleTests(t, tc.change)
@@ -238,8 +249,8 @@ func TestRuleTestsFail(t *testing.T) {
 	}
 }
 
-// runRuleTests runs the unit tests against the rules, each changed, and returns promtool's output. Annotations are left
-// out, because a test would have to repeat them.
+// runRuleTests runs the unit tests against the rules, each changed, and returns promtool's output.
+// Annotations are left out, because a test would have to repeat them.
 func runRuleTests(t *testing.T, change func(*rule)) ([]byte, error) {
 	t.Helper()
 	if testing.Short() {
@@ -265,5 +276,6 @@ func runRuleTests(t *testing.T, change func(*rule)) ([]byte, error) {
 			t.Fatal(err)
 		}
 	}
-	return exec.CommandContext(t.Context(), tools.Promtool, "test", "rules", filepath.Join(dir, "tests.json")).CombinedOutput()
+	return exec.CommandContext(t.Context(), tools.Promtool, "test", "rules",
+		filepath.Join(dir, "tests.json")).CombinedOutput()
 }

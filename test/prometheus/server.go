@@ -23,7 +23,8 @@ const (
 	// readyTimeout bounds the wait if the caller's context has no deadline. Observed: 0.3 s.
 	readyTimeout = time.Minute
 
-	// starts is how often the start is tried if another process takes the port before the server binds it.
+	// starts is how often the start is tried if another process takes the port before the server
+	// binds it.
 	starts = 3
 
 	grace = 20 * time.Second
@@ -66,8 +67,8 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// New runs a server and returns when it answers. ctx bounds the start only; the server runs until Stop. An error
-// includes the end of its log. Nothing is left running then.
+// New runs a server and returns when it answers. ctx bounds the start only; the server runs until
+// Stop. An error includes the end of its log. Nothing is left running then.
 func New(ctx context.Context, tools Tools, o Options) (*Server, error) {
 	config := filepath.Join(o.Dir, "prometheus.json") // JSON is YAML
 	text, err := json.Marshal(o.config())
@@ -104,7 +105,11 @@ func (o *Options) config() any {
 		jobs[i] = job{Scrape: s, Static: []group{{s.Targets, s.Labels}}}
 	}
 	return map[string]any{
-		"global":         map[string]any{"scrape_interval": every.String(), "evaluation_interval": every.String(), "scrape_timeout": every.String()},
+		"global": map[string]any{
+			"scrape_interval":     every.String(),
+			"evaluation_interval": every.String(),
+			"scrape_timeout":      every.String(),
+		},
 		"rule_files":     o.Rules,
 		"scrape_configs": jobs,
 	}

@@ -34,8 +34,9 @@ const (
 	job       = "kubecdc-agent"
 )
 
-// world is everything to monitor: a cluster, a JetStream, and two agents, one of which leads, with a relay and its receiver.
-// It also has a Prometheus that scrapes them and evaluates the chart's rules.
+// world is everything to monitor: a cluster, a JetStream, and two agents, one of which leads, with
+// a relay and its receiver. It also has a Prometheus that scrapes them and evaluates the chart's
+// rules.
 type world struct {
 	*prometheus.Server
 
@@ -71,20 +72,30 @@ type receiver struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	prometheus.Require(t)
-	cluster, err := controlplane.Start(t.Context(), controlplane.Options{NoControllerManager: true, CompactionInterval: -1})
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{
+		NoControllerManager: true,
+		CompactionInterval:  -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Stop)
-	w := &world{cluster: cluster, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), bus: newBus(t), receiver: newReceiver(t)}
+	w := &world{
+		cluster:    cluster,
+		kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"),
+		bus:        newBus(t),
+		receiver:   newReceiver(t),
+	}
 	if err := cluster.WriteKubeconfig(w.kubeconfig, controlplane.Restricted); err != nil {
 		t.Fatal(err)
 	}
-	if w.client, err = dynamic.NewForConfig(cluster.Config(controlplane.Admin)); err != nil {
+	w.client, err = dynamic.NewForConfig(cluster.Config(controlplane.Admin))
+	if err != nil {
 		t.Fatal(err)
 	}
 	wait.Eventually(t, time.Minute, func() error {
-		_, err := w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(t.Context(), "kube-system", metav1.GetOptions{})
+		_, err := w.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
+			Get(t.Context(), "kube-system", metav1.GetOptions{})
 		return err
 	})
 	w.bind(t)
@@ -131,13 +142,20 @@ const role = "agent"
 
 // clusterRoles and clusterRoleBindings.
 func (w *world) rbac(resource string) dynamic.ResourceInterface {
-	return w.client.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource})
+	return w.client.Resource(schema.GroupVersionResource{
+		Group:    "rbac.authorization.k8s.io",
+		Version:  "v1",
+		Resource: resource,
+	})
 }
 
 func (w *world) apply(t *testing.T, into dynamic.ResourceInterface, object map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: object}
-	if _, err := into.Apply(t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+	if _, err := into.Apply(t.Context(), u.GetName(), u, metav1.ApplyOptions{
+		FieldManager: "test",
+		Force:        true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -146,14 +164,20 @@ func (w *world) apply(t *testing.T, into dynamic.ResourceInterface, object map[s
 func (w *world) bind(t *testing.T) {
 	t.Helper()
 	w.apply(t, w.rbac("clusterrolebindings"), map[string]any{
-		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": role},
-		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": controlplane.Restricted}},
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{
+			"name": role,
+		},
+		"roleRef": map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+		"subjects": []any{map[string]any{
+			"apiGroup": "rbac.authorization.k8s.io",
+			"kind":     "User",
+			"name":     controlplane.Restricted,
+		}},
 	})
 }
 
-// permit sets the API groups that the agents may read, "" for the core group of Kubernetes. They also get the rights for
-// their own objects.
+// permit sets the API groups that the agents may read, "" for the core group of Kubernetes. They
+// also get the rights for their own objects.
 func (w *world) permit(t *testing.T, groups ...any) {
 	t.Helper()
 	rule := func(groups, resources, verbs []any) any {
@@ -175,7 +199,13 @@ func newBus(t *testing.T) *busServer {
 		t.Fatal(err)
 	}
 	b := &busServer{options: server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, JetStreamMaxStore: 1 << 30,
+		Host:              "127.0.0.1",
+		Port:              port,
+		JetStream:         true,
+		StoreDir:          t.TempDir(),
+		NoSigs:            true,
+		NoLog:             true,
+		JetStreamMaxStore: 1 << 30,
 	}}
 	b.start(t)
 	t.Cleanup(b.stop)
@@ -266,7 +296,8 @@ server: {address: %q}
 func (a *agent) start(t *testing.T) {
 	t.Helper()
 	var err error
-	if a.child, err = process.Start(a.spec); err != nil {
+	a.child, err = process.Start(a.spec)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -299,7 +330,8 @@ func (a *agent) ready(ctx context.Context) error {
 	return err
 }
 
-// stopAgents ends them in order: the leader releases the Lease, so that the next agents do not wait until it expires.
+// stopAgents ends them in order: the leader releases the Lease, so that the next agents do not wait
+// until it expires.
 func (w *world) stopAgents(t *testing.T) {
 	t.Helper()
 	for _, a := range w.agents {
@@ -318,7 +350,9 @@ func (w *world) startAgents(t *testing.T) {
 
 // leases of namespace default.
 func (w *world) leases() dynamic.ResourceInterface {
-	return w.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace("default")
+	return w.client.Resource(
+		schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
+		Namespace("default")
 }
 
 // configMaps of namespace default.
@@ -332,12 +366,15 @@ func (w *world) write(ctx context.Context, n int) error {
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "load-" + strconv.Itoa(n%10)},
 		"data": map[string]any{"n": strconv.Itoa(n)},
 	}}
-	_, err := w.configMaps().Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "load", Force: true})
+	_, err := w.configMaps().Apply(ctx, object.GetName(), object, metav1.ApplyOptions{
+		FieldManager: "load",
+		Force:        true,
+	})
 	return err
 }
 
-// load changes objects, about thirty times a second, until ctx ends. While the API server is away, it keeps trying. If no
-// write has succeeded, it returns the error of the last one.
+// load changes objects, about thirty times a second, until ctx ends. While the API server is away,
+// it keeps trying. If no write has succeeded, it returns the error of the last one.
 func (w *world) load(ctx context.Context) error {
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// chart returns the texts of a file of the chart or of a configuration: documents, notes after an installation, comments, and alerts.
+// chart returns the texts of a file of the chart or of a configuration: documents, notes after an
+// installation, comments, and alerts.
 func chart(name string, text []byte) ([]block, error) {
 	switch filepath.Ext(name) {
 	case ".md", ".gotmpl":
@@ -39,7 +40,8 @@ var (
 	commentedKey    = regexp.MustCompile(`^(?:- )?[\w."/-]+:(?: \S|$)|^yaml-language-server|^@`)
 )
 
-// yamlComments returns the comments of YAML and of templates. Directives and keys that are commented out are left out.
+// yamlComments returns the comments of YAML and of templates. Directives and keys that are
+// commented out are left out.
 func yamlComments(text string) []block {
 	var lines []line
 	inTemplate := false
@@ -47,17 +49,20 @@ func yamlComments(text string) []block {
 		comment := ""
 		switch begins := beginTemplate.FindStringIndex(l); {
 		case inTemplate, begins != nil:
-			if comment = l; begins != nil {
+			comment = l
+			if begins != nil {
 				comment = l[begins[1]:]
 				lines = append(lines, line{i + 1, ""})
 			}
 			end := endTemplate.FindStringIndex(comment)
-			if inTemplate = end == nil; end != nil {
+			inTemplate = end == nil
+			if end != nil {
 				comment = comment[:end[0]]
 			}
 			comment = strings.TrimSpace(comment)
 		case yamlComment.MatchString(l):
-			if comment = yamlComment.FindStringSubmatch(l)[1]; commentedKey.MatchString(comment) {
+			comment = yamlComment.FindStringSubmatch(l)[1]
+			if commentedKey.MatchString(comment) {
 				comment = ""
 			}
 		case trailingComment.MatchString(l):
@@ -82,7 +87,8 @@ func alertTexts(text string) []block {
 		switch {
 		case m != nil:
 			lines = append(lines, line{i + 1, ""})
-			if indent = len(m[1]); !strings.HasPrefix(m[2], ">") {
+			indent = len(m[1])
+			if !strings.HasPrefix(m[2], ">") {
 				lines = append(lines, line{i + 1, action.ReplaceAllString(m[2], "CODE")})
 			}
 		case indent >= 0 && len(l)-len(strings.TrimLeft(l, " ")) > indent:

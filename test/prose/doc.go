@@ -1,5 +1,5 @@
-// Command prose checks the language of documents, help texts, the chart, messages and comments: sentences that are too long, and phrases that a reader
-// stumbles over. The rules are in rules.go.
+// Command prose checks the language of documents, help texts, the chart, messages and comments:
+// sentences that are too long, and phrases that a reader stumbles over. The rules are in rules.go.
 //
 //	go run ./prose docs                       documents
 //	go run ./prose help                       help texts of the commands

@@ -32,7 +32,8 @@ func comments(name string, text []byte) ([]block, error) {
 
 var directive = regexp.MustCompile(`^//(?:[a-z]+:|nolint)`)
 
-// helpTexts returns the texts that a command shows of itself: descriptions, and what each flag is for.
+// helpTexts returns the texts that a command shows of itself: descriptions, and what each flag is
+// for.
 func helpTexts(name string, text []byte) ([]block, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
@@ -103,9 +104,10 @@ func messages(name string, text []byte) ([]block, error) {
 			}
 			lines := literal(fset, call.Args[at])
 			for i, l := range lines {
-				lines[i].text = clause.ReplaceAllStringFunc(verb.ReplaceAllString(l.text, "CODE"), func(s string) string {
-					return strings.ToUpper(strings.Replace(s, ":", ";", 1))
-				})
+				lines[i].text = clause.ReplaceAllStringFunc(verb.ReplaceAllString(l.text, "CODE"),
+					func(s string) string {
+						return strings.ToUpper(strings.Replace(s, ":", ";", 1))
+					})
 			}
 			for _, b := range paragraphs(lines, "  ") {
 				b.cell = true
@@ -117,7 +119,8 @@ func messages(name string, text []byte) ([]block, error) {
 	return blocks, nil
 }
 
-// literal returns the lines of a string that is put together from literals. Another operand counts as one word.
+// literal returns the lines of a string that is put together from literals. Another operand counts
+// as one word.
 func literal(fset *token.FileSet, e ast.Expr) []line {
 	lines := []line{{fset.Position(e.Pos()).Line, ""}}
 	var add func(ast.Expr)

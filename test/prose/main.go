@@ -53,7 +53,9 @@ func check(root string, args []string) ([]finding, error) {
 		files, err = append(files, references...), errors.Join(err, docsErr)
 		read = help
 	case "chart":
-		files, err = walk(root, []string{"charts", "configs"}, func(path string) bool { return chartFile.MatchString(path) })
+		files, err = walk(root, []string{"charts", "configs"}, func(path string) bool {
+			return chartFile.MatchString(path)
+		})
 		read = chart
 	case "messages":
 		files, err = walk(root, []string{"cmd", "internal", "pkg"}, func(path string) bool {
@@ -95,7 +97,8 @@ var chartFile = regexp.MustCompile(`\.(?:md|gotmpl|txt|yaml|tpl)$`)
 // generated matches a reference that is made from help texts and comments.
 var generated = regexp.MustCompile(`^<!-- (?:Made|Written) by `)
 
-// help returns the texts of commands, and the references that are made from the help of configuration keys and metrics.
+// help returns the texts of commands, and the references that are made from the help of
+// configuration keys and metrics.
 func help(name string, text []byte) ([]block, error) {
 	switch {
 	case strings.HasSuffix(name, ".go"):
@@ -106,7 +109,8 @@ func help(name string, text []byte) ([]block, error) {
 	return nil, nil
 }
 
-// documents returns the Markdown files of the repository, or those of the given files and directories.
+// documents returns the Markdown files of the repository, or those of the given files and
+// directories.
 func documents(root string, only []string) ([]string, error) {
 	if len(only) == 0 {
 		only = []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "examples"}

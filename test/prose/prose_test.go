@@ -39,7 +39,10 @@ func TestRules(t *testing.T) {
 		{"A receiver that is away is not taken for one that refuses.", "taken for"},
 		{"The agent retries (" + strings.Repeat("word ", 40) + ").", ""},
 		{strings.Repeat("word ", 30) + "`code`.", "long"},
-		{strings.Repeat("word ", 20) + "`code`. `" + strings.Repeat("code ", 40) + "` " + strings.Repeat("word ", 20) + ".", ""},
+		{
+			strings.Repeat("word ", 20) + "`code`. `" + strings.Repeat("code ", 40) + "` " +
+				strings.Repeat("word ", 20) + ".", "",
+		},
 		{"See [a link](https://example.com/told/behind/it) and ![an image](told.svg).", ""},
 	} {
 		var rules []string
@@ -155,10 +158,21 @@ It is {{ .told }} told.
 func TestRun(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"README.md": "Fine.\n", "CHANGELOG.md": "", "SECURITY.md": "", "CONTRIBUTING.md": "", "examples/README.md": "Fine.\n",
-		"docs/page.md": "Fine.\n\nIt is told.\n", "docs/cli.md": "<!-- Made by a test. -->\nIt is heard.\n", "cmd/agent/a.go": source,
-		"charts/a/values.yaml": values, "charts/a/NOTES.txt": notesText, "charts/a/README.md": "It is told.\n", "configs/a.yaml": "# told\n",
-		"internal/a/a.json": "told", "pkg/a/a_test.go": source, "cmd/agent/a_test.go": source,
+		"README.md":            "Fine.\n",
+		"CHANGELOG.md":         "",
+		"SECURITY.md":          "",
+		"CONTRIBUTING.md":      "",
+		"examples/README.md":   "Fine.\n",
+		"docs/page.md":         "Fine.\n\nIt is told.\n",
+		"docs/cli.md":          "<!-- Made by a test. -->\nIt is heard.\n",
+		"cmd/agent/a.go":       source,
+		"charts/a/values.yaml": values,
+		"charts/a/NOTES.txt":   notesText,
+		"charts/a/README.md":   "It is told.\n",
+		"configs/a.yaml":       "# told\n",
+		"internal/a/a.json":    "told",
+		"pkg/a/a_test.go":      source,
+		"cmd/agent/a_test.go":  source,
 	} {
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -176,20 +190,25 @@ func TestRun(t *testing.T) {
 		{"docs", 1, []string{"docs/page.md:3: told"}},
 		{"docs README.md", 0, nil},
 		{"help", 1, []string{
-			"cmd/agent/a.go:13: subject", "cmd/agent/a.go:13: of it", "cmd/agent/a.go:16: subject", "cmd/agent/a.go:16: told",
+			"cmd/agent/a.go:13: subject", "cmd/agent/a.go:13: of it", "cmd/agent/a.go:16: subject",
+			"cmd/agent/a.go:16: told",
 			"cmd/agent/a.go:19: goes on", "docs/cli.md:2: personification",
 		}},
 		{"chart", 1, []string{
-			"charts/a/NOTES.txt:2: told", "charts/a/README.md:1: told", "charts/a/values.yaml:1: told", "charts/a/values.yaml:2: told",
-			"charts/a/values.yaml:4: behind", "charts/a/values.yaml:6: told", "charts/a/values.yaml:7: told", "charts/a/values.yaml:7: personification",
+			"charts/a/NOTES.txt:2: told", "charts/a/README.md:1: told", "charts/a/values.yaml:1: told",
+			"charts/a/values.yaml:2: told",
+			"charts/a/values.yaml:4: behind", "charts/a/values.yaml:6: told", "charts/a/values.yaml:7: told",
+			"charts/a/values.yaml:7: personification",
 			"charts/a/values.yaml:12: told", "charts/a/values.yaml:14: told", "configs/a.yaml:1: told",
 		}},
 		{"messages", 1, []string{
-			"cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: of it", "cmd/agent/a.go:22: told",
+			"cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: subject", "cmd/agent/a.go:21: of it",
+			"cmd/agent/a.go:22: told",
 			"cmd/agent/a.go:23: subject", "cmd/agent/a.go:23: told",
 		}},
 		{"comments ./cmd/agent pkg/a", 1, []string{
-			"cmd/agent/a.go:3: told", "cmd/agent/a.go:8: behind", "cmd/agent/a_test.go:3: told", "cmd/agent/a_test.go:8: behind",
+			"cmd/agent/a.go:3: told", "cmd/agent/a.go:8: behind", "cmd/agent/a_test.go:3: told",
+			"cmd/agent/a_test.go:8: behind",
 			"pkg/a/a_test.go:3: told", "pkg/a/a_test.go:8: behind",
 		}},
 		{"nothing", 2, nil},
@@ -206,7 +225,8 @@ func TestRun(t *testing.T) {
 			}
 		}
 		if code != tt.code || !cmp.Equal(got, tt.want) {
-			t.Errorf("prose %s: exit code %d, want %d\n%s%s%s", tt.args, code, tt.code, cmp.Diff(tt.want, got), &stdout, &stderr)
+			t.Errorf("prose %s: exit code %d, want %d\n%s%s%s", tt.args, code, tt.code, cmp.Diff(tt.want, got), &stdout,
+				&stderr)
 		}
 	}
 }

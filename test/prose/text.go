@@ -22,7 +22,8 @@ var (
 	htmlLine  = regexp.MustCompile(`^\s*<`)
 )
 
-// markdown returns the blocks of a document. Code, headings and the header rows of tables are left out.
+// markdown returns the blocks of a document. Code, headings and the header rows of tables are left
+// out.
 func markdown(text []byte) []block {
 	var blocks []block
 	var open block
@@ -32,7 +33,9 @@ func markdown(text []byte) []block {
 		}
 		open = block{}
 	}
-	fence, comment, list := "", false, false
+	fence := ""
+	comment := false
+	list := false
 	lines := strings.Split(string(text), "\n")
 	for i, text := range lines {
 		trimmed := strings.TrimSpace(text)
@@ -61,7 +64,8 @@ func markdown(text []byte) []block {
 		case strings.HasPrefix(trimmed, "|"):
 			end()
 			list = false
-			header := i+1 < len(lines) && separator.MatchString(strings.TrimSpace(lines[i+1])) && strings.Contains(lines[i+1], "-")
+			header := i+1 < len(lines) && separator.MatchString(strings.TrimSpace(lines[i+1])) &&
+				strings.Contains(lines[i+1], "-")
 			if header || separator.MatchString(trimmed) {
 				continue
 			}
@@ -98,7 +102,8 @@ var (
 	abbrev    = regexp.MustCompile(`\b(?:e\.g|i\.e|etc|vs|cf|approx)\.$`)
 )
 
-// sentences splits the block. A code span becomes one capital word, so that it counts as one and may begin a sentence.
+// sentences splits the block. A code span becomes one capital word, so that it counts as one and
+// may begin a sentence.
 func (b block) sentences() []sentence {
 	var joined strings.Builder
 	var starts []int
@@ -107,7 +112,9 @@ func (b block) sentences() []sentence {
 		joined.WriteString(l.text + " ")
 	}
 	// Replacements keep the length, so that the line can be computed from an offset.
-	text := codeSpan.ReplaceAllStringFunc(joined.String(), func(s string) string { return "CODE" + strings.Repeat("\x00", max(0, len(s)-4)) })
+	text := codeSpan.ReplaceAllStringFunc(joined.String(), func(s string) string {
+		return "CODE" + strings.Repeat("\x00", max(0, len(s)-4))
+	})
 	text = linkText.ReplaceAllStringFunc(text, func(s string) string {
 		inner := linkText.FindStringSubmatch(s)[1]
 		return inner + strings.Repeat("\x00", len(s)-len(inner))

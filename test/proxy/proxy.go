@@ -15,8 +15,8 @@ import (
 // dialTimeout bounds the time to dial a backend. All backends are on this machine.
 const dialTimeout = 5 * time.Second
 
-// Proxy forwards connections. Its methods are safe for concurrent use. Unless documented otherwise, each takes effect immediately,
-// also for existing connections.
+// Proxy forwards connections. Its methods are safe for concurrent use. Unless documented otherwise,
+// each takes effect immediately, also for existing connections.
 type Proxy struct {
 	listener *net.TCPListener
 	backends []string
@@ -105,7 +105,8 @@ func (p *Proxy) admit(client *net.TCPConn) *conn {
 	return c
 }
 
-// order returns the backends in the order in which they are tried: the preferred one first, and none that is dropped.
+// order returns the backends in the order in which they are tried: the preferred one first, and
+// none that is dropped.
 func (p *Proxy) order() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +156,8 @@ func (p *Proxy) dial(ctx context.Context, c *conn) bool {
 	return false
 }
 
-// copy forwards one direction until the sender closes it or the connection is cut. It reports whether it was closed normally.
+// copy forwards one direction until the sender closes it or the connection is cut. It reports
+// whether it was closed normally.
 func (p *Proxy) copy(c *conn, to, from *net.TCPConn, down bool) bool {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -270,8 +272,8 @@ func (p *Proxy) endLocked(c *conn, hard bool) {
 	}
 }
 
-// reset closes a connection so that the other end gets an error, not an end of file. Data that the other end has not read is lost,
-// as in a crash of the machine.
+// reset closes a connection so that the other end gets an error, not an end of file. Data that the
+// other end has not read is lost, as in a crash of the machine.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0) // Both fail only on a connection that is closed.
 	_ = c.Close()
@@ -293,7 +295,8 @@ func (p *Proxy) Refuse(on bool) {
 	p.refusing = on
 }
 
-// Hold stops forwarding, while connections stay open and new ones are accepted: a black hole. Hold(false) resumes it.
+// Hold stops forwarding, while connections stay open and new ones are accepted: a black hole.
+// Hold(false) resumes it.
 func (p *Proxy) Hold(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,7 +316,8 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Truncate makes each existing connection forward n more bytes to its client. The next byte resets the connection.
+// Truncate makes each existing connection forward n more bytes to its client. The next byte resets
+// the connection.
 func (p *Proxy) Truncate(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -250,7 +250,8 @@ func TestBackends(t *testing.T) {
 		t.Fatalf("backend %s, want a", name)
 	}
 	p.Prefer(1)
-	if _, name = dial(t, p); name != "b" {
+	_, name = dial(t, p)
+	if name != "b" {
 		t.Fatalf("backend %s, want b", name)
 	}
 	say(t, first, "x") // An existing connection keeps its backend.
@@ -258,11 +259,13 @@ func TestBackends(t *testing.T) {
 	p.Drop(0)
 	wantReset(t, first)
 	p.Prefer(0)
-	if _, name = dial(t, p); name != "b" {
+	_, name = dial(t, p)
+	if name != "b" {
 		t.Fatalf("backend %s, want b, for a is dropped", name)
 	}
 	p.Restore(0)
-	if _, name = dial(t, p); name != "a" {
+	_, name = dial(t, p)
+	if name != "a" {
 		t.Fatalf("backend %s, want a", name)
 	}
 	if got, want := fmt.Sprint(p.Accepted(), p.Open()), "4 3"; got != want {

@@ -22,8 +22,9 @@ type span struct {
 	style
 }
 
-// parse splits the output of a command into lines of spans. It supports the output of kubecdc: text and SGR (ECMA-48,
-// 8.3.117). Everything else, from a tab to a cursor movement, is an error, so that an image is never silently wrong.
+// parse splits the output of a command into lines of spans. It supports the output of kubecdc: text
+// and SGR (ECMA-48, 8.3.117). Everything else, from a tab to a cursor movement, is an error, so
+// that an image is never silently wrong.
 func parse(output string) ([][]span, error) {
 	var lines [][]span
 	var s style
@@ -107,7 +108,8 @@ func (s *style) apply(parameter string) error {
 		s.foreground = 0
 	default:
 		var code int
-		if n, err := fmt.Sscanf(parameter, "%d", &code); n != 1 || err != nil || code < 30 || code > 97 || code > 37 && code < 90 {
+		if n, err := fmt.Sscanf(parameter, "%d", &code); n != 1 || err != nil || code < 30 || code > 97 ||
+			code > 37 && code < 90 {
 			return fmt.Errorf("cannot draw SGR %q", parameter)
 		}
 		s.foreground = code

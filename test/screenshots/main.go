@@ -77,7 +77,9 @@ func (s *shot) draw(ctx context.Context, binary, testdata string) ([]byte, error
 		return nil, err
 	}
 	if got := cmd.ProcessState.ExitCode(); got != s.exit {
-		return nil, fmt.Errorf("%s: ended with exit code %d instead of %d:\n%s", strings.Join(cmd.Args, " "), got, s.exit, output.String())
+		return nil,
+			fmt.Errorf("%s: ended with exit code %d instead of %d:\n%s", strings.Join(cmd.Args, " "), got, s.exit,
+				output.String())
 	}
 	lines, err := parse("\x1b[32m$\x1b[0m \x1b[1m" + s.shown + "\x1b[0m\n" + output.String())
 	if err != nil {

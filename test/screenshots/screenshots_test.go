@@ -32,13 +32,16 @@ func TestImagesAreCurrent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("docs/images/%s is not what the command shows now: look at it, then run 'make screenshots' (-file +command):\n%s", s.file, diff)
+				t.Errorf(
+					"docs/images/%s is not what the command shows now: look at it, then run 'make screenshots' (-file +command):\n%s",
+					s.file, diff)
 			}
 		})
 	}
 }
 
-// TestImagesStandAlone checks that GitHub can show the images: SVG without scripts and without external references.
+// TestImagesStandAlone checks that GitHub can show the images: SVG without scripts and without
+// external references.
 func TestImagesStandAlone(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "docs", "images", "*.svg"))
 	if err != nil || len(files) < len(shots()) {
@@ -68,7 +71,8 @@ func TestImagesStandAlone(t *testing.T) {
 				t.Errorf("%s: element <%s>", file, element.Name.Local)
 			}
 			for _, a := range element.Attr {
-				if a.Name.Local == "href" || strings.HasPrefix(a.Name.Local, "on") || strings.Contains(a.Value, "url(") {
+				if a.Name.Local == "href" || strings.HasPrefix(a.Name.Local, "on") ||
+					strings.Contains(a.Value, "url(") {
 					t.Errorf("%s: attribute %s=%q", file, a.Name.Local, a.Value)
 				}
 			}

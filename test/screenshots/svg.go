@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The geometry of a window, in pixels. The usual monospaced fonts have an advance of 0.6 em. textLength stretches
-// others to it, so that columns are aligned in any font.
+// The geometry of a window, in pixels. The usual monospaced fonts have an advance of 0.6 em.
+// textLength stretches others to it, so that columns are aligned in any font.
 const (
 	fontSize   = 14
 	cellWidth  = 8.4
@@ -17,8 +17,8 @@ const (
 	titleBar   = 36
 )
 
-// theme is a dark window that fits light and dark pages. Its colours have a contrast of 4.5:1 or more against the
-// background (WCAG AA). The border separates it from a dark page.
+// theme is a dark window that fits light and dark pages. Its colours have a contrast of 4.5:1 or
+// more against the background (WCAG AA). The border separates it from a dark page.
 const theme = `
   .window{fill:#0d1117;stroke:#3d444d}
   .bar{fill:#1c2128}
@@ -29,16 +29,19 @@ const theme = `
   .c90{fill:#8b949e} .c91{fill:#ffa198} .c92{fill:#a5f3ab} .c93{fill:#f2cc60} .c94{fill:#a5d6ff} .c95{fill:#e2c5ff} .c96{fill:#b3f0ff} .c97{fill:#f0f6fc}
 `
 
-// render draws lines as a terminal window with the given number of columns. The SVG has no script, no font and no
-// external reference, so that GitHub shows it.
+// render draws lines as a terminal window with the given number of columns. The SVG has no script,
+// no font and no external reference, so that GitHub shows it.
 func render(title string, lines [][]span, columns int) ([]byte, error) {
 	w := 2*padding + int(float64(columns)*cellWidth+0.5)
 	h := titleBar + 2*padding + len(lines)*lineHeight
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">`+"\n", w, h, w, h)
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">`+"\n", w, h, w,
+		h)
 	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", escape(title), theme)
 	fmt.Fprintf(&b, `<rect class="window" x=".5" y=".5" width="%d" height="%d" rx="9"/>`+"\n", w-1, h-1)
-	fmt.Fprintf(&b, `<path class="bar" d="M1 %dV10a9 9 0 0 1 9-9H%da9 9 0 0 1 9 9V%dz"/>`+"\n", titleBar, w-10, titleBar)
+	fmt.Fprintf(&b, `<path class="bar" d="M1 %dV10a9 9 0 0 1 9-9H%da9 9 0 0 1 9 9V%dz"/>`+"\n", titleBar, w-10,
+		titleBar)
 	for i, fill := range []string{"#ff5f57", "#febc2e", "#28c840"} {
 		fmt.Fprintf(&b, `<circle cx="%d" cy="18" r="6" fill="%s"/>`+"\n", 20+20*i, fill)
 	}
@@ -62,7 +65,8 @@ func drawSpan(b *bytes.Buffer, s span, y int) {
 	s.column += len(s.text) - len(text)
 	s.cells -= len(s.text) - len(text)
 	s.cells -= len(text) - len(strings.TrimRight(text, " "))
-	if text = strings.TrimRight(text, " "); text == "" {
+	text = strings.TrimRight(text, " ")
+	if text == "" {
 		return
 	}
 	fmt.Fprintf(b, `<text x="%.1f" y="%d" textLength="%.1f"%s xml:space="preserve">%s</text>`+"\n",
@@ -75,7 +79,9 @@ func (s style) class() string {
 	for _, c := range []struct {
 		on   bool
 		name string
-	}{{s.bold, "b"}, {s.dim, "d"}, {s.italic, "i"}, {s.underline, "u"}, {s.foreground != 0, fmt.Sprintf("c%d", s.foreground)}} {
+	}{{s.bold, "b"}, {s.dim, "d"}, {s.italic, "i"}, {s.underline, "u"}, {
+		s.foreground != 0, fmt.Sprintf("c%d", s.foreground),
+	}} {
 		if c.on {
 			names = append(names, c.name)
 		}

@@ -1,5 +1,6 @@
-// Package suite prepares a test binary whose tests start processes. It removes temporary files however the binary ends, runs more
-// tests in parallel, and reports files and processes that the tests leave.
+// Package suite prepares a test binary whose tests start processes. It removes temporary files
+// however the binary ends, runs more tests in parallel, and reports files and processes that the
+// tests leave.
 //
 // # Goroutines
 //

@@ -13,12 +13,12 @@ import (
 // endingLimit is the time that processes have to end after the tests.
 const endingLimit = 3 * time.Second
 
-// Tests runs the tests of a package, and returns the exit code: Run of testing.M, possibly followed by the package's cleanup. It
-// implements the interface that goleak.VerifyTestMain requires.
+// Tests runs the tests of a package, and returns the exit code: Run of testing.M, possibly followed
+// by the package's cleanup. It implements the interface that goleak.VerifyTestMain requires.
 type Tests func() int
 
-// Run returns the exit code of the tests. It is 1 if they leave a file in the temporary directory, or a process. On Linux this
-// includes processes that their children have started.
+// Run returns the exit code of the tests. It is 1 if they leave a file in the temporary directory,
+// or a process. On Linux this includes processes that their children have started.
 func (tests Tests) Run() int {
 	code := tests()
 	for _, left := range append(leftFiles(), leftProcesses()...) {

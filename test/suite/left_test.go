@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/suite"
 )
 
-// asTests is the environment variable that makes this test binary do one of things instead of its tests.
+// asTests is the environment variable that makes this test binary do one of things instead of its
+// tests.
 const asTests = "SUITE_TEST_AS_TESTS"
 
 // things are actions of tests, by name.

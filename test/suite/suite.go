@@ -12,24 +12,26 @@ import (
 	"github.com/kubecdc/kubecdc/test/process"
 )
 
-// alive is the write end of a pipe that the kernel closes when this process ends. Nothing is written to it. A variable refers to
-// it, since an os.File without a reference is closed.
+// alive is the write end of a pipe that the kernel closes when this process ends. Nothing is
+// written to it. A variable refers to it, since an os.File without a reference is closed.
 var alive *os.File //nolint:unused // Referring to the file is its use.
 
 // removerPID is the id of the process that removes the directory.
 var removerPID int
 
-// remover waits for the end of its standard input, which is the end of the test binary, and removes the directory $1. Processes
-// that end at the same time may still write to it, so it tries for ten seconds.
+// remover waits for the end of its standard input, which is the end of the test binary, and removes
+// the directory $1. Processes that end at the same time may still write to it, so it tries for ten
+// seconds.
 const remover = `read -r _; i=0; until rm -rf "$1" 2>/dev/null || [ $i -ge 100 ]; do i=$((i+1)); sleep 0.1; done`
 
 // Begin must be the first call of TestMain.
 //
-// It sets TMPDIR to a new directory, for this process and those that it starts. A child process removes the directory when this
-// process ends, because a test binary runs no deferred function and no cleanup after a timeout.
+// It sets TMPDIR to a new directory, for this process and those that it starts. A child process
+// removes the directory when this process ends, because a test binary runs no deferred function and
+// no cleanup after a timeout.
 //
-// It also raises the number of concurrent tests to parallel, unless the flag -parallel is given. Go's default is the number of
-// processors, but these tests mostly wait for other processes.
+// It also raises the number of concurrent tests to parallel, unless the flag -parallel is given.
+// Go's default is the number of processors, but these tests mostly wait for other processes.
 func Begin(parallel int) error {
 	return errors.Join(ownTempDir(), process.AdoptOrphans(), atLeast(parallel))
 }

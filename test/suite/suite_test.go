@@ -20,8 +20,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// asBinary is the environment variable that makes this test binary start a child, which writes to the temporary directory all the
-// time. Its value is the way in which the binary then ends.
+// asBinary is the environment variable that makes this test binary start a child, which writes to
+// the temporary directory all the time. Its value is the way in which the binary then ends.
 const asBinary = "SUITE_TEST_AS_BINARY"
 
 func TestMain(m *testing.M) {
@@ -39,10 +39,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(suite.Tests(m.Run))
 }
 
-// binary starts the child, prints the temporary directory and the child's process id, and ends in the given way.
+// binary starts the child, prints the temporary directory and the child's process id, and ends in
+// the given way.
 func binary(end string) error {
 	child, err := process.Start(process.Spec{
-		Name: "writer", Argv: []string{"/bin/sh", "-c", `i=0; while :; do i=$((i+1)); mkdir "$TMPDIR/$i"; : > "$TMPDIR/$i/f"; done`},
+		Name: "writer", Argv: []string{
+			"/bin/sh", "-c", `i=0; while :; do i=$((i+1)); mkdir "$TMPDIR/$i"; : > "$TMPDIR/$i/f"; done`,
+		},
 		Log: filepath.Join(os.TempDir(), "log"),
 	})
 	if err != nil {
@@ -56,8 +59,8 @@ func binary(end string) error {
 	return nil
 }
 
-// TestNothingIsLeft ends a test binary in each way, including that of a test timeout, while a child writes to the temporary
-// directory. The directory must be removed, and the child must end.
+// TestNothingIsLeft ends a test binary in each way, including that of a test timeout, while a child
+// writes to the temporary directory. The directory must be removed, and the child must end.
 func TestNothingIsLeft(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -84,7 +87,10 @@ func TestNothingIsLeft(t *testing.T) {
 			if _, err := fmt.Fscan(stdout, &dir, &pid); err != nil {
 				t.Fatal(err)
 			}
-			wait.Eventually(t, time.Minute, func() error { _, err := os.Stat(filepath.Join(dir, "10", "f")); return err })
+			wait.Eventually(t, time.Minute, func() error {
+				_, err := os.Stat(filepath.Join(dir, "10", "f"))
+				return err
+			})
 			switch end {
 			case "exit":
 				err = stdin.Close()

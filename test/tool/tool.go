@@ -1,5 +1,6 @@
-// Package tool builds command-line tools for tests from their Go modules, each in one pinned version, and keeps them in the
-// repository's .cache/bin. Several processes may ask for a tool at once: one builds it, and the others wait.
+// Package tool builds command-line tools for tests from their Go modules, each in one pinned
+// version, and keeps them in the repository's .cache/bin. Several processes may ask for a tool at
+// once: one builds it, and the others wait.
 package tool
 
 import (
@@ -32,8 +33,8 @@ var (
 	YQ   = Tool{Name: "yq", Package: "github.com/mikefarah/yq/v4", Binary: "yq", Version: "v4.54.3"}
 )
 
-// Path returns the path of the tool, and builds it if it is not there yet. It reports that to w, every 15 seconds, because it may take
-// minutes. root is the repository.
+// Path returns the path of the tool, and builds it if it is not there yet. It reports that to w,
+// every 15 seconds, because it may take minutes. root is the repository.
 func (t Tool) Path(ctx context.Context, root string, w io.Writer) (string, error) {
 	dir, err := filepath.Abs(filepath.Join(root, ".cache", "bin"))
 	if err != nil {

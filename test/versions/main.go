@@ -27,8 +27,8 @@ type kind struct {
 	title    string   // in the output
 	versions []string // pinned, ascending
 	table    table    // of the results
-	// test runs the tests on one version. It returns the cells of the table between the version and the
-	// date.
+	// test runs the tests on one version. It returns the cells of the table between the version and
+	// the date.
 	test func(ctx context.Context, r *runner, version string) (cells []string, err error)
 }
 
@@ -40,11 +40,13 @@ func kinds() []kind {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("versions", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	update := flags.Bool("update", false, "write the versions that pass, with the date, to docs/reference/compatibility.md")
+	update := flags.Bool("update", false,
+		"write the versions that pass, with the date, to docs/reference/compatibility.md")
 	chosen := map[string]*string{}
 	all := kinds()
 	for _, k := range all {
-		chosen[k.name] = flags.String(k.name, "", "versions of "+k.title+", separated by commas or spaces; none: none; default: all")
+		chosen[k.name] = flags.String(k.name, "",
+			"versions of "+k.title+", separated by commas or spaces; none: none; default: all")
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -86,8 +88,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// choose returns the versions that a flag selects, in full or by their minors. They must be pinned: the
-// table has no others.
+// choose returns the versions that a flag selects, in full or by their minors. They must be pinned:
+// the table has no others.
 func (k *kind) choose(text string) ([]string, error) {
 	switch text {
 	case "":
@@ -99,7 +101,8 @@ func (k *kind) choose(text string) ([]string, error) {
 	for _, name := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' }) {
 		i := slices.IndexFunc(k.versions, func(v string) bool { return v == name || strings.HasPrefix(v, name+".") })
 		if i < 0 {
-			return nil, fmt.Errorf("%s: unknown version %q, known are %s", k.title, name, strings.Join(k.versions, ", "))
+			return nil,
+				fmt.Errorf("%s: unknown version %q, known are %s", k.title, name, strings.Join(k.versions, ", "))
 		}
 		chosen = append(chosen, k.versions[i])
 	}

@@ -60,9 +60,11 @@ func (r *runner) all(ctx context.Context, steps ...step) (err error) {
 	return err
 }
 
-// buildControlPlane builds the control plane of a minor version of Kubernetes, unless the cache has it.
+// buildControlPlane builds the control plane of a minor version of Kubernetes, unless the cache has
+// it.
 func (r *runner) buildControlPlane(ctx context.Context, minor string) error {
-	cmd := exec.CommandContext(ctx, "go", "run", "-trimpath", "./controlplane/cmd/controlplane", "--build-only", "--version", minor)
+	cmd := exec.CommandContext(ctx, "go", "run", "-trimpath", "./controlplane/cmd/controlplane", "--build-only",
+		"--version", minor)
 	cmd.Dir, cmd.Env = filepath.Join(r.root, "test"), append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = r.stdout, r.stderr
 	if err := cmd.Run(); err != nil {
@@ -71,8 +73,8 @@ func (r *runner) buildControlPlane(ctx context.Context, minor string) error {
 	return nil
 }
 
-// install returns the file of a command, which it builds once from the module proxy. cgo: it needs a C
-// compiler.
+// install returns the file of a command, which it builds once from the module proxy. cgo: it needs
+// a C compiler.
 func (r *runner) install(ctx context.Context, pkg, version string, cgo bool) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -88,7 +90,8 @@ func (r *runner) install(ctx context.Context, pkg, version string, cgo bool) (st
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", fmt.Errorf("cache directory: %w", err)
 	}
-	// Built in another directory and then renamed, so that a file of the final name is always complete.
+	// Built in another directory and then renamed, so that a file of the final name is always
+	// complete.
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-")
 	if err != nil {
 		return "", fmt.Errorf("cache directory: %w", err)

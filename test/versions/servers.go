@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/versions"
 )
 
-// truth are the tests of the record against etcd's history, of resuming, and of answers about the past.
+// truth are the tests of the record against etcd's history, of resuming, and of answers about the
+// past.
 const truth = `^Test(Truth|Restart|CompactedWhileDown|GetIsTheListOfItsRevision)$`
 
 // kubernetes returns the control planes of test/cluster/versions, by their minors.
@@ -33,13 +34,21 @@ func kubernetes() kind {
 			}
 			for _, gate := range []string{"WatchList=true", "WatchList=false"} {
 				err = errors.Join(err, r.all(ctx, step{
-					name: "Kubernetes " + version + ", " + gate, module: "test", pkg: "./e2e", tests: truth, timeout: "30m",
-					env: []string{"KUBECDC_KUBERNETES=" + minor, "KUBECDC_KUBERNETES_GATES=" + gate},
+					name:    "Kubernetes " + version + ", " + gate,
+					module:  "test",
+					pkg:     "./e2e",
+					tests:   truth,
+					timeout: "30m",
+					env:     []string{"KUBECDC_KUBERNETES=" + minor, "KUBECDC_KUBERNETES_GATES=" + gate},
 				}))
 			}
 			err = errors.Join(err, r.all(ctx, step{
-				name: "Kubernetes " + version + ", columns", module: "test", pkg: "./e2e", tests: "^TestColumns$", timeout: "30m",
-				env: []string{"KUBECDC_KUBERNETES=" + minor},
+				name:    "Kubernetes " + version + ", columns",
+				module:  "test",
+				pkg:     "./e2e",
+				tests:   "^TestColumns$",
+				timeout: "30m",
+				env:     []string{"KUBECDC_KUBERNETES=" + minor},
 			}))
 			return []string{etcd}, err
 		},
@@ -61,7 +70,9 @@ func natsServer() kind {
 		name:     "nats",
 		title:    "nats-server",
 		versions: []string{"2.10.27", "2.11.17", "2.12.15", "2.14.10", "2.15.3"},
-		table:    table{head: []string{"nats-server", "a full stream with three replicas, `max_bytes` raised", "run on"}},
+		table: table{head: []string{
+			"nats-server", "a full stream with three replicas, `max_bytes` raised", "run on",
+		}},
 		test: func(ctx context.Context, r *runner, version string) ([]string, error) {
 			server, err := r.install(ctx, "github.com/nats-io/nats-server/v2", version, false)
 			if err != nil {
@@ -71,8 +82,21 @@ func natsServer() kind {
 			name := "nats-server " + version + ": "
 			err = r.all(ctx,
 				step{name: name + "bus", pkg: "./internal/publish/nats", tests: onNATS, timeout: "15m", env: env},
-				step{name: name + "a reader on a replica that lags", pkg: "./pkg/consume/fromnats", tests: "^TestLaggingServerEndsNoRead$", timeout: "15m", env: env},
-				step{name: name + "agent", module: "test", pkg: "./e2e", tests: `^Test(Restart|GetIsTheListOfItsRevision)$`, timeout: "30m", env: env},
+				step{
+					name:    name + "a reader on a replica that lags",
+					pkg:     "./pkg/consume/fromnats",
+					tests:   "^TestLaggingServerEndsNoRead$",
+					timeout: "15m",
+					env:     env,
+				},
+				step{
+					name:    name + "agent",
+					module:  "test",
+					pkg:     "./e2e",
+					tests:   `^Test(Restart|GetIsTheListOfItsRevision)$`,
+					timeout: "30m",
+					env:     env,
+				},
 			)
 			lost, failure := r.fillStream(ctx, version, env)
 			return []string{lost}, errors.Join(err, failure)
@@ -80,10 +104,12 @@ func natsServer() kind {
 	}
 }
 
-// fillStream runs TestFullStream with edits of max_bytes. It returns in how many runs records were lost.
-// That is an error only for versions that are not known to lose records.
+// fillStream runs TestFullStream with edits of max_bytes. It returns in how many runs records were
+// lost. That is an error only for versions that are not known to lose records.
 func (r *runner) fillStream(ctx context.Context, version string, env []string) (lost string, err error) {
-	losses, detected, ran := 0, 0, 0
+	losses := 0
+	detected := 0
+	ran := 0
 	env = append([]string{"FULL_STREAM=" + fullLength, "FULL_STREAM_REMEDIES=max_bytes"}, env...)
 	for n := range fullRuns {
 		out, failure := r.run(ctx, &step{
@@ -134,8 +160,12 @@ func kafka() kind {
 			return []string{mode}, r.all(ctx,
 				step{name: name + "bus", module: "test", pkg: "./kafka", tests: onKafka, timeout: "30m", env: env},
 				step{
-					name: name + "agent", module: "test", pkg: "./e2e", tests: `^TestKafka(Truth|LostResponse|Faults)$`, timeout: "30m",
-					env: append([]string{"FAULTS=10"}, env...),
+					name:    name + "agent",
+					module:  "test",
+					pkg:     "./e2e",
+					tests:   `^TestKafka(Truth|LostResponse|Faults)$`,
+					timeout: "30m",
+					env:     append([]string{"FAULTS=10"}, env...),
 				},
 			)
 		},
@@ -162,8 +192,12 @@ func kine() kind {
 			return []string{server}, r.all(ctx,
 				step{name: "kine " + version, module: "test", pkg: "./e2e", tests: truth, timeout: "30m", env: env},
 				step{
-					name: "kine " + version + ", without watch caches", module: "test", pkg: "./e2e", tests: `^Test(Truth|Restart)$`, timeout: "30m",
-					env: append([]string{"KUBECDC_KUBERNETES_UNCACHED=true"}, env...),
+					name:    "kine " + version + ", without watch caches",
+					module:  "test",
+					pkg:     "./e2e",
+					tests:   `^Test(Truth|Restart)$`,
+					timeout: "30m",
+					env:     append([]string{"KUBECDC_KUBERNETES_UNCACHED=true"}, env...),
 				},
 			)
 		},

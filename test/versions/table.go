@@ -11,8 +11,8 @@ import (
 // document has the tables, below the root of the repository.
 const document = "docs/reference/compatibility.md"
 
-// table is a table of results in the document: the version, cells, and the date of the last run that
-// passed.
+// table is a table of results in the document: the version, cells, and the date of the last run
+// that passed.
 type table struct {
 	head []string // of all columns
 }

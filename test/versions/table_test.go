@@ -13,8 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/versions"
 )
 
-// The tables of the document have no versions but pinned ones, in their order. One that has not passed yet
-// has no row.
+// The tables of the document have no versions but pinned ones, in their order. One that has not
+// passed yet has no row.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("../..", document))
@@ -48,8 +48,10 @@ func TestWrite(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "page.md")
 	page := table{head: []string{"server", "mode", "run on"}}
-	const before, after = "# Page\n\n| server | other | run on |\n|---|---|---|\n| 1.0 | x | 2020-01-01 |\n\n", "\nThe end | of it.\n"
-	text := before + page.begin() + "| 1.0 | a | 2020-01-01 |\n| 0.9 | gone | 2020-01-01 |\n| 3.0 | c | 2020-01-01 |\n" + after
+	const before, after = "# Page\n\n| server | other | run on |\n|---|---|---|\n| 1.0 | x | 2020-01-01 |\n\n",
+		"\nThe end | of it.\n"
+	text := before + page.begin() +
+		"| 1.0 | a | 2020-01-01 |\n| 0.9 | gone | 2020-01-01 |\n| 3.0 | c | 2020-01-01 |\n" + after
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,8 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	today := time.Now().UTC().Format(time.DateOnly)
-	want := before + page.begin() + "| 1.0 | A | " + today + " |\n| 2.0 | b | " + today + " |\n| 3.0 | c | 2020-01-01 |\n" + after
+	want := before + page.begin() + "| 1.0 | A | " + today + " |\n| 2.0 | b | " + today +
+		" |\n| 3.0 | c | 2020-01-01 |\n" + after
 	got, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +71,9 @@ func TestWrite(t *testing.T) {
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("the page: -want +got\n%s", diff)
 	}
-	if err := (table{head: []string{"absent", "run on"}}).write(file, order, "1.0", nil); err == nil || !strings.Contains(err.Error(), "no table of absent") {
+	if err := (table{head: []string{
+		"absent", "run on",
+	}}).write(file, order, "1.0", nil); err == nil || !strings.Contains(err.Error(), "no table of absent") {
 		t.Errorf("a table that is absent: %v", err)
 	}
 }
@@ -76,13 +81,16 @@ func TestWrite(t *testing.T) {
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	k := kind{title: "Server", versions: []string{"1.0", "2.0", "3.0"}}
-	for text, want := range map[string][]string{"": {"1.0", "2.0", "3.0"}, "none": nil, "3.0 1.0": {"3.0", "1.0"}, "2.0,": {"2.0"}, "2": {"2.0"}} {
+	for text, want := range map[string][]string{"": {"1.0", "2.0", "3.0"}, "none": nil, "3.0 1.0": {
+		"3.0", "1.0",
+	}, "2.0,": {"2.0"}, "2": {"2.0"}} {
 		got, err := k.choose(text)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%q: %v: -want +got\n%s", text, err, diff)
 		}
 	}
-	if _, err := k.choose("1.0 4.0"); err == nil || !strings.Contains(err.Error(), `unknown version "4.0", known are 1.0, 2.0, 3.0`) {
+	if _, err := k.choose("1.0 4.0"); err == nil ||
+		!strings.Contains(err.Error(), `unknown version "4.0", known are 1.0, 2.0, 3.0`) {
 		t.Errorf("an unknown version: %v", err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 // poll is the time between two evaluations of a condition.
 const poll = 20 * time.Millisecond
 
-// For waits until cond returns nil. When d has passed, or ctx ends, it returns the last error of cond.
+// For waits until cond returns nil. When d has passed, or ctx ends, it returns the last error of
+// cond.
 func For(ctx context.Context, d time.Duration, cond func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -30,8 +31,8 @@ func For(ctx context.Context, d time.Duration, cond func() error) error {
 	}
 }
 
-// Eventually waits until cond returns nil, and fails the test if it has not done so within d. It may be called from a
-// function that t.Cleanup registered.
+// Eventually waits until cond returns nil, and fails the test if it has not done so within d. It
+// may be called from a function that t.Cleanup registered.
 func Eventually(t testing.TB, d time.Duration, cond func() error) {
 	t.Helper()
 	if err := For(context.WithoutCancel(t.Context()), d, cond); err != nil {
@@ -39,8 +40,8 @@ func Eventually(t testing.TB, d time.Duration, cond func() error) {
 	}
 }
 
-// Settled waits until value has not changed for the time quiet, and fails the test if that has not happened within
-// limit. It is for work whose end nothing reports.
+// Settled waits until value has not changed for the time quiet, and fails the test if that has not
+// happened within limit. It is for work whose end nothing reports.
 func Settled(t testing.TB, quiet, limit time.Duration, value func() uint64) {
 	t.Helper()
 	last, since := value(), time.Now()

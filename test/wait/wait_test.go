@@ -39,7 +39,8 @@ func TestFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin = time.Now()
-		if err := wait.For(ctx, time.Minute, after(time.Hour)); !errors.Is(err, errNotYet) || time.Since(begin) != time.Second {
+		if err := wait.For(ctx, time.Minute, after(time.Hour)); !errors.Is(err, errNotYet) ||
+			time.Since(begin) != time.Second {
 			t.Errorf("a context that ends after 1 s: %v after %s", err, time.Since(begin))
 		}
 	})
@@ -81,7 +82,9 @@ func TestLimitsFailTheTest(t *testing.T) {
 		want bool
 	}{
 		"Eventually, in time": {do: func(t testing.TB) { wait.Eventually(t, time.Minute, after(time.Second)) }},
-		"Eventually, never":   {want: true, do: func(t testing.TB) { wait.Eventually(t, time.Minute, after(time.Hour)) }},
+		"Eventually, never": {want: true, do: func(t testing.TB) {
+			wait.Eventually(t, time.Minute, after(time.Hour))
+		}},
 		"Settled": {do: func(t testing.TB) {
 			changing := after(30 * time.Second)
 			wait.Settled(t, time.Second, time.Minute, func() uint64 {

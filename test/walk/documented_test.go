@@ -27,16 +27,28 @@ import (
 
 // elsewhere lists the commands that TestDocumentedCommands does not run, and the reasons.
 var elsewhere = []struct{ command, why string }{
-	{`\bhelm `, "TestDocumentedHelm of test/chart renders them, and make chart installs, upgrades and removes the chart"},
-	{`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `, "tools of the bus: TestGuideCommands of test/consumers runs those of nats, the others are not installed"},
+	{
+		`\bhelm `,
+		"TestDocumentedHelm of test/chart renders them, and make chart installs, upgrades and removes the chart",
+	},
+	{
+		`^nats |kafka-consumer-groups\.sh |^ns[ck] |^nk `,
+		"tools of the bus: TestGuideCommands of test/consumers runs those of nats, the others are not installed",
+	},
 	{`kafka://`, "test/kafka runs tail, relay and replay against brokers"},
-	{`^(cosign|sha256sum|gh) `, "there is no release yet: release/identity verifies the identity that these commands name"},
+	{
+		`^(cosign|sha256sum|gh) `,
+		"there is no release yet: release/identity verifies the identity that these commands name",
+	},
 	{`tls://`, "internal/publish/nats connects with TLS and credentials"},
 	{`port-forward|rollout status`, "there is no kubelet"},
 	{`Out-String`, "PowerShell"},
 	{`node-directory`, "changes owners, as root: test/kubelet runs it"},
 	{`checkpoint forget`, "the scope has to be retiring: checkpoint.txtar of cmd/agent has one"},
-	{`record end (3f0a|'pods|.*checkpoint'$)`, "the agent works, and the record has other writers: TestRecordEnd of test/e2e ends those of one that does not"},
+	{
+		`record end (3f0a|'pods|.*checkpoint'$)`,
+		"the agent works, and the record has other writers: TestRecordEnd of test/e2e ends those of one that does not",
+	},
 	{`dead-letter pods/`, "the event has to be in retry: TestDeadLetterCommand of cmd/agent has one"},
 	{`go/rollout|rv:812`, "TestReplayFindsABug of test/e2e records this rollout"},
 }
@@ -44,9 +56,13 @@ var elsewhere = []struct{ command, why string }{
 // runElsewhere are the pages whose commands another test runs.
 var runElsewhere = regexp.MustCompile(`^(README\.md|docs/start/.*|docs/guides/consume\.md|examples/README\.md)$`)
 
-// endless are the commands that run until they are interrupted, and the output that shows that they work.
+// endless are the commands that run until they are interrupted, and the output that shows that they
+// work.
 var endless = []struct{ command, shows *regexp.Regexp }{
-	{regexp.MustCompile(`kubecdc run\b`), regexp.MustCompile(`first snapshot complete|resumed where the last run ended`)},
+	{
+		regexp.MustCompile(`kubecdc run\b`),
+		regexp.MustCompile(`first snapshot complete|resumed where the last run ended`),
+	},
 	{regexp.MustCompile(`kubecdc serve\b`), regexp.MustCompile(`serving at https://`)},
 	{regexp.MustCompile(`kubecdc relay( (--|slack)|$)`), regexp.MustCompile(`"msg":"(relay starts|kubecdc relays)"`)},
 	{regexp.MustCompile(`kubecdc status --watch`), regexp.MustCompile(`deployments\.apps`)},
@@ -59,7 +75,8 @@ var (
 	asksRecord = regexp.MustCompile(`kubecdc (at|audit|blame|diff|get|history|replay|serve)\b`)
 	namesBus   = regexp.MustCompile(` --bus `)
 	timeOfDay  = regexp.MustCompile(`([^y\d] )(\d\d:\d\d)\b`)
-	ofRollout  = regexp.MustCompile(`--with-events|cm/app\b|pvc/data\b`) // the record rollout.jsonl has what the page shows
+	// the record rollout.jsonl has what the page shows
+	ofRollout  = regexp.MustCompile(`--with-events|cm/app\b|pvc/data\b`)
 	fails      = regexp.MustCompile(`(?m)^kubecdc: --`)
 	relayName  = regexp.MustCompile(`--name (deploys|audit)\b`)
 	podOfAgent = regexp.MustCompile(`\b(POD|LEADER|STANDBY)\b`)
@@ -73,7 +90,8 @@ var (
 // shown is a command of a page, and its output on the page.
 type shown struct{ line, output string }
 
-// commandsOf returns the command lines of a page: each line of an sh block, and the lines with a prompt in other blocks.
+// commandsOf returns the command lines of a page: each line of an sh block, and the lines with a
+// prompt in other blocks.
 func commandsOf(page string) []shown {
 	var found []shown
 	for _, block := range codeBlock.FindAllStringSubmatch(page, -1) {
@@ -96,14 +114,16 @@ func commandsOf(page string) []shown {
 	return found
 }
 
-// TestDocumentedCommands runs the commands of all pages, one after the other. It replaces the bus, the cluster and the times of the
-// page by those of the test. Each command must exit with 0. For docs/guides/time-travel.md, outputs are compared, too.
+// TestDocumentedCommands runs the commands of all pages, one after the other. It replaces the bus,
+// the cluster and the times of the page by those of the test. Each command must exit with 0. For
+// docs/guides/time-travel.md, outputs are compared, too.
 func TestDocumentedCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs each command of the documentation against a control plane")
 	}
 	const lasts = 3 * time.Minute
-	if end := time.Now().Truncate(24 * time.Hour).Add(24 * time.Hour); time.Until(end) < lasts { // commands name hours of the day
+	if end := time.Now().Truncate(24 * time.Hour).Add(24 * time.Hour); time.Until(end) < lasts {
+		// commands name hours of the day
 		select {
 		case <-time.After(time.Until(end)):
 		case <-t.Context().Done():
@@ -123,7 +143,8 @@ func TestDocumentedCommands(t *testing.T) {
 		w.open()
 		w.toggle(true)
 		for _, c := range commands {
-			if c.line = strings.TrimSpace(c.line); !runsElsewhere(c.line, unused) {
+			c.line = strings.TrimSpace(c.line)
+			if !runsElsewhere(c.line, unused) {
 				w.run(name, c)
 				ran++
 			}
@@ -137,9 +158,11 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// TestCommandBlocks finds command lines in text blocks. Tests run only the commands in sh blocks and those after a prompt.
+// TestCommandBlocks finds command lines in text blocks. Tests run only the commands in sh blocks
+// and those after a prompt.
 func TestCommandBlocks(t *testing.T) {
-	command := regexp.MustCompile(`(?m)^ *((\./|\S*/)?(kubecdc|kubectl|helm|nats|kcat|go|npm|node|python3?|pip|make|cd|curl)|kafka-\S+\.sh) .*$`)
+	command := regexp.MustCompile(
+		`(?m)^ *((\./|\S*/)?(kubecdc|kubectl|helm|nats|kcat|go|npm|node|python3?|pip|make|cd|curl)|kafka-\S+\.sh) .*$`)
 	for name, text := range documents(t) {
 		if strings.HasPrefix(text, "<!-- Written by ") { // its text blocks are help texts
 			continue
@@ -193,7 +216,8 @@ const relays = `relays:
   - {name: search, start: beginning, to: {http: {url: %q}}}
 `
 
-// kubectlOfPods is a kubectl for a cluster without a kubelet. It runs the commands for a Pod of the agent on this machine.
+// kubectlOfPods is a kubectl for a cluster without a kubelet. It runs the commands for a Pod of the
+// agent on this machine.
 const kubectlOfPods = `#!/usr/bin/env bash
 case " $* " in
 *" exec "*" -- /kubecdc "*)
@@ -237,7 +261,9 @@ func newWorld(t *testing.T) *world {
 		}
 		js, err := nc.JetStream()
 		if err == nil {
-			_, err = js.AddStream(&nats.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: nats.DiscardNew, MaxBytes: 1 << 30})
+			_, err = js.AddStream(&nats.StreamConfig{Name: "KUBECDC", Subjects: []string{
+				"kubecdc.>",
+			}, Discard: nats.DiscardNew, MaxBytes: 1 << 30})
 		}
 		nc.Close()
 		if err != nil {
@@ -268,13 +294,15 @@ func newWorld(t *testing.T) *world {
 	w.names = strings.NewReplacer(
 		"nats://127.0.0.1:4222", live, "nats://nats.example:4222", live, "nats://staging:4222", staging,
 		"https://hooks.example", hooks.URL, "https://audit.example", hooks.URL,
-		"/etc/kubecdc/webhook", webhook, "/etc/kubecdc/kubecdc.yaml", "kubecdc.yaml", "/etc/bash_completion.d", completions,
+		"/etc/kubecdc/webhook", webhook, "/etc/kubecdc/kubecdc.yaml", "kubecdc.yaml", "/etc/bash_completion.d",
+		completions,
 		"run --config kubecdc.yaml", "run --config alone.yaml", "--config F ", "--config alone.yaml ",
 		"2026-11-20", w.day, "2026-10-01T00:00:00Z", w.day+"T14:04:30Z", "2026-11-01T00:00:00Z", w.day+"T14:07:30Z",
 		"rv:48007", "rv:120", "rv:48211", "rv:140",
 		"--at 2h", "--at 14:05", "diff 2h now", "diff 14:03 14:05", "--from 24h", "--from 14:03",
 		"--speed 10", "--speed 1000", "create namespace kubecdc", "create namespace kubecdc --dry-run=client",
-		"go tool pprof", "test -s", "--seconds 10", "--seconds 1", "config default > kubecdc.yaml", "config default > default.yaml",
+		"go tool pprof", "test -s", "--seconds 10", "--seconds 1", "config default > kubecdc.yaml",
+		"config default > default.yaml",
 	)
 	tools := filepath.Join(home, "tools")
 	err = errors.Join(os.Mkdir(tools, 0o700), os.WriteFile(webhook, []byte(hooks.URL+"/services/T/B/x"), 0o600),
@@ -285,7 +313,8 @@ func newWorld(t *testing.T) *world {
 	jq, buildErr := tool.JQ.Path(t.Context(), root, os.Stderr)
 	// jq ends after the command whose output it reads, also if that is interrupted.
 	script := "#!/bin/sh\ntrap '' INT\nexec " + jq + ` "$@"` + "\n"
-	err = errors.Join(err, buildErr, os.WriteFile(filepath.Join(tools, "jq"), []byte(script), 0o700)) //nolint:gosec // It is run.
+	err = errors.Join(err, buildErr,
+		os.WriteFile(filepath.Join(tools, "jq"), []byte(script), 0o700)) //nolint:gosec // It is run.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,22 +324,26 @@ func newWorld(t *testing.T) *world {
 	w.shell(objects)
 	w.agent = "kubecdc run --config " + filepath.Join(w.dir, "kubecdc.yaml")
 	w.toggle(true)
-	// Without a configuration, `kubecdc checkpoint` reads the checkpoint of an agent that runs its own JetStream.
+	// Without a configuration, `kubecdc checkpoint` reads the checkpoint of an agent that runs its
+	// own JetStream.
 	w.untilShown("kubecdc run", "kubecdc run", endless[0].shows)
 	return w
 }
 
-// likenesses are resources that commands read, but the record of cmd/agent lacks. They are made from its Deployments.
+// likenesses are resources that commands read, but the record of cmd/agent lacks. They are made
+// from its Deployments.
 var likenesses = []*strings.Replacer{
 	likeness("pods", "v1", "pods", "Pod"),
 	likeness("roles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "roles", "Role"),
 	likeness("rolebindings.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding"),
 	likeness("clusterroles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole"),
-	likeness("clusterrolebindings.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding"),
+	likeness("clusterrolebindings.rbac.authorization.k8s.io", "rbac.authorization.k8s.io/v1", "clusterrolebindings",
+		"ClusterRoleBinding"),
 }
 
 func likeness(scope, version, resource, kind string) *strings.Replacer {
-	return strings.NewReplacer("deployments.apps", scope, `"apps/v1"`, `"`+version+`"`, `"deployments"`, `"`+resource+`"`, `"Deployment"`, `"`+kind+`"`,
+	return strings.NewReplacer("deployments.apps", scope, `"apps/v1"`, `"`+version+`"`, `"deployments"`,
+		`"`+resource+`"`, `"Deployment"`, `"`+kind+`"`,
 		`"snapshot":"s2"`, `"snapshot":"s2-`+resource+`"`, "u-web", "u-"+resource)
 }
 
@@ -353,7 +386,8 @@ func (w *world) toggle(up bool) {
 	if up == w.up {
 		return
 	}
-	if w.up = up; !up {
+	w.up = up
+	if !up {
 		w.end(w.agent)
 		return
 	}
@@ -378,7 +412,8 @@ func (w *world) typed(page, line string) string {
 		line = timeOfDay.ReplaceAllString(line, "$1'yesterday $2'")
 	}
 	if podOfAgent.MatchString(line) {
-		line = podOfAgent.ReplaceAllString(line, "$(kubectl get pods -n kubecdc -l app.kubernetes.io/component=agent -o jsonpath='{.items[0].metadata.name}')")
+		line = podOfAgent.ReplaceAllString(line,
+			"$(kubectl get pods -n kubecdc -l app.kubernetes.io/component=agent -o jsonpath='{.items[0].metadata.name}')")
 	}
 	record := "events.jsonl"
 	if strings.HasPrefix(page, "docs/guides/time-travel") || strings.HasPrefix(page, "docs/guides/audit-and") {
@@ -413,7 +448,8 @@ func (w *world) run(page string, c shown) {
 		serve := "kubecdc serve --at " + w.day + "T14:05:00Z --bus file:record.jsonl --kubeconfig served"
 		w.start(serve)
 		defer w.end(serve)
-		line = "export KUBECONFIG=served\n" + strings.ReplaceAll(line, "https://127.0.0.1:40123", w.shows(serve, `serving at (\S+),`)[1])
+		line = "export KUBECONFIG=served\n" +
+			strings.ReplaceAll(line, "https://127.0.0.1:40123", w.shows(serve, `serving at (\S+),`)[1])
 	}
 	if strings.HasPrefix(line, "kubectl get") && strings.Contains(line, "--watch") {
 		line += " || [[ $? == 1 ]]" // 1: it was interrupted
@@ -442,7 +478,8 @@ func (w *world) run(page string, c shown) {
 	}
 }
 
-// compare checks that the output of a command matches the one on the page. "..." on the page stands for any lines.
+// compare checks that the output of a command matches the one on the page. "..." on the page stands
+// for any lines.
 func (w *world) compare(c shown, out string) {
 	w.t.Helper()
 	plain := func(text string) string {
@@ -459,7 +496,8 @@ func (w *world) compare(c shown, out string) {
 	}
 }
 
-// untilShown runs a command that does not end by itself, and interrupts it, as Ctrl-C does, when it has printed the expected output.
+// untilShown runs a command that does not end by itself, and interrupts it, as Ctrl-C does, when it
+// has printed the expected output.
 func (w *world) untilShown(name, line string, shows *regexp.Regexp) {
 	w.t.Helper()
 	log, err := os.Create(filepath.Join(w.dir, "log"))
@@ -468,7 +506,10 @@ func (w *world) untilShown(name, line string, shows *regexp.Regexp) {
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(w.t.Context(), "bash", "-c", "trap : INT\n"+line)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, append(os.Environ(), w.env...), log, log
+	cmd.Dir = w.dir
+	cmd.Env = append(os.Environ(), w.env...)
+	cmd.Stdout = log
+	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
@@ -476,7 +517,8 @@ func (w *world) untilShown(name, line string, shows *regexp.Regexp) {
 	}
 	text, changes := []byte(nil), strings.Contains(line, "kubecdc tail")
 	err = wait.For(w.t.Context(), time.Minute, func() error {
-		if text, err = os.ReadFile(log.Name()); err == nil && !shows.Match(text) {
+		text, err = os.ReadFile(log.Name())
+		if err == nil && !shows.Match(text) {
 			err = fmt.Errorf("it has not shown %s", shows)
 		}
 		if err != nil && changes { // creates or deletes Pods

@@ -10,7 +10,8 @@ import (
 
 const guarantees = "docs/reference/guarantees.md"
 
-// TestGuarantees checks that each test of docs/reference/guarantees.md exists, and that each promise names one.
+// TestGuarantees checks that each test of docs/reference/guarantees.md exists, and that each
+// promise names one.
 func TestGuarantees(t *testing.T) {
 	tests := testTiers(t)
 	mention := regexp.MustCompile("(?:`([a-z0-9]+)|-run) (Test\\w+)")
@@ -55,7 +56,8 @@ func promises(t *testing.T) []promise {
 			section = strings.TrimLeft(line, "# ")
 		}
 		cells := strings.Split(strings.Trim(line, "|"), "|")
-		if !strings.HasPrefix(line, "|") || len(cells) != 2 || strings.HasPrefix(line, "|--") || strings.HasPrefix(line, "| promised") {
+		if !strings.HasPrefix(line, "|") || len(cells) != 2 || strings.HasPrefix(line, "|--") ||
+			strings.HasPrefix(line, "| promised") {
 			continue
 		}
 		p := promise{section: section, text: strings.TrimSpace(cells[0])}
@@ -67,7 +69,8 @@ func promises(t *testing.T) []promise {
 	return all
 }
 
-// TestGuaranteesByTier checks that a test of make check shows each promise. With -v it prints the promises with their tests by tier.
+// TestGuaranteesByTier checks that a test of make check shows each promise. With -v it prints the
+// promises with their tests by tier.
 func TestGuaranteesByTier(t *testing.T) {
 	// The promises that only later tiers show, by their first words.
 	later := map[string]tier{
@@ -79,18 +82,25 @@ func TestGuaranteesByTier(t *testing.T) {
 	}
 	tests, forms := testTiers(t), longForms(t)
 	var table, sections strings.Builder
-	section, rows, fast, long := "", 0, 0, 0
+	section := ""
+	rows := 0
+	fast := 0
+	long := 0
 	summarize := func() {
 		if rows > 0 {
-			fmt.Fprintf(&sections, "%s: %d promises, %d with a test of make check, %d with one of make test-long\n", section, rows, fast, long)
+			fmt.Fprintf(&sections, "%s: %d promises, %d with a test of make check, %d with one of make test-long\n",
+				section, rows, fast, long)
 		}
-		rows, fast, long = 0, 0, 0
+		rows = 0
+		fast = 0
+		long = 0
 	}
 	for _, p := range promises(t) {
 		if p.section != section {
 			summarize()
 			section = p.section
-			fmt.Fprintf(&table, "\n%s\n\n| promised | make check | later | make test-long |\n|---|---|---|---|\n", section)
+			fmt.Fprintf(&table, "\n%s\n\n| promised | make check | later | make test-long |\n|---|---|---|---|\n",
+				section)
 		}
 		want := inCheck
 		for words, first := range later {
@@ -157,5 +167,6 @@ func (r row) String() string {
 	if len(text) > 80 {
 		text = append(text[:79], '…')
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s |", string(text), strings.Join(r.check, ", "), strings.Join(r.later, ", "), strings.Join(r.long, ", "))
+	return fmt.Sprintf("| %s | %s | %s | %s |", string(text), strings.Join(r.check, ", "), strings.Join(r.later, ", "),
+		strings.Join(r.long, ", "))
 }

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// noticing is the test of e2e that must fail for the changed agent, which reports created objects as updated.
+// noticing is the test of e2e that must fail for the changed agent, which reports created objects
+// as updated.
 const (
 	noticing    = "TestSnapshotThenLive"
 	changedFile = "internal/object/contract.go"
@@ -20,8 +21,8 @@ const (
 	changedInto = `return "updated"`
 )
 
-// goTest replaces the command with which make runs tests. It runs go test with the flags of make, but only one test of one package
-// of the test module.
+// goTest replaces the command with which make runs tests. It runs go test with the flags of make,
+// but only one test of one package of the test module.
 const goTest = `#!/usr/bin/env bash
 set -euo pipefail
 [[ $PWD == */test ]] || exit 0
@@ -32,22 +33,24 @@ done
 exec go test "${flags[@]}" -v -run '^%s$/^initial$' ./%s
 `
 
-// TestChangedAgentIsTested runs one test of e2e twice, as make does, and changes the agent in between. The test module does not
-// change, so Go's test cache has a result for the second run, but it is that of another agent. -count=1 in the Makefile disables
-// the cache.
+// TestChangedAgentIsTested runs one test of e2e twice, as make does, and changes the agent in
+// between. The test module does not change, so Go's test cache has a result for the second run, but
+// it is that of another agent. -count=1 in the Makefile disables the cache.
 func TestChangedAgentIsTested(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds two agents")
 	}
 	dir := t.TempDir()
 	command := filepath.Join(dir, "gotest")
-	if err := os.WriteFile(command, fmt.Appendf(nil, goTest, noticing, folderOf(t, noticing)), 0o700); err != nil { //nolint:gosec // It is run.
+	if err := os.WriteFile(command, fmt.Appendf(nil, goTest, noticing, folderOf(t, noticing)), 0o700); err !=
+		nil { //nolint:gosec // It is run.
 		t.Fatal(err)
 	}
 	run := func(env ...string) (string, error) {
 		t.Helper()
 		// -o skips the prerequisites of the target, which are not under test here.
-		cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-o", "control-plane", "-o", "kafka", "test", "GOTEST="+command)
+		cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-o", "control-plane", "-o", "kafka",
+			"test", "GOTEST="+command)
 		cmd.Dir = root
 		// Without the variables of a make that runs this test, or of its environment.
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "KUBECDC_E2E_AGENT=", "KUBECDC_E2E_RACE=")
@@ -93,7 +96,8 @@ func folderOf(t *testing.T, name string) string {
 	return ""
 }
 
-// overlayOf writes a file for `go build -overlay` that replaces the file in the tree by the changed one.
+// overlayOf writes a file for `go build -overlay` that replaces the file in the tree by the changed
+// one.
 func overlayOf(t *testing.T, dir string) string {
 	t.Helper()
 	text := read(t, changedFile)
@@ -119,7 +123,8 @@ func overlayOf(t *testing.T, dir string) string {
 	return overlay
 }
 
-// TestTargetsLeaveOutTheTestCache checks that each target of the Makefile runs the tests of the test module without the cache.
+// TestTargetsLeaveOutTheTestCache checks that each target of the Makefile runs the tests of the
+// test module without the cache.
 func TestTargetsLeaveOutTheTestCache(t *testing.T) {
 	target, commands := "", 0
 	for line := range strings.Lines(strings.ReplaceAll(read(t, "Makefile"), "\\\n", " ")) {
@@ -134,8 +139,10 @@ func TestTargetsLeaveOutTheTestCache(t *testing.T) {
 			if !strings.Contains(command, "go test ") && !strings.Contains(command, "$(GOTEST) ") {
 				continue
 			}
-			if commands++; !strings.Contains(command, " -count=1 ") {
-				t.Errorf("make %s: without -count=1, Go's cache answers with the results of another agent: %s", target, strings.TrimSpace(command))
+			commands++
+			if !strings.Contains(command, " -count=1 ") {
+				t.Errorf("make %s: without -count=1, Go's cache answers with the results of another agent: %s", target,
+					strings.TrimSpace(command))
 			}
 		}
 	}

@@ -25,7 +25,9 @@ var (
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
-	for _, tree := range []string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "charts", "examples"} {
+	for _, tree := range []string{
+		"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "charts", "examples",
+	} {
 		err := filepath.WalkDir(filepath.Join(root, tree), func(file string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -52,7 +54,8 @@ func documents(t *testing.T) map[string]string {
 // linksOf returns the targets of a page's links, relative to the repository, with their anchors.
 func linksOf(page, text string) []string {
 	var links []string
-	for _, m := range markdownLink.FindAllStringSubmatch(inlineCode.ReplaceAllString(fenced.ReplaceAllString(text, ""), "code"), -1) {
+	for _, m := range markdownLink.FindAllStringSubmatch(
+		inlineCode.ReplaceAllString(fenced.ReplaceAllString(text, ""), "code"), -1) {
 		if scheme.MatchString(m[1]) {
 			continue
 		}
@@ -107,7 +110,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestIndex checks that each page is linked from docs/README.md, or from the index of its folder (README.md).
+// TestIndex checks that each page is linked from docs/README.md, or from the index of its folder
+// (README.md).
 func TestIndex(t *testing.T) {
 	pages := documents(t)
 	linked, indexes := map[string]bool{"docs/README.md": true}, []string{"docs/README.md"}
@@ -129,10 +133,12 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestNamedPages checks the pages that code, configuration and the chart name: in error messages, links of alerts, comments.
+// TestNamedPages checks the pages that code, configuration and the chart name: in error messages,
+// links of alerts, comments.
 func TestNamedPages(t *testing.T) {
 	pages := documents(t)
-	list := exec.CommandContext(t.Context(), "git", "ls-files", "--", "*.go", "*.yaml", "*.json", "*.tpl", "*.gotmpl", "*.txt", "*.txtar", "Makefile")
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "--", "*.go", "*.yaml", "*.json", "*.tpl", "*.gotmpl",
+		"*.txt", "*.txtar", "Makefile")
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {

@@ -32,7 +32,8 @@ func TestREADME(t *testing.T) {
 		"make demo":  "DEMO_SECONDS=30 make demo",
 		"make test":  "make test",
 		"make image": "make test-image",
-		// TestRunCluster of test/chart/live runs these, with another address of the bus, against a real API server.
+		// TestRunCluster of test/chart/live runs these, with another address of the bus, against a
+		// real API server.
 		"helm install kubecdc charts/kubecdc --namespace kubecdc --create-namespace --set bus.nats.url=nats://nats.messaging:4222": "make chart",
 		"kubectl exec -n kubecdc deploy/kubecdc -- /kubecdc status":                                                                "make chart",
 		"DEMO_SECONDS=30 make demo":                "DEMO_SECONDS=30 make demo",
@@ -42,8 +43,8 @@ func TestREADME(t *testing.T) {
 	start := read(t, "docs/start/quickstart.md")
 	ci := read(t, ".ci/run")
 	lines := []string{"make build"}
-	// The first page configures the agent whose events the others receive.
-	// From the first release on, pages name its chart (release/cut). The tests have that of the sources.
+	// The first page configures the agent whose events the others receive. From the first release
+	// on, pages name its chart (release/cut). The tests have that of the sources.
 	released := regexp.MustCompile(`oci://ghcr\.io/kubecdc/charts/kubecdc --version \S+`)
 	for _, page := range []string{start, read(t, "docs/start/consumer.md"), read(t, "README.md")} {
 		page = released.ReplaceAllString(page, "charts/kubecdc")
@@ -68,7 +69,9 @@ func TestREADME(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"make help": func(line string) { s.has(line, s.shell("cd -P bin/.. && "+line), "demo", "See a cluster change") },
+		"make help": func(line string) {
+			s.has(line, s.shell("cd -P bin/.. && "+line), "demo", "See a cluster change")
+		},
 		"bin/kubecdc run": func(line string) {
 			s.start(line)
 			s.shows(line, `first snapshot complete`)
@@ -97,7 +100,8 @@ func TestREADME(t *testing.T) {
 			s.shows(line, `resumed where the last run ended`)
 		},
 		"bin/kubecdc history deploy -A --with-events --since 1h": func(line string) {
-			s.has(line, s.shell(line), "shop/web", "Event ", "SuccessfulCreate", "ScalingReplicaSet", "by deployment-controller")
+			s.has(line, s.shell(line), "shop/web", "Event ", "SuccessfulCreate", "ScalingReplicaSet",
+				"by deployment-controller")
 		},
 		"bin/kubecdc checkpoint show": func(line string) {
 			s.has(line, s.shell(line), "deployments.apps", "checkpoint")
@@ -110,11 +114,14 @@ func TestREADME(t *testing.T) {
 		"bin/kubecdc config default > kubecdc.yaml": func(line string) {
 			s.shell(line)
 			s.shell("grep -q 'nats://127.0.0.1:4222' kubecdc.yaml")
-			s.shell("sed -i 's|nats://127.0.0.1:4222|" + url + "|; s|address: .*|address: \"127.0.0.1:0\"|' kubecdc.yaml") // change what you need
+			// change what you need
+			s.shell(
+				"sed -i 's|nats://127.0.0.1:4222|" + url + "|; s|address: .*|address: \"127.0.0.1:0\"|' kubecdc.yaml")
 		},
 		"bin/kubecdc config schema > kubecdc.schema.json": func(line string) {
 			s.shell(line)
-			s.shell("grep -q json-schema.org kubecdc.schema.json && grep -q 'schema=./kubecdc.schema.json' kubecdc.yaml")
+			s.shell(
+				"grep -q json-schema.org kubecdc.schema.json && grep -q 'schema=./kubecdc.schema.json' kubecdc.yaml")
 		},
 		"bin/kubecdc config check kubecdc.yaml": func(line string) {
 			s.has(line, s.shell(line), "kubecdc.yaml: valid", url)
@@ -151,7 +158,8 @@ func TestREADME(t *testing.T) {
 				t.Errorf("%s: %v", line, err)
 			}
 		},
-		// test/consumers runs this with the client that README names. This test subscribes with nats.go.
+		// test/consumers runs this with the client that README names. This test subscribes with
+		// nats.go.
 		"nats sub 'kubecdc.*.object.apps.deployments.>'": func(line string) {
 			subject := strings.Split(line, "'")[1]
 			nc, err := nats.Connect(url)
@@ -171,13 +179,15 @@ func TestREADME(t *testing.T) {
 		},
 	}
 	steps["go run ./examples/go/follow -once 'kubecdc.*.*.apps.deployments.>'"] = func(line string) {
-		// Go's caches of the user who runs the test, because the home directory of the session is removed.
+		// Go's caches of the user who runs the test, because the home directory of the session is
+		// removed.
 		caches, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOCACHE").Output()
 		dirs := strings.Fields(string(caches))
 		if err != nil || len(dirs) != 2 {
 			t.Fatalf("go env: %v: %s", err, caches)
 		}
-		run := "cd -P bin/.. && GOMODCACHE=" + dirs[0] + " GOCACHE=" + dirs[1] + " " + strings.Replace(line, "-once", "-server "+url+" -once", 1)
+		run := "cd -P bin/.. && GOMODCACHE=" + dirs[0] + " GOCACHE=" + dirs[1] + " " +
+			strings.Replace(line, "-once", "-server "+url+" -once", 1)
 		s.has(line, s.shell(run), `"resource":"deployments.apps"`, `"name":"web"`)
 	}
 	example := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(start)
@@ -237,7 +247,8 @@ func newPerson(t *testing.T) (_ *session, url string) {
 	tools := t.TempDir()
 	s := newSession(t, tools)
 	kube := filepath.Join(s.home, ".kube")
-	if err := errors.Join(os.Mkdir(kube, 0o700), cluster.WriteKubeconfig(filepath.Join(kube, "config"), controlplane.Admin),
+	if err := errors.Join(os.Mkdir(kube, 0o700),
+		cluster.WriteKubeconfig(filepath.Join(kube, "config"), controlplane.Admin),
 		cluster.WriteKubectl(filepath.Join(tools, "kubectl"))); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +299,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestImageHasItsSources checks that Dockerfile and .dockerignore include all folders from which the agent is built.
+// TestImageHasItsSources checks that Dockerfile and .dockerignore include all folders from which
+// the agent is built.
 func TestImageHasItsSources(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/agent")
 	list.Dir = root

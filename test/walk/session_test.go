@@ -32,7 +32,11 @@ func newSession(t *testing.T, path string, env ...string) *session {
 	t.Helper()
 	home, dir := t.TempDir(), t.TempDir()
 	s := &session{t: t, home: home, dir: dir, path: path, running: map[string]*process.Child{}}
-	s.env = append([]string{"HOME=" + home, "PATH=" + path + ":" + os.Getenv("PATH"), "KUBECONFIG=", "XDG_DATA_HOME=", "XDG_RUNTIME_DIR=" + home, "NO_COLOR=1"}, env...)
+	s.env = append(
+		[]string{
+			"HOME=" + home, "PATH=" + path + ":" + os.Getenv("PATH"), "KUBECONFIG=", "XDG_DATA_HOME=",
+			"XDG_RUNTIME_DIR=" + home, "NO_COLOR=1",
+		}, env...)
 	return s
 }
 
@@ -81,7 +85,8 @@ func (s *session) end(line string) {
 	}
 }
 
-// shows waits until the output of a running command matches the expression, and returns the match and its groups.
+// shows waits until the output of a running command matches the expression, and returns the match
+// and its groups.
 func (s *session) shows(line, expression string) []string {
 	s.t.Helper()
 	re, child := regexp.MustCompile(expression), s.running[line]
@@ -91,7 +96,8 @@ func (s *session) shows(line, expression string) []string {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if m = re.FindStringSubmatch(string(text)); m != nil {
+		m = re.FindStringSubmatch(string(text))
+		if m != nil {
 			return nil
 		}
 		select {

@@ -35,7 +35,8 @@ type tiered struct {
 	first  tier
 }
 
-// testTiers returns all tests of all modules by "package TestName". The package is the folder's name: for internal/queue, "queue".
+// testTiers returns all tests of all modules by "package TestName". The package is the folder's
+// name: for internal/queue, "queue".
 func testTiers(t *testing.T) map[string]tiered {
 	t.Helper()
 	checked, apart := packages("test/", variable(t, "CHECKED")), packages("test/", variable(t, "APART"))
@@ -99,8 +100,9 @@ func testFunctions(t *testing.T) map[string]functions {
 	return folders
 }
 
-// skips returns the first tier in which the function, with the functions of its folder that it calls, does not skip the test.
-// Function literals are left out: a subtest that is skipped leaves the others.
+// skips returns the first tier in which the function, with the functions of its folder that it
+// calls, does not skip the test. Function literals are left out: a subtest that is skipped leaves
+// the others.
 func (all functions) skips(f *ast.FuncDecl, seen map[*ast.FuncDecl]bool) tier {
 	first := inCheck
 	if f == nil || seen[f] {
@@ -143,7 +145,8 @@ func called(in ast.Node, names ...string) bool {
 	return found
 }
 
-// nameOf returns the name of a called function, as "slow" or "testing.Short", or "" for other expressions.
+// nameOf returns the name of a called function, as "slow" or "testing.Short", or "" for other
+// expressions.
 func nameOf(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
@@ -167,7 +170,8 @@ func (s step) runs(test string, in tiered) bool {
 	return has(s.packages, in.folder) && (s.only == nil || s.only.MatchString(test))
 }
 
-// longForms returns the commands that run tests at a larger size. race-all is left out: it runs all at the sizes of make test.
+// longForms returns the commands that run tests at a larger size. race-all is left out: it runs all
+// at the sizes of make test.
 func longForms(t *testing.T) []step {
 	t.Helper()
 	run := regexp.MustCompile(`-run (?:'([^']*)'|(\S+))`)
@@ -220,7 +224,8 @@ func variable(t *testing.T, name string) string {
 	return m[1]
 }
 
-// packages returns the folders of the packages in a text, as "./e2e" and "./oracle/..." of a module.
+// packages returns the folders of the packages in a text, as "./e2e" and "./oracle/..." of a
+// module.
 func packages(module, text string) []string {
 	var all []string
 	for _, m := range regexp.MustCompile(`(?:^|\s)\./([\w./]+)`).FindAllStringSubmatch(text, -1) {
@@ -286,12 +291,14 @@ func TestNightly(t *testing.T) {
 	if want := longSteps(t); !slices.Equal(job.Strategy.Matrix.Step, want) {
 		t.Errorf("nightly.yaml has jobs for %q, LONG of the Makefile has %q", job.Strategy.Matrix.Step, want)
 	}
-	if !slices.ContainsFunc(job.Steps, func(s struct{ Run string }) bool { return strings.HasPrefix(s.Run, "make ${{ matrix.step }} ") }) {
+	if !slices.ContainsFunc(job.Steps,
+		func(s struct{ Run string }) bool { return strings.HasPrefix(s.Run, "make ${{ matrix.step }} ") }) {
 		t.Error("the job of nightly.yaml does not run its step of the matrix")
 	}
 }
 
-// TestHostileTier checks that make test-hostile runs the tests that the documentation names for attacks.
+// TestHostileTier checks that make test-hostile runs the tests that the documentation names for
+// attacks.
 func TestHostileTier(t *testing.T) {
 	_, section, found := strings.Cut(read(t, "docs/security.md"), "## Attacks that tests try\n")
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -54,7 +54,8 @@ type Agent struct {
 	starts []time.Time
 }
 
-// StartAgent starts an agent, and stops it when the test ends. The agent must then end with exit code 0.
+// StartAgent starts an agent, and stops it when the test ends. The agent must then end with exit
+// code 0.
 func StartAgent(t testing.TB, p *Plane, c AgentConfig) *Agent {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +105,8 @@ server: {address: %q, pprof: true}
 		c.Binary = build.SharedAgent(t)
 	}
 	a.Argv = append([]string{c.Binary, "run", "--config", file}, args...)
-	cmd := exec.Command(a.Argv[0], a.Argv[1:]...)                                //nolint:noctx // The test stops or kills it.
+	cmd := exec.Command(a.Argv[0],
+		a.Argv[1:]...) //nolint:noctx // The test stops or kills it.
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir) // For files without a configured path.
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Stderr = stderr
@@ -118,7 +120,8 @@ server: {address: %q, pprof: true}
 		a.Stdout, cmd.Stdout = r, w
 	}
 	a.starts = append(a.starts, time.Now())
-	if a.Process, err = StartProcess(cmd); err != nil {
+	a.Process, err = StartProcess(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.Finish(t) })
@@ -153,7 +156,8 @@ func (a *Agent) Finish(t testing.TB) {
 	}
 }
 
-// FindCrash fails the test if an agent's output contains a data race, a panic or a fatal error of the runtime.
+// FindCrash fails the test if an agent's output contains a data race, a panic or a fatal error of
+// the runtime.
 func FindCrash(t testing.TB, output []byte) {
 	t.Helper()
 	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
@@ -172,12 +176,13 @@ func (a *Agent) explain(t testing.TB) {
 	defer cancel()
 	text, err := a.Get(ctx, "/readyz")
 	t.Logf("/readyz of the agent (%v):\n%s", err, text)
-	goroutines, err := exec.CommandContext(ctx, a.Argv[0], "profile", "goroutine", "--debug", "1", "--agent", a.URL).CombinedOutput()
+	goroutines, err := exec.CommandContext(ctx, a.Argv[0], "profile", "goroutine", "--debug", "1", "--agent",
+		a.URL).CombinedOutput()
 	t.Logf("goroutines of the agent (%v):\n%s", err, goroutines)
 }
 
-// Stop sends SIGTERM and returns the error of the process. It kills the process after d. Stop first waits for a line in the log:
-// SIGTERM ends a process that does not handle the signal yet.
+// Stop sends SIGTERM and returns the error of the process. It kills the process after d. Stop first
+// waits for a line in the log: SIGTERM ends a process that does not handle the signal yet.
 func (a *Agent) Stop(d time.Duration) error {
 	a.running()
 	_ = wait.For(context.Background(), 10*time.Second, func() error {
@@ -207,13 +212,14 @@ func (a *Agent) Ready(t testing.TB) {
 	})
 }
 
-// Captured waits until the agent logs that the bus has the first snapshot. In a checkpoint saved earlier the snapshot is
-// unfinished, even if the bus has its end.
+// Captured waits until the agent logs that the bus has the first snapshot. In a checkpoint saved
+// earlier the snapshot is unfinished, even if the bus has its end.
 func (a *Agent) Captured(t testing.TB) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {
 		log, err := os.ReadFile(a.Log)
-		if err == nil && !bytes.Contains(log[a.logged:], []byte(`"msg":"first snapshot complete, waiting for changes"`)) {
+		if err == nil &&
+			!bytes.Contains(log[a.logged:], []byte(`"msg":"first snapshot complete, waiting for changes"`)) {
 			err = errors.New("the first snapshot is not complete")
 		}
 		return err
@@ -238,7 +244,8 @@ func (a *Agent) Get(ctx context.Context, path string) (string, error) {
 	return string(body), err
 }
 
-// Metric returns the sum of a metric's series that have all of the labels, each written as in `op="u"`.
+// Metric returns the sum of a metric's series that have all of the labels, each written as in
+// `op="u"`.
 func (a *Agent) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	text, err := a.Get(ctx, "/metrics")
 	if err != nil {
@@ -297,7 +304,8 @@ func (a *Agent) Again(t testing.TB) {
 	cmd.Env = a.Cmd.Env
 	cmd.Stderr = stderr
 	a.starts = append(a.starts, time.Now())
-	if a.Process, err = StartProcess(cmd); err != nil {
+	a.Process, err = StartProcess(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	a.Killed, a.asked = false, false
@@ -337,7 +345,8 @@ func (a *Agent) Snapshot(t testing.TB, resource, namespace string) []string {
 // RequestSnapshot is Snapshot for an agent that may refuse: it is still catching up.
 func (a *Agent) RequestSnapshot(ctx context.Context, resource, namespace string) ([]string, error) {
 	var said bytes.Buffer
-	command := exec.CommandContext(ctx, a.Argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent", a.URL)
+	command := exec.CommandContext(ctx, a.Argv[0], "snapshot", resource, "-n", namespace, "-o", "json", "--agent",
+		a.URL)
 	command.Stderr = &said
 	out, err := command.Output()
 	if err != nil {
@@ -374,7 +383,8 @@ func (a *Agent) GiveUp(ctx context.Context) error {
 	}
 	for _, e := range stuck {
 		if e.Isolated && e.Attempts > 0 {
-			// This fails during an attempt to send the event. The next list then has the event again.
+			// This fails during an attempt to send the event. The next list then has the event
+			// again.
 			_ = exec.CommandContext(ctx, a.Argv[0], "dead-letter", e.ID, "--agent", a.URL).Run()
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// API writes to the API server in raw JSON. This costs little CPU, which leaves the machine to the processes under test.
+// API writes to the API server in raw JSON. This costs little CPU, which leaves the machine to the
+// processes under test.
 type API struct{ client *rest.RESTClient }
 
 // NewAPI returns a client without a rate limit.
@@ -34,7 +35,8 @@ func NewAPI(cfg *rest.Config) (*API, error) {
 	return &API{client}, nil
 }
 
-// Do sends a request. uri is the path and the query. Rejected requests result in errors of apierrors.
+// Do sends a request. uri is the path and the query. Rejected requests result in errors of
+// apierrors.
 func (a *API) Do(ctx context.Context, verb, uri, contentType string, body []byte) ([]byte, error) {
 	req := a.client.Verb(verb).RequestURI(uri).SetHeader("Accept", "application/json")
 	if body != nil {
@@ -128,7 +130,8 @@ func (p *Plane) NewNamespace(t testing.TB, name string) {
 	})
 }
 
-// NewWidgets defines the custom resource widgets, with a status and without restrictions on its fields.
+// NewWidgets defines the custom resource widgets, with a status and without restrictions on its
+// fields.
 func (p *Plane) NewWidgets(ctx context.Context) error {
 	crd := obj{
 		"apiVersion": "apiextensions.k8s.io/v1",

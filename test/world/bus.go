@@ -37,13 +37,15 @@ func BusOptions(port int, dir string) *server.Options {
 	return &server.Options{
 		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
 		NoSigs: true, NoLog: true,
-		// No SyncAlways: records that a killed server has acknowledged are in the kernel, and an fsync only matters if the
-		// machine crashes. JetStreamMaxStore is set because its default depends on the free space of the disk.
+		// No SyncAlways: records that a killed server has acknowledged are in the kernel, and an
+		// fsync only matters if the machine crashes. JetStreamMaxStore is set because its default
+		// depends on the free space of the disk.
 		JetStreamMaxStore: 64 << 30,
 	}
 }
 
-// StartBus runs a server in this process, or one of another version if the environment names it (natschild.Env).
+// StartBus runs a server in this process, or one of another version if the environment names it
+// (natschild.Env).
 func StartBus(t testing.TB) *Bus {
 	t.Helper()
 	if natschild.IsWanted() {
@@ -74,7 +76,8 @@ func StartServer(t testing.TB, o *server.Options) *server.Server {
 // AsBusEnv makes this test binary a NATS server: "<port> <directory>".
 const AsBusEnv = "KUBECDC_E2E_NATS"
 
-// ServeBus is the program of a bus in a child process. It ends at the end of file on stdin, so with its parent.
+// ServeBus is the program of a bus in a child process. It ends at the end of file on stdin, so with
+// its parent.
 func ServeBus(args string) error {
 	var port int
 	var dir string
@@ -116,14 +119,16 @@ func (b *Bus) Start(t testing.TB) {
 	cmd := exec.Command(self) //nolint:noctx // The test stops or kills it.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", AsBusEnv, b.port, b.Dir))
 	if natschild.IsWanted() {
-		cmd = exec.Command(os.Getenv(natschild.Env), "--addr", "127.0.0.1", "--port", strconv.Itoa(b.port), //nolint:noctx // As above.
+		cmd = exec.Command(os.Getenv(natschild.Env), "--addr", "127.0.0.1", "--port",
+			strconv.Itoa(b.port), //nolint:noctx // As above.
 			"--jetstream", "--store_dir", b.Dir, "--log", b.Dir+".log")
 	}
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // Open until this process ends.
 		t.Fatal(err)
 	}
-	if b.process, err = StartProcess(cmd); err != nil {
+	b.process, err = StartProcess(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wait.Eventually(t, 30*time.Second, func() error {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// StartBusCluster runs a JetStream cluster of three servers in this process, with three replicas of the agent's stream. The environment may
-// name servers of another version (natschild.Env).
+// StartBusCluster runs a JetStream cluster of three servers in this process, with three replicas of
+// the agent's stream. The environment may name servers of another version (natschild.Env).
 func StartBusCluster(t testing.TB) *Bus {
 	t.Helper()
 	if natschild.IsWanted() {
@@ -66,7 +66,13 @@ func startChildren(t testing.TB) *Bus {
 	}
 	var urls []string
 	for i := range n {
-		o := natschild.Options{Name: fmt.Sprint("bus", i), Dir: t.TempDir(), Port: FreePort(t), Cluster: routes[i], Routes: routes}
+		o := natschild.Options{
+			Name:    fmt.Sprint("bus", i),
+			Dir:     t.TempDir(),
+			Port:    FreePort(t),
+			Cluster: routes[i],
+			Routes:  routes,
+		}
 		urls = append(urls, natschild.Start(t, o).ClientURL())
 	}
 	url := strings.Join(urls, ",")
@@ -74,7 +80,8 @@ func startChildren(t testing.TB) *Bus {
 	return &Bus{URL: url, replicas: n}
 }
 
-// StepDown makes the leader of the stream step down, again and again until ctx ends, and counts the successes.
+// StepDown makes the leader of the stream step down, again and again until ctx ends, and counts the
+// successes.
 func StepDown(ctx context.Context, conn *nats.Conn, every time.Duration, count *atomic.Int64) error {
 	for ctx.Err() == nil {
 		Pass(ctx, every)

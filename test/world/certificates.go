@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// Certificates has the certificates of a server and of its client. The authority that signs them changes with each rotation.
+// Certificates has the certificates of a server and of its client. The authority that signs them
+// changes with each rotation.
 type Certificates struct {
 	CAFile, CertFile, KeyFile string // For the client.
 
@@ -32,7 +33,9 @@ func NewCertificates(t testing.TB) *Certificates {
 	t.Helper()
 	dir := t.TempDir()
 	c := &Certificates{
-		CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "client.crt"), KeyFile: filepath.Join(dir, "client.key"),
+		CAFile:   filepath.Join(dir, "ca.crt"),
+		CertFile: filepath.Join(dir, "client.crt"),
+		KeyFile:  filepath.Join(dir, "client.key"),
 	}
 	if err := c.Rotate(); err != nil {
 		t.Fatal(err)
@@ -45,7 +48,8 @@ func (c *Certificates) YAML() string {
 	return fmt.Sprintf("tls: {caFile: %q, certFile: %q, keyFile: %q}", c.CAFile, c.CertFile, c.KeyFile)
 }
 
-// Config returns the server's configuration. Each handshake uses the certificates of the last rotation.
+// Config returns the server's configuration. Each handshake uses the certificates of the last
+// rotation.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -55,7 +59,8 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
-// Rotate creates a new authority and new certificates for both sides. Certificates of the previous authority become invalid.
+// Rotate creates a new authority and new certificates for both sides. Certificates of the previous
+// authority become invalid.
 func (c *Certificates) Rotate() error {
 	ca, caKey, caPEM, err := Issue("authority", nil, nil, x509.ExtKeyUsageAny)
 	if err != nil {
@@ -73,7 +78,8 @@ func (c *Certificates) Rotate() error {
 	if err != nil {
 		return err
 	}
-	// Each file is replaced atomically, one after the other. In between, the files of a client may not match.
+	// Each file is replaced atomically, one after the other. In between, the files of a client may
+	// not match.
 	for _, f := range []struct {
 		name string
 		text []byte
@@ -104,8 +110,11 @@ func (c *Certificates) Rotate() error {
 	return nil
 }
 
-// Issue creates a certificate for 127.0.0.1 or, without a parent, a self-signed one of an authority.
-func Issue(name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, usage x509.ExtKeyUsage) (*x509.Certificate, *ecdsa.PrivateKey, []byte, error) {
+// Issue creates a certificate for 127.0.0.1 or, without a parent, a self-signed one of an
+// authority.
+func Issue(
+	name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, usage x509.ExtKeyUsage,
+) (*x509.Certificate, *ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, nil, err

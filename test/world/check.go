@@ -8,15 +8,18 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Check waits until the stream has the records that etcd's history up to now requires, judges them and reports the faults.
-// The snapshot of each resource's scopes must have started.
+// Check waits until the stream has the records that etcd's history up to now requires, judges them
+// and reports the faults. The snapshot of each resource's scopes must have started.
 func Check(t testing.TB, p *Plane, s *Stream, v oracle.View, resources ...string) oracle.Verdict {
 	t.Helper()
 	return CheckIdle(t, p, s, v, 20*time.Second, resources...)
 }
 
-// CheckIdle is Check for a stream that may lack records: it stops waiting when no record has arrived for the time idle.
-func CheckIdle(t testing.TB, p *Plane, s *Stream, v oracle.View, idle time.Duration, resources ...string) oracle.Verdict {
+// CheckIdle is Check for a stream that may lack records: it stops waiting when no record has
+// arrived for the time idle.
+func CheckIdle(
+	t testing.TB, p *Plane, s *Stream, v oracle.View, idle time.Duration, resources ...string,
+) oracle.Verdict {
 	t.Helper()
 	v.Until = p.Now(t)
 	want := oracle.Expect(p.History.Of(resources...), v)

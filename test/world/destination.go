@@ -7,7 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// Destination is a bus. An agent writes to it, and the test reads it with a client that is not the agent's.
+// Destination is a bus. An agent writes to it, and the test reads it with a client that is not the
+// agent's.
 type Destination interface {
 	// Config returns the value of bus in the agent's configuration, as YAML in one line.
 	Config() string

@@ -18,8 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Kafka is a topic that the agent creates. Tests read it partition by partition with kafka-go, and without a consumer group,
-// to compare the log itself.
+// Kafka is a topic that the agent creates. Tests read it partition by partition with kafka-go, and
+// without a consumer group, to compare the log itself.
 type Kafka struct {
 	*kafka.Cluster
 	Brokers        []string // The addresses in the agent's configuration.
@@ -49,8 +49,10 @@ func (k *Kafka) Config() string {
 	if k.More != "" {
 		more = ", " + k.More
 	}
-	return fmt.Sprintf("kafka: {brokers: [%s], topic: %q, create: {partitions: %d, replicationFactor: %d, config: {%s}}%s}",
-		`"`+strings.Join(k.Brokers, `", "`)+`"`, cmp.Or(k.Template, "kubecdc.{cluster}"), k.PartitionCount, min(3, k.Nodes()), k.Settings, more)
+	return fmt.Sprintf(
+		"kafka: {brokers: [%s], topic: %q, create: {partitions: %d, replicationFactor: %d, config: {%s}}%s}",
+		`"`+strings.Join(k.Brokers, `", "`)+`"`, cmp.Or(k.Template, "kubecdc.{cluster}"), k.PartitionCount,
+		min(3, k.Nodes()), k.Settings, more)
 }
 
 // Kill implements Server.
@@ -116,7 +118,9 @@ func (k *Kafka) Read(t testing.TB, r *oracle.Reader) *Stream {
 		})
 		dead := *r
 		s.Run(t, func(ctx context.Context) error {
-			return k.consume(ctx, k.Topic+".dead", partition, func(m kafkago.Message) { s.Bury(dead.ReadLetter(kafkaMessage(m, partition))) })
+			return k.consume(ctx, k.Topic+".dead", partition, func(m kafkago.Message) {
+				s.Bury(dead.ReadLetter(kafkaMessage(m, partition)))
+			})
 		})
 	}
 	s.Body = func(ctx context.Context, lane int, position uint64) ([]byte, error) {
@@ -140,7 +144,8 @@ func (k *Kafka) reader(topic string, partition int) *kafkago.Reader {
 	})
 }
 
-// consume reads a partition until ctx ends, with a new reader after each error: tests stop and restart brokers.
+// consume reads a partition until ctx ends, with a new reader after each error: tests stop and
+// restart brokers.
 func (k *Kafka) consume(ctx context.Context, topic string, partition int, take func(kafkago.Message)) error {
 	next := int64(0)
 	for ctx.Err() == nil {
@@ -151,7 +156,9 @@ func (k *Kafka) consume(ctx context.Context, topic string, partition int, take f
 	return context.Cause(ctx)
 }
 
-func (k *Kafka) consumeFrom(ctx context.Context, topic string, partition int, next *int64, take func(kafkago.Message)) error {
+func (k *Kafka) consumeFrom(
+	ctx context.Context, topic string, partition int, next *int64, take func(kafkago.Message),
+) error {
 	if _, err := k.Partitions(ctx, topic); err != nil {
 		return err // The agent has not created the topic yet.
 	}
@@ -186,7 +193,12 @@ func kafkaMessage(m kafkago.Message, partition int) oracle.Message {
 		}
 	}
 	out := oracle.Message{
-		Position: uint64(m.Offset) + 1, Lane: partition, Key: string(m.Key), Header: header, Body: m.Value, Stored: time.Time{},
+		Position: uint64(m.Offset) + 1,
+		Lane:     partition,
+		Key:      string(m.Key),
+		Header:   header,
+		Body:     m.Value,
+		Stored:   time.Time{},
 	}
 	if len(attributes) > 0 {
 		attributes["datacontenttype"] = oracle.First(header["content-type"])
@@ -195,7 +207,8 @@ func kafkaMessage(m kafkago.Message, partition int) oracle.Message {
 	return out
 }
 
-// structured converts an event from binary to structured mode (Kafka protocol binding for CloudEvents, section 3.2).
+// structured converts an event from binary to structured mode (Kafka protocol binding for
+// CloudEvents, section 3.2).
 func structured(attributes map[string]string, data []byte) []byte {
 	body := []byte{'{'}
 	for name, value := range attributes {
@@ -212,8 +225,9 @@ func jsonText(s string) []byte {
 	return text
 }
 
-// KillLeader kills the leader of each partition in turn until ctx ends, restarts it after a moment, and counts the kills. It
-// continues after the replicas have caught up, because a partition without two in-sync replicas may reject writes.
+// KillLeader kills the leader of each partition in turn until ctx ends, restarts it after a moment,
+// and counts the kills. It continues after the replicas have caught up, because a partition without
+// two in-sync replicas may reject writes.
 func (k *Kafka) KillLeader(ctx context.Context, kills *atomic.Int64) error {
 	for partition := 0; ctx.Err() == nil; partition++ {
 		leader, err := k.Leader(ctx, k.Topic, partition%k.PartitionCount)

@@ -17,8 +17,8 @@ type Load struct {
 	Namespace string
 	Objects   int // The number of objects of each kind.
 	Size      int // The size of an object's payload, in bytes.
-	// Random makes each payload new and incompressible. Otherwise, the payload consists of words and is the same in each
-	// version of an object.
+	// Random makes each payload new and incompressible. Otherwise, the payload consists of words
+	// and is the same in each version of an object.
 	Random bool
 
 	payloads []string
@@ -77,18 +77,20 @@ func (l *Load) Create(t testing.TB) {
 	t.Helper()
 	for i := range l.Objects {
 		uri, body := l.configMap(i, 0)
-		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON, body); err != nil {
+		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON, body); err !=
+			nil {
 			t.Fatal(err)
 		}
 		uri, body = l.event(i, 0)
-		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON, body); err != nil {
+		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON, body); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// Run makes n updates, 40% of them to Events. The API server would buffer an unread watch of Events without a limit, which
-// that many updates make visible.
+// Run makes n updates, 40% of them to Events. The API server would buffer an unread watch of Events
+// without a limit, which that many updates make visible.
 func (l *Load) Run(t testing.TB, n int) {
 	t.Helper()
 	l.payload(0) // Makes the payloads before several writers use them.

@@ -20,13 +20,17 @@ func (p *Plane) MakeConfigMaps(t testing.TB, namespace, prefix string, n int) {
 	}
 }
 
-// ChangeConfigMaps updates each of n ConfigMaps, deletes every third, and creates every sixth again.
+// ChangeConfigMaps updates each of n ConfigMaps, deletes every third, and creates every sixth
+// again.
 func (p *Plane) ChangeConfigMaps(t testing.TB, namespace, prefix string, n int) {
 	t.Helper()
 	for i := range n {
 		name := fmt.Sprint(prefix, "-", i)
 		uri := Collection("configmaps", namespace) + "/" + name
-		if _, err := p.API.MergePatch(t.Context(), uri, obj{"data": obj{"text": "changed", "more": "yes"}}); err != nil {
+		if _, err := p.API.MergePatch(t.Context(), uri, obj{"data": obj{
+			"text": "changed",
+			"more": "yes",
+		}}); err != nil {
 			t.Fatal(err)
 		}
 		if i%3 == 0 {
@@ -57,8 +61,10 @@ func (p *Plane) MakeMany(t testing.TB, namespace, prefix string, n int) {
 					return
 				}
 				name := fmt.Sprint(prefix, "-", i)
-				body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"text":%q}}`, name, name)
-				if _, err := p.API.Do(t.Context(), http.MethodPost, Collection("configmaps", namespace), MIMEJSON, body); err != nil {
+				body := fmt.Appendf(nil,
+					`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"text":%q}}`, name, name)
+				if _, err := p.API.Do(t.Context(), http.MethodPost, Collection("configmaps", namespace), MIMEJSON,
+					body); err != nil {
 					failed.Store(&err)
 				}
 			}

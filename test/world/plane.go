@@ -33,8 +33,8 @@ type Plane struct {
 }
 
 const (
-	// versionEnv names the variable with the minor version of Kubernetes that control planes without
-	// one of their own have: "1.33". Empty: that of test/cluster.
+	// versionEnv names the variable with the minor version of Kubernetes that control planes
+	// without one of their own have: "1.33". Empty: that of test/cluster.
 	versionEnv = "KUBECDC_KUBERNETES"
 	// gatesEnv names the variable with feature gates of all control planes: "WatchList=false,…".
 	gatesEnv = "KUBECDC_KUBERNETES_GATES"
@@ -69,7 +69,8 @@ func fromEnvironment(opts *controlplane.Options) error {
 	return nil
 }
 
-// newPlane starts a control plane with the resource widgets. It stores JSON, and does not compact etcd by default.
+// newPlane starts a control plane with the resource widgets. It stores JSON, and does not compact
+// etcd by default.
 func newPlane(ctx context.Context, opts controlplane.Options) (_ *Plane, err error) {
 	if err := fromEnvironment(&opts); err != nil {
 		return nil, err
@@ -89,7 +90,8 @@ func newPlane(ctx context.Context, opts controlplane.Options) (_ *Plane, err err
 			p.stop()
 		}
 	}()
-	if p.History, err = oracle.OpenHistory(cluster.EtcdEndpoint()); err != nil {
+	p.History, err = oracle.OpenHistory(cluster.EtcdEndpoint())
+	if err != nil {
 		return nil, err
 	}
 	follow, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -102,14 +104,16 @@ func newPlane(ctx context.Context, opts controlplane.Options) (_ *Plane, err err
 		cluster.Stop()
 		_ = os.RemoveAll(p.dir)
 	}
-	if p.dir, err = os.MkdirTemp("", "kubecdc-e2e-"); err != nil {
+	p.dir, err = os.MkdirTemp("", "kubecdc-e2e-")
+	if err != nil {
 		return nil, err
 	}
 	p.Kubeconfig = filepath.Join(p.dir, "kubeconfig")
 	if err := cluster.WriteKubeconfig(p.Kubeconfig, controlplane.Admin); err != nil {
 		return nil, err
 	}
-	if p.API, err = NewAPI(cluster.Config(controlplane.Admin)); err != nil {
+	p.API, err = NewAPI(cluster.Config(controlplane.Admin))
+	if err != nil {
 		return nil, err
 	}
 	// The API server creates this namespace shortly after it is ready.
@@ -168,7 +172,8 @@ func SharedPlane(t testing.TB) *Plane {
 	return shared.get(t)
 }
 
-// BarePlane returns the control plane without a controller manager that tests share, and starts it for the first of them.
+// BarePlane returns the control plane without a controller manager that tests share, and starts it
+// for the first of them.
 func BarePlane(t testing.TB) *Plane {
 	t.Helper()
 	return bare.get(t)

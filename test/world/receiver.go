@@ -45,8 +45,8 @@ func (c Conduct) String() string {
 	return [...]string{"accept", "429", "503", "500", "hang before", "hang after", "cut before", "cut after"}[c]
 }
 
-// Receiver is an HTTP server that reads CloudEvents in all modes with the CloudEvents SDK, and keeps them in the order in which
-// they arrive.
+// Receiver is an HTTP server that reads CloudEvents in all modes with the CloudEvents SDK, and
+// keeps them in the order in which they arrive.
 type Receiver struct {
 	URL   string // The URL in the agent's configuration.
 	More  string // More of bus.http, YAML as in a flow mapping.
@@ -136,7 +136,8 @@ func (h *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch how {
 	case TooMany, Unavailable:
 		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(map[Conduct]int{TooMany: http.StatusTooManyRequests, Unavailable: http.StatusServiceUnavailable}[how])
+		w.WriteHeader(
+			map[Conduct]int{TooMany: http.StatusTooManyRequests, Unavailable: http.StatusServiceUnavailable}[how])
 		return
 	case Broken:
 		w.WriteHeader(http.StatusInternalServerError)
@@ -176,8 +177,8 @@ func parse(req *http.Request, body []byte) ([]event.Event, error) {
 	return []event.Event{*e}, nil
 }
 
-// decide returns the treatment of a request. It cuts the connection of an event at most once: the agent would treat a second
-// time as a rejection.
+// decide returns the treatment of a request. It cuts the connection of an event at most once: the
+// agent would treat a second time as a rejection.
 func (h *Receiver) decide(req *http.Request, events []event.Event) Conduct {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,7 +212,8 @@ func (h *Receiver) keep(req *http.Request, events []event.Event) error {
 		if err != nil {
 			return err
 		}
-		// Stored is not set, because the bus has no duplicate window: a lost answer results in a second copy at any time.
+		// Stored is not set, because the bus has no duplicate window: a lost answer results in a
+		// second copy at any time.
 		list = append(list, oracle.Message{Header: req.Header, Body: text})
 	}
 	h.mu.Lock()
@@ -263,7 +265,8 @@ func (h *Receiver) Each(ctx context.Context, take func(oracle.Message)) error {
 		for _, m := range fresh {
 			take(m)
 		}
-		if n += len(fresh); len(fresh) > 0 {
+		n += len(fresh)
+		if len(fresh) > 0 {
 			continue
 		}
 		select {
@@ -274,8 +277,8 @@ func (h *Receiver) Each(ctx context.Context, take func(oracle.Message)) error {
 	}
 }
 
-// Misbehave accepts requests for a while, then goes through all other treatments, first one at a time and then at random. It
-// repeats this until ctx ends.
+// Misbehave accepts requests for a while, then goes through all other treatments, first one at a
+// time and then at random. It repeats this until ctx ends.
 func (h *Receiver) Misbehave(ctx context.Context) error {
 	defer h.behave(nil)
 	rng := rand.New(rand.NewPCG(7, 7)) // Used under the receiver's lock.

@@ -20,8 +20,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// Served has the objects that the API server sends to a watch of client-go. Comparing them with etcd's values, after adding the
-// resourceVersion, shows that the tests may use etcd's values instead.
+// Served has the objects that the API server sends to a watch of client-go. Comparing them with
+// etcd's values, after adding the resourceVersion, shows that the tests may use etcd's values
+// instead.
 type Served struct {
 	from uint64
 
@@ -38,7 +39,11 @@ func Serve(t testing.TB, p *Plane, resources ...string) *Served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Served{from: p.Now(t), versions: make(map[oracle.ObjectKey][]*oracle.Version), reached: make(map[string]uint64)}
+	s := &Served{
+		from:     p.Now(t),
+		versions: make(map[oracle.ObjectKey][]*oracle.Version),
+		reached:  make(map[string]uint64),
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	for _, resource := range resources {
@@ -96,7 +101,8 @@ func (s *Served) watch(ctx context.Context, client dynamic.Interface, resource s
 	return ctx.Err()
 }
 
-// Compare waits until the watches have reached the history's last change up to the revision until, and returns the differences.
+// Compare waits until the watches have reached the history's last change up to the revision until,
+// and returns the differences.
 func (s *Served) Compare(t testing.TB, history map[oracle.ObjectKey][]*oracle.Version, until uint64) []oracle.Fault {
 	t.Helper()
 	last := make(map[string]uint64)
@@ -112,7 +118,8 @@ func (s *Served) Compare(t testing.TB, history map[oracle.ObjectKey][]*oracle.Ve
 		defer s.mu.Unlock()
 		for resource, rev := range last {
 			if rev > s.from && s.reached[resource] < rev {
-				return fmt.Errorf("the stock watch of %s has reached %d of %d: %w", resource, s.reached[resource], rev, errors.Join(s.errs...))
+				return fmt.Errorf("the stock watch of %s has reached %d of %d: %w", resource, s.reached[resource], rev,
+					errors.Join(s.errs...))
 			}
 		}
 		return nil

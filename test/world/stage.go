@@ -112,7 +112,9 @@ func StageOn(t testing.TB, p *Plane, rng *rand.Rand) *Stage {
 	t.Helper()
 	bus := StartBusProcess(t)
 	via := RunProxy(t, HostPort(bus.URL))
-	return &Stage{Plane: p, RNG: rng, API: proxyOf(t, p), Server: bus, Bus: bus, BusProxy: via, via: &Bus{URL: "nats://" + via.Addr()}}
+	return &Stage{Plane: p, RNG: rng, API: proxyOf(t, p), Server: bus, Bus: bus, BusProxy: via, via: &Bus{
+		URL: "nats://" + via.Addr(),
+	}}
 }
 
 // proxyOf runs a proxy in front of the API servers.
@@ -164,7 +166,8 @@ func (s *Stage) Pause(t testing.TB, least, most time.Duration) {
 	Pass(t.Context(), s.Between(least, most))
 }
 
-// CompactNow compacts etcd at the current revision, after the oracle has read the history up to there.
+// CompactNow compacts etcd at the current revision, after the oracle has read the history up to
+// there.
 func (s *Stage) CompactNow(t testing.TB) {
 	t.Helper()
 	rev := s.Now(t)
@@ -183,8 +186,8 @@ func (s *Stage) StartServer(t testing.TB, i int) {
 	s.LoseHistory(t, i)
 }
 
-// LoseHistory records that API server i has lost the history in its watch caches, and waits until these are filled. The API
-// server creates the cache of a custom resource at the first request.
+// LoseHistory records that API server i has lost the history in its watch caches, and waits until
+// these are filled. The API server creates the cache of a custom resource at the first request.
 func (s *Stage) LoseHistory(t testing.TB, i int) {
 	t.Helper()
 	api, err := NewAPI(s.ConfigFor(i, controlplane.Admin))
@@ -201,16 +204,19 @@ func (s *Stage) LoseHistory(t testing.TB, i int) {
 	from := s.Now(t)
 	for _, path := range paths {
 		wait.Eventually(t, time.Minute, func() error {
-			_, err := api.Get(t.Context(), fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=NotOlderThan", path, from))
+			_, err := api.Get(t.Context(),
+				fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=NotOlderThan", path, from))
 			return err
 		})
 	}
 	s.Losses = append(s.Losses, oracle.Loss{Rev: s.Now(t)})
 }
 
-// wants returns the expectations for the resources, according to the snapshots in the records. The agent observes those in
-// selected with the selector team=payments.
-func (p *Plane) wants(records []oracle.Record, until uint64, resources, selected []string) (map[oracle.ObjectKey][]oracle.Expectation, oracle.View) {
+// wants returns the expectations for the resources, according to the snapshots in the records. The
+// agent observes those in selected with the selector team=payments.
+func (p *Plane) wants(
+	records []oracle.Record, until uint64, resources, selected []string,
+) (map[oracle.ObjectKey][]oracle.Expectation, oracle.View) {
 	v := oracle.LivesView(records, 0)
 	v.Until = until
 	want := oracle.Expect(p.History.Of(resources...), v)
@@ -228,8 +234,8 @@ func (s *Stage) restarted(from, to time.Time) bool {
 	return s.Agent == nil || s.Agent.restarted(from, to)
 }
 
-// busLimit is the largest message that the buses of stages take, by default: NATS 1 MiB, and Kafka a
-// little more.
+// busLimit is the largest message that the buses of stages take, by default: NATS 1 MiB, and Kafka
+// a little more.
 const busLimit = 1 << 20
 
 // idle is the time without a record after which no more is expected. A snapshot of an agent that
@@ -237,14 +243,19 @@ const busLimit = 1 << 20
 // the wait: the API server sends one a minute.
 const idle = 90 * time.Second
 
-// Conclude waits until the records have no faults, or until no record has arrived for the time idle, and returns the verdict.
-func (s *Stage) Conclude(t testing.TB, asked func(*oracle.Record) bool, resources, selected []string) (oracle.Verdict, []oracle.Fault) {
+// Conclude waits until the records have no faults, or until no record has arrived for the time
+// idle, and returns the verdict.
+func (s *Stage) Conclude(
+	t testing.TB, asked func(*oracle.Record) bool, resources, selected []string,
+) (oracle.Verdict, []oracle.Fault) {
 	t.Helper()
 	until := s.Now(t)
 	var got oracle.Verdict
 	var faults []oracle.Fault
 	const quiet = 700 * time.Millisecond
-	count, judged, since := -1, -1, time.Now()
+	count := -1
+	judged := -1
+	since := time.Now()
 	err := wait.For(t.Context(), 5*time.Minute, func() error {
 		records := s.Stream.All()
 		if n := s.Stream.news(); n != count { // Without progress, which the agent sends all the time.
@@ -255,20 +266,28 @@ func (s *Stage) Conclude(t testing.TB, asked func(*oracle.Record) bool, resource
 		}
 		if judged != count {
 			judged = count
-			got, faults = s.Stream.lanes().JudgeLives(records, func(records []oracle.Record) (map[oracle.ObjectKey][]oracle.Expectation, oracle.View) {
-				want, v := s.wants(records, until, resources, selected)
-				v.Window = s.Window
-				for _, x := range s.Losses {
-					if x.Final {
-						v.Forgotten = max(v.Forgotten, x.Rev)
-					}
-				}
-				return want, v
-			}, s.Losses, oracle.Outside{
-				Asked: asked, Restarted: s.restarted, Former: s.Former, Delay: s.Delay, Clock: s.Clock, Limit: busLimit,
-			})
+			got, faults = s.Stream.lanes().
+				JudgeLives(records,
+					func(records []oracle.Record) (map[oracle.ObjectKey][]oracle.Expectation, oracle.View) {
+						want, v := s.wants(records, until, resources, selected)
+						v.Window = s.Window
+						for _, x := range s.Losses {
+							if x.Final {
+								v.Forgotten = max(v.Forgotten, x.Rev)
+							}
+						}
+						return want, v
+					}, s.Losses, oracle.Outside{
+						Asked:     asked,
+						Restarted: s.restarted,
+						Former:    s.Former,
+						Delay:     s.Delay,
+						Clock:     s.Clock,
+						Limit:     busLimit,
+					})
 		}
-		mayPass := slices.ContainsFunc(faults, func(f oracle.Fault) bool { return f.Kind != "progress" }) // It says what is before it.
+		// It says what is before it.
+		mayPass := slices.ContainsFunc(faults, func(f oracle.Fault) bool { return f.Kind != "progress" })
 		if mayPass && time.Since(since) < idle {
 			return errors.New("faults are left, and records may come yet")
 		}
@@ -280,15 +299,16 @@ func (s *Stage) Conclude(t testing.TB, asked func(*oracle.Record) bool, resource
 	return got, faults
 }
 
-// TellStory logs the expected and the actual records around a few faults of each kind, with the gaps and snapshots of their
-// scopes.
+// TellStory logs the expected and the actual records around a few faults of each kind, with the
+// gaps and snapshots of their scopes.
 func (s *Stage) TellStory(t testing.TB, faults []oracle.Fault, resources, selected []string) {
 	t.Helper()
 	records := s.Stream.All()
 	want, _ := s.wants(records, 0, resources, selected)
 	told := make(map[string]int)
 	for _, f := range faults {
-		if told[f.Kind]++; told[f.Kind] > 2 || f.Key.Name == "" {
+		told[f.Kind]++
+		if told[f.Kind] > 2 || f.Key.Name == "" {
 			continue
 		}
 		var b strings.Builder
@@ -307,10 +327,13 @@ func (s *Stage) TellStory(t testing.TB, faults []oracle.Fault, resources, select
 		for _, rec := range records {
 			switch {
 			case rec.Stream == "" && rec.Key == f.Key && from <= rec.Rev && rec.Rev <= to:
-				fmt.Fprintf(&b, "  bus %d: %s %d, previous %d, inferred %t, %s\n", rec.Position, rec.Op, rec.Rev, rec.PrevRev, rec.Inferred, rec.ID)
+				fmt.Fprintf(&b, "  bus %d: %s %d, previous %d, inferred %t, %s\n", rec.Position, rec.Op, rec.Rev,
+					rec.PrevRev, rec.Inferred, rec.ID)
 			case rec.Stream == oracle.Gap && rec.Scope.Has(f.Key) && from <= rec.To && rec.From <= to:
-				fmt.Fprintf(&b, "  bus %d: gap %d-%d, %s, recovered %t\n", rec.Position, rec.From, rec.To, rec.Reason, rec.Recovered)
-			case (rec.Stream == oracle.SnapshotStarted || rec.Stream == oracle.SnapshotCompleted) && rec.Scope.Has(f.Key) && from <= rec.Rev && rec.Rev <= to:
+				fmt.Fprintf(&b, "  bus %d: gap %d-%d, %s, recovered %t\n", rec.Position, rec.From, rec.To, rec.Reason,
+					rec.Recovered)
+			case (rec.Stream == oracle.SnapshotStarted || rec.Stream == oracle.SnapshotCompleted) &&
+				rec.Scope.Has(f.Key) && from <= rec.Rev && rec.Rev <= to:
 				fmt.Fprintf(&b, "  bus %d: %s %s at %d\n", rec.Position, rec.Stream, rec.Snapshot, rec.Rev)
 			}
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// StopAgent stops the agent, which must end without an error: the bus is reachable, so the agent can drain.
+// StopAgent stops the agent, which must end without an error: the bus is reachable, so the agent
+// can drain.
 func (s *Stage) StopAgent(t testing.TB) {
 	t.Helper()
 	if err := s.Agent.Stop(time.Minute); err != nil {
@@ -34,7 +35,8 @@ func (s *Stage) KillServers(t testing.TB) {
 // Luck returns a generator for tests that do not depend on its numbers.
 func Luck() *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }
 
-// ResumeStage returns a stage on the shared control plane. By default, its agent observes the ConfigMaps of the namespace.
+// ResumeStage returns a stage on the shared control plane. By default, its agent observes the
+// ConfigMaps of the namespace.
 func ResumeStage(t testing.TB, namespace string, objects int, c AgentConfig) *Stage {
 	t.Helper()
 	s := StageOn(t, SharedPlane(t), Luck())
@@ -52,8 +54,8 @@ func WatchConfigMaps(namespace string) string {
 	return "  - resources: [configmaps]\n    namespaces: [" + namespace + "]"
 }
 
-// Judge waits for the expected records of resources without a selector, reports the faults and returns the verdict. asked
-// reports whether a snapshot was requested.
+// Judge waits for the expected records of resources without a selector, reports the faults and
+// returns the verdict. asked reports whether a snapshot was requested.
 func (s *Stage) Judge(t testing.TB, asked func(*oracle.Record) bool, resources ...string) oracle.Verdict {
 	t.Helper()
 	got, faults := s.Conclude(t, asked, resources, nil)
@@ -83,7 +85,9 @@ func (s *Stage) Since(n int) []oracle.Record {
 // Rewrite changes one object and waits for its event. All earlier events are then on the bus, too.
 func (s *Stage) Rewrite(t testing.TB, namespace, name, text string) *oracle.Record {
 	t.Helper()
-	raw, err := s.Plane.API.MergePatch(t.Context(), Collection("configmaps", namespace)+"/"+name, obj{"data": obj{"text": text}})
+	raw, err := s.Plane.API.MergePatch(t.Context(), Collection("configmaps", namespace)+"/"+name, obj{"data": obj{
+		"text": text,
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +95,9 @@ func (s *Stage) Rewrite(t testing.TB, namespace, name, text string) *oracle.Reco
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Await(t, fmt.Sprintf("update of %s at %d", v.Key, v.Rev), func(rec *oracle.Record) bool { return rec.Key == v.Key && rec.Rev == v.Rev })
+	return s.Await(t, fmt.Sprintf("update of %s at %d", v.Key, v.Rev), func(rec *oracle.Record) bool {
+		return rec.Key == v.Key && rec.Rev == v.Rev
+	})
 }
 
 // arrives is the time in which the test has the last record of an agent that has ended.
@@ -132,7 +138,11 @@ func (s *Stage) Change(t testing.TB, namespace string, n int) {
 		var err error
 		switch i % 10 {
 		case 0, 1, 2:
-			_, err = s.Plane.API.Create(t.Context(), all, obj{"apiVersion": "v1", "kind": "ConfigMap", "metadata": Meta(fmt.Sprint("new-", s.changed+i))})
+			_, err = s.Plane.API.Create(t.Context(), all, obj{
+				"apiVersion": "v1",
+				"kind":       "ConfigMap",
+				"metadata":   Meta(fmt.Sprint("new-", s.changed+i)),
+			})
 		case 3, 4, 5:
 			err = s.Plane.API.Remove(t.Context(), uri)
 		default:

@@ -47,7 +47,8 @@ func ReadStream(t testing.TB, b *Bus, r *oracle.Reader) *Stream {
 		t.Fatal(err)
 	}
 	s := newStream()
-	s.JS, s.Body = js, func(ctx context.Context, _ int, position uint64) ([]byte, error) {
+	s.JS = js
+	s.Body = func(ctx context.Context, _ int, position uint64) ([]byte, error) {
 		stream, err := js.Stream(ctx, StreamName)
 		if err != nil {
 			return nil, err
@@ -103,7 +104,8 @@ func (s *Stream) Run(t testing.TB, read func(context.Context) error) {
 	})
 }
 
-// consume creates a new ordered consumer after each error, because a consumer does not survive a stopped or killed bus.
+// consume creates a new ordered consumer after each error, because a consumer does not survive a
+// stopped or killed bus.
 func (s *Stream) consume(ctx context.Context, r *oracle.Reader) error {
 	var last uint64
 	for ctx.Err() == nil {
@@ -146,10 +148,18 @@ func (s *Stream) consumeFrom(ctx context.Context, r *oracle.Reader, last *uint64
 		}
 		if sequence != *last+1 {
 			// The agent's stream neither drops nor expires anything during a test.
-			s.add(oracle.Record{Position: sequence, Problems: []string{fmt.Sprintf("the stream goes from sequence %d to %d", *last, sequence)}}, 0)
+			s.add(oracle.Record{Position: sequence, Problems: []string{
+				fmt.Sprintf("the stream goes from sequence %d to %d", *last, sequence),
+			}}, 0)
 		}
 		*last = sequence
-		m := oracle.Message{Position: sequence, Subject: msg.Subject(), Header: msg.Headers(), Body: msg.Data(), Stored: meta.Timestamp}
+		m := oracle.Message{
+			Position: sequence,
+			Subject:  msg.Subject(),
+			Header:   msg.Headers(),
+			Body:     msg.Data(),
+			Stored:   meta.Timestamp,
+		}
 		if m.Subject == DeadSubject() {
 			s.Bury(r.ReadLetter(m))
 			continue
@@ -177,7 +187,8 @@ func (s *Stream) All() []oracle.Record {
 	return s.records[:len(s.records):len(s.records)]
 }
 
-// readUpTo returns a function that counts the dead letters, and the records up to a revision except progress.
+// readUpTo returns a function that counts the dead letters, and the records up to a revision except
+// progress.
 func (s *Stream) readUpTo(rev uint64) func() uint64 {
 	from, n := 0, 0
 	return func() uint64 {
@@ -227,11 +238,12 @@ func (s *Stream) Missing(want map[oracle.ObjectKey][]oracle.Expectation) (n int,
 	return n, id
 }
 
-// ComingLimit bounds the wait while records keep arriving. With the race detector, two minutes were observed.
+// ComingLimit bounds the wait while records keep arriving. With the race detector, two minutes were
+// observed.
 const ComingLimit = 10 * time.Minute
 
-// WaitFor waits until there is a record for each expectation, or until no record has arrived for the time idle. It does not
-// fail the test for missing records, which Judge reports.
+// WaitFor waits until there is a record for each expectation, or until no record has arrived for
+// the time idle. It does not fail the test for missing records, which Judge reports.
 func (s *Stream) WaitFor(t testing.TB, want map[oracle.ObjectKey][]oracle.Expectation, idle time.Duration) {
 	t.Helper()
 	begin := time.Now()

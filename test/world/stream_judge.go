@@ -5,7 +5,9 @@ import (
 )
 
 // Judge compares the records with the expectations.
-func (s *Stream) Judge(want map[oracle.ObjectKey][]oracle.Expectation, records []oracle.Record, v oracle.View) oracle.Verdict {
+func (s *Stream) Judge(
+	want map[oracle.ObjectKey][]oracle.Expectation, records []oracle.Record, v oracle.View,
+) oracle.Verdict {
 	if s.laneOf == nil {
 		return oracle.Judge(want, records, v)
 	}
@@ -29,7 +31,8 @@ func (s *Stream) JudgeSnapshots(records []oracle.Record) []oracle.Fault {
 	return oracle.JudgeSnapshotsWith(letters, s.lanes().Split(records)...)
 }
 
-// judgeLetters checks the dead letters, and that each has a gap event and each such gap event has a dead letter.
+// judgeLetters checks the dead letters, and that each has a gap event and each such gap event has a
+// dead letter.
 func (s *Stream) judgeLetters() []oracle.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +53,12 @@ func (s *Stream) judgeLetters() []oracle.Fault {
 	}
 	for id, l := range s.letters {
 		if !gaps[id] {
-			faults = append(faults, oracle.Fault{Kind: "dead letter", Key: l.Key, Rev: l.Rev, Text: id + ": no gap says that it is missing"})
+			faults = append(faults, oracle.Fault{
+				Kind: "dead letter",
+				Key:  l.Key,
+				Rev:  l.Rev,
+				Text: id + ": no gap says that it is missing",
+			})
 		}
 		for _, p := range l.Problems {
 			faults = append(faults, oracle.Fault{Kind: "dead letter", Key: l.Key, Rev: l.Rev, Text: p})

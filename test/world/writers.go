@@ -88,7 +88,8 @@ func (ws *Writers) Writer(id, namespace string, names int) *Writer {
 // Name returns a random name of the writer.
 func (w *Writer) Name() string { return fmt.Sprintf("%s-%d", w.id, w.RNG.IntN(w.names)) }
 
-// Text returns content that is hard to encode: quotes, escapes, characters that JSON encoders often escape, and non-ASCII ones.
+// Text returns content that is hard to encode: quotes, escapes, characters that JSON encoders often
+// escape, and non-ASCII ones.
 func (w *Writer) Text() string {
 	w.N++
 	return fmt.Sprintf("%d \"quoted\" \\ </b>&amp; \u2028 é 漢 😀 \t\n%s", w.N, strings.Repeat("x", w.RNG.IntN(200)))
@@ -103,7 +104,8 @@ func Meta(name string, more ...any) obj {
 	return m
 }
 
-// Applied returns the object as kubectl apply writes it: with a copy of the object in an annotation.
+// Applied returns the object as kubectl apply writes it: with a copy of the object in an
+// annotation.
 func Applied(o obj) obj {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -139,7 +141,10 @@ func (w *Writer) ConfigMaps(ctx context.Context) error {
 	case 3, 4, 5:
 		_, err = w.API.Replace(ctx, uri, cm)
 	case 6, 7:
-		_, err = w.API.MergePatch(ctx, uri, obj{"data": obj{fmt.Sprint("k", w.RNG.IntN(5)): w.Text(), fmt.Sprint("k", w.RNG.IntN(5)): nil}})
+		_, err = w.API.MergePatch(ctx, uri, obj{"data": obj{
+			fmt.Sprint("k", w.RNG.IntN(5)): w.Text(),
+			fmt.Sprint("k", w.RNG.IntN(5)): nil,
+		}})
 	case 8:
 		delete(cm["metadata"].(obj), "labels")
 		cm["data"] = obj{"red": w.Text()}
@@ -161,7 +166,8 @@ func (w *Writer) ConfigMaps(ctx context.Context) error {
 		cm["metadata"].(obj)["finalizers"] = []string{"e2e.kubecdc.dev/wait"}
 		if _, err = w.API.Replace(ctx, uri, cm); err == nil {
 			if err = w.API.Remove(ctx, uri); err == nil {
-				_, _ = w.API.MergePatch(ctx, uri, obj{"data": obj{"text": "while it waits"}}) // finalize returns the error.
+				// finalize returns the error.
+				_, _ = w.API.MergePatch(ctx, uri, obj{"data": obj{"text": "while it waits"}})
 				err = w.finalize(ctx, uri)
 			}
 		}
@@ -210,7 +216,8 @@ func (w *Writer) Secrets(ctx context.Context) error {
 	return err
 }
 
-// Deployments is one step of a writer of Deployments. Each causes many more changes by the controller manager.
+// Deployments is one step of a writer of Deployments. Each causes many more changes by the
+// controller manager.
 func (w *Writer) Deployments(ctx context.Context) error {
 	all := Collection("deployments.apps", w.Namespace)
 	name := w.Name()
@@ -237,7 +244,9 @@ func (w *Writer) Deployments(ctx context.Context) error {
 	case 3, 4:
 		_, err = w.API.MergePatch(ctx, uri, obj{"spec": obj{"replicas": w.RNG.IntN(4)}})
 	case 5:
-		_, err = w.API.MergePatch(ctx, uri, obj{"spec": obj{"template": obj{"metadata": obj{"annotations": obj{"image": image}}}}})
+		_, err = w.API.MergePatch(ctx, uri, obj{"spec": obj{"template": obj{"metadata": obj{"annotations": obj{
+			"image": image,
+		}}}}})
 	case 6:
 		_, err = w.API.Apply(ctx, uri, "red", deployment)
 	case 7:
@@ -265,9 +274,11 @@ func (w *Writer) Widgets(ctx context.Context) error {
 		_, err = w.API.Create(ctx, all, widget)
 	case 2: // A replacement needs the resourceVersion, so the object is read first.
 		var raw []byte
-		if raw, err = w.API.Get(ctx, uri); err == nil {
+		raw, err = w.API.Get(ctx, uri)
+		if err == nil {
 			var current obj
-			if current, err = oracle.DecodeObject(raw); err == nil {
+			current, err = oracle.DecodeObject(raw)
+			if err == nil {
 				current["spec"] = widget["spec"]
 				_, err = w.API.Replace(ctx, uri, current)
 			}
@@ -296,7 +307,8 @@ func (w *Writer) Widgets(ctx context.Context) error {
 	return err
 }
 
-// Shared is one step of a writer that shares a few objects with other writers. Each has its own field manager.
+// Shared is one step of a writer that shares a few objects with other writers. Each has its own
+// field manager.
 func (w *Writer) Shared(ctx context.Context) error {
 	name := fmt.Sprint("shared-", w.RNG.IntN(3))
 	uri := Collection("configmaps", w.Namespace) + "/" + name

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// largeSizes are lengths of texts in ConfigMaps, for a limit of 128 KiB per event. An event has the text up to three times, in
-// before, after and patch. The limit allows that three times, twice, once, or not at all. An API server accepts up to 1 MiB.
+// largeSizes are lengths of texts in ConfigMaps, for a limit of 128 KiB per event. An event has the
+// text up to three times, in before, after and patch. The limit allows that three times, twice,
+// once, or not at all. An API server accepts up to 1 MiB.
 var largeSizes = []int{500, 46 << 10, 100 << 10, 300 << 10, 900 << 10}
 
 // Noise returns a text that hardly compresses.

@@ -36,8 +36,8 @@ func (sw *SteadyWriters) Run(t testing.TB, writers ...func(*Writers) func(contex
 					return
 				case <-tick.C:
 				}
-				// stop does not cancel a step: the API server could still execute the request after the test has read the last
-				// revision.
+				// stop does not cancel a step: the API server could still execute the request after
+				// the test has read the last revision.
 				attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 				err := step(attempt)
 				cancel()
@@ -71,7 +71,8 @@ type writersOf struct {
 
 func (w *writersOf) use() { w.API = w.apis[w.at%len(w.apis)] }
 
-// Labelled is one step of a writer of custom resources that enter and leave the selector team=payments.
+// Labelled is one step of a writer of custom resources that enter and leave the selector
+// team=payments.
 func (w *Writer) Labelled(ctx context.Context) error {
 	all := Collection(oracle.Widgets, w.Namespace)
 	name := w.Name()
@@ -100,7 +101,8 @@ func (w *Writer) Labelled(ctx context.Context) error {
 	return err
 }
 
-// Team returns a value of the label team that the selector team=payments matches, or one that it does not match.
+// Team returns a value of the label team that the selector team=payments matches, or one that it
+// does not match.
 func Team(inside bool) string {
 	if inside {
 		return "payments"

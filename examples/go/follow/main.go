@@ -1,9 +1,10 @@
-// Command follow follows the stream of kubecdc and prints changes. With -once, it prints the objects that exist, and ends.
+// Command follow follows the stream of kubecdc and prints changes. With -once, it prints the
+// objects that exist, and ends.
 //
 //	go run ./examples/go/follow [-server nats://127.0.0.1:4222] [-stream KUBECDC] [-once] [SUBJECT...]
 //
-// Subjects select the events, by default all: "kubecdc.*.*.core.pods.>" are the Pods of all clusters, stream events
-// included.
+// Subjects select the events, by default all: "kubecdc.*.*.core.pods.>" are the Pods of all
+// clusters, stream events included.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command kafka handles each event of Kafka topics at least once. The members of its consumer group share the partitions, and the broker
-// stores the group's position.
+// Command kafka handles each event of Kafka topics at least once. The members of its consumer group
+// share the partitions, and the broker stores the group's position.
 //
 //	go run ./examples/go/kafka [-brokers 127.0.0.1:9092] [-group audit] TOPIC...
 package main
@@ -43,14 +43,16 @@ func run(ctx context.Context, bus *fromkafka.Kafka) error {
 	}
 	for {
 		e, err := events.Next(ctx)
-		if record, missed := new(consume.RecordError), new(consume.MissedError); errors.As(err, &record) || errors.As(err, &missed) {
+		if record, missed := new(consume.RecordError), new(consume.MissedError); errors.As(err, &record) ||
+			errors.As(err, &missed) {
 			fmt.Fprintln(os.Stderr, err) // Next continues after it
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		// Write the effect under e.Source and e.ID, which identify the event. Then a second copy changes nothing.
+		// Write the effect under e.Source and e.ID, which identify the event. Then a second copy
+		// changes nothing.
 		if _, err := fmt.Fprintln(os.Stdout, e.Time.Format("15:04:05"), e.Source, e.ID); err != nil {
 			return err
 		}

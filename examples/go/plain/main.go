@@ -1,4 +1,5 @@
-// Command plain reads events without package consume. It uses a durable consumer of nats.go, and handles one record at a time.
+// Command plain reads events without package consume. It uses a durable consumer of nats.go, and
+// handles one record at a time.
 //
 //	go run ./examples/go/plain [-server nats://127.0.0.1:4222] [-durable plain] [SUBJECT...]
 package main

@@ -1,5 +1,5 @@
-// Command rollout is a small controller: it prints when a rollout of a Deployment is complete. It is an example of a controller that can be
-// tested on the past: docs/guides/time-travel.md.
+// Command rollout is a small controller: it prints when a rollout of a Deployment is complete. It
+// is an example of a controller that can be tested on the past: docs/guides/time-travel.md.
 //
 //	KUBECONFIG=... go run ./examples/go/rollout
 package main
@@ -29,7 +29,8 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,8 @@ type controller struct {
 	complete map[types.UID]int64 // generation of the last rollout that was complete
 }
 
-// observe prints that a rollout is complete, unless it was complete before. Changes of metadata do not begin a rollout: they keep the generation.
+// observe prints that a rollout is complete, unless it was complete before. Changes of metadata do
+// not begin a rollout: they keep the generation.
 func (c *controller) observe(d *appsv1.Deployment, announce bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +74,8 @@ func (c *controller) observe(d *appsv1.Deployment, announce bool) {
 	}
 	c.complete[d.UID] = d.Generation
 	if announce {
-		fmt.Fprintf(os.Stdout, "%s/%s runs %s, resourceVersion %s\n", d.Namespace, d.Name, d.Spec.Template.Spec.Containers[0].Image, d.ResourceVersion)
+		fmt.Fprintf(os.Stdout, "%s/%s runs %s, resourceVersion %s\n", d.Namespace, d.Name,
+			d.Spec.Template.Spec.Containers[0].Image, d.ResourceVersion)
 	}
 }
 

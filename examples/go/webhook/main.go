@@ -1,4 +1,5 @@
-// Command webhook receives events by HTTP, one or a batch per request, and handles each at least once: it answers after it has handled them.
+// Command webhook receives events by HTTP, one or a batch per request, and handles each at least
+// once: it answers after it has handled them.
 //
 //	go run ./examples/go/webhook [-listen 127.0.0.1:8080]
 package main
@@ -45,8 +46,9 @@ func run(ctx context.Context, address string) error {
 	return nil
 }
 
-// receive answers 204 after all events of the request are handled. The agent repeats the request after a 5xx or without an answer. A 400
-// would be final: the agent would write the event to its dead letters.
+// receive answers 204 after all events of the request are handled. The agent repeats the request
+// after a 5xx or without an answer. A 400 would be final: the agent would write the event to its
+// dead letters.
 func receive(w http.ResponseWriter, r *http.Request) {
 	events, err := eventsOf(r)
 	if err != nil {
@@ -59,7 +61,8 @@ func receive(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		// Write the effect under e.Source and e.ID, which identify the event. Then a second copy changes nothing.
+		// Write the effect under e.Source and e.ID, which identify the event. Then a second copy
+		// changes nothing.
 		if _, err := fmt.Fprintln(os.Stdout, e.Time.Format("15:04:05"), e.Source, e.ID); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

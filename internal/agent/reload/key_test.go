@@ -37,7 +37,8 @@ func TestReloadFollowsTheKey(t *testing.T) {
 		write(hashKey + "2\n")
 		r.pass()
 		r.expect(t, [4]float64{2, 2, 0}, true)
-		if now := r.keyID(t); now == id || !strings.Contains(r.log.String(), `"key_id":"`+now+`"`) || !strings.Contains(r.log.String(), "redaction.keyFile (its content)") {
+		if now := r.keyID(t); now == id || !strings.Contains(r.log.String(), `"key_id":"`+now+`"`) ||
+			!strings.Contains(r.log.String(), "redaction.keyFile (its content)") {
 			t.Errorf("key %s, before %s:\n%s", now, id, &r.log)
 		}
 		if err := os.Remove(key); err != nil {
@@ -51,7 +52,8 @@ func TestReloadFollowsTheKey(t *testing.T) {
 	})
 }
 
-// A key that is rotated while the previous selection still waits for the bus is applied after that selection.
+// A key that is rotated while the previous selection still waits for the bus is applied after that
+// selection.
 func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := filepath.Join(t.TempDir(), "key")
@@ -66,7 +68,8 @@ func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 		r.holds = make(chan struct{})
 		write(hashKey + "2")
 		r.pass()
-		if s := r.Status(); s.Taking == nil || s.Refused != nil || !strings.Contains(r.Detail(), "is being applied for ") {
+		if s := r.Status(); s.Taking == nil || s.Refused != nil ||
+			!strings.Contains(r.Detail(), "is being applied for ") {
 			t.Fatalf("it is not being taken: %+v", s)
 		}
 		write(hashKey + "3")
@@ -80,7 +83,8 @@ func TestReloadTakesAKeyThatChangesMeanwhile(t *testing.T) {
 	})
 }
 
-// If the agent is stopped while the bus is away, it does not wait for a selection in progress, nor report it as refused.
+// If the agent is stopped while the bus is away, it does not wait for a selection in progress, nor
+// report it as refused.
 func TestReloadEndsWhileItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
@@ -99,7 +103,8 @@ func TestReloadEndsWhileItTakes(t *testing.T) {
 	})
 }
 
-// A key file that is newly configured is not applied half written, like the configuration file itself.
+// A key file that is newly configured is not applied half written, like the configuration file
+// itself.
 func TestReloadWaitsUntilANewKeyIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := filepath.Join(t.TempDir(), "key")
@@ -120,13 +125,15 @@ func TestReloadWaitsUntilANewKeyIsWritten(t *testing.T) {
 	})
 }
 
-// SIGHUP is always answered, even if nothing is new. If a change needs a restart, the advice is to restart, not to correct the file.
+// SIGHUP is always answered, even if nothing is new. If a change needs a restart, the advice is to
+// restart, not to correct the file.
 func TestReloadAnswersWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
 		r.swap(t, reloadBase+"queue: {events: 5000}\n")
 		r.pass()
-		if text := r.log.String(); strings.Contains(text, "config check") || !strings.Contains(text, `"advice":"restart the agent`) {
+		if text := r.log.String(); strings.Contains(text, "config check") ||
+			!strings.Contains(text, `"advice":"restart the agent`) {
 			t.Errorf("the advice is wrong:\n%s", text)
 		}
 		r.log.Reset()

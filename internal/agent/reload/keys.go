@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// reloadable returns the keys that a running agent can change. The others determine its connections, files, Lease or queue.
+// reloadable returns the keys that a running agent can change. The others determine its
+// connections, files, Lease or queue.
 func reloadable() []string { return []string{"watch", "strip", "noise", "redaction", "log.level"} }
 
 // changedKeys returns the keys whose values differ, such as "bus.nats.url". A list is one key.
@@ -49,7 +50,8 @@ func changed(out []string, path string, a, b reflect.Value) []string {
 	return out
 }
 
-// ofKeys reports whether a struct is a mapping of the file, as opposed to a value such as a duration.
+// ofKeys reports whether a struct is a mapping of the file, as opposed to a value such as a
+// duration.
 func ofKeys(t reflect.Type) bool {
 	for i := range t.NumField() {
 		if t.Field(i).Tag.Get("yaml") == "" {
@@ -62,6 +64,8 @@ func ofKeys(t reflect.Type) bool {
 // fixed returns those of the keys that need a restart.
 func fixed(keys []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		return slices.ContainsFunc(reloadable(), func(r string) bool { return key == r || strings.HasPrefix(key, r+".") })
+		return slices.ContainsFunc(reloadable(), func(r string) bool {
+			return key == r || strings.HasPrefix(key, r+".")
+		})
 	})
 }

@@ -22,8 +22,11 @@ type Loaded struct {
 	Key  []byte // content of redaction.keyFile; nil without one
 }
 
-// Load parses the content of a file and reads the key that it names. If only the key is wrong, the rest is returned with the error.
-func Load(data []byte, parse func(data []byte) (*config.Config, error), readKey func(path string) ([]byte, error)) (*Loaded, error) {
+// Load parses the content of a file and reads the key that it names. If only the key is wrong, the
+// rest is returned with the error.
+func Load(
+	data []byte, parse func(data []byte) (*config.Config, error), readKey func(path string) ([]byte, error),
+) (*Loaded, error) {
 	cfg, err := parse(data)
 	if err != nil {
 		return nil, err
@@ -33,7 +36,8 @@ func Load(data []byte, parse func(data []byte) (*config.Config, error), readKey 
 	if cfg.Redaction.KeyFile == "" {
 		return l, nil
 	}
-	if l.Key, err = readKey(cfg.Redaction.KeyFile); err != nil {
+	l.Key, err = readKey(cfg.Redaction.KeyFile)
+	if err != nil {
 		return l, fmt.Errorf("redaction.keyFile: %w", err)
 	}
 	l.Key = bytes.TrimSuffix(l.Key, []byte{'\n'}) // editors and echo append it
@@ -56,10 +60,12 @@ func (l *Loaded) MAC() (*object.MAC, error) {
 func (l *Loaded) LogRedaction(log *slog.Logger) {
 	if !l.Redaction.Secrets {
 		log.Warn("the values of Secrets are sent as they are: redaction.secrets is false",
-			"advice", "leave redaction.secrets out of the configuration, or set it to true; what was sent until then stays on the bus")
+			"advice",
+			"leave redaction.secrets out of the configuration, or set it to true; what was sent until then stays on the bus")
 	}
 	if m, err := l.MAC(); err == nil && m != nil {
-		log.Info("redacted values are replaced by keyed hashes", "key_id", m.ID(), "across_objects", l.Redaction.AcrossObjects)
+		log.Info("redacted values are replaced by keyed hashes", "key_id", m.ID(), "across_objects",
+			l.Redaction.AcrossObjects)
 	}
 }
 

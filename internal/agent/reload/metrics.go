@@ -32,7 +32,8 @@ func newMetrics(reg prometheus.Registerer, pending func() time.Duration) *metric
 			Help: "Time at which the configuration file was last applied, or found unchanged: at the start, or by a reload.",
 		}),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubecdc_config_info", Help: "1, labelled with the sha256 of the configuration file in force: equal for agents with equal files.",
+			Name: "kubecdc_config_info",
+			Help: "1, labelled with the sha256 of the configuration file in force: equal for agents with equal files.",
 		}, []string{"sha256"}),
 	}
 	for _, r := range []result{resultApplied, resultRefused, resultUnchanged, resultFailed} {

@@ -39,7 +39,8 @@ func TestReloadThatHangsIsShown(t *testing.T) {
 			t.Errorf("before a minute: %v", err)
 		}
 		<-time.After(time.Second)
-		if err := r.Check(); err == nil || !strings.Contains(err.Error(), "was changed and is not in force yet") || !r.Hangs() {
+		if err := r.Check(); err == nil || !strings.Contains(err.Error(), "was changed and is not in force yet") ||
+			!r.Hangs() {
 			t.Errorf("after a minute: %v", err)
 		}
 		r.waits(t, pendingFor)
@@ -65,7 +66,8 @@ func TestReloadThatWaitsForTheBusIsShown(t *testing.T) {
 			t.Errorf("before a minute: %v", err)
 		}
 		<-time.After(time.Second)
-		if err := r.Check(); err == nil || !strings.Contains(err.Error(), "the bus has not acknowledged their earlier events: pods;") || r.Hangs() {
+		if err := r.Check(); err == nil ||
+			!strings.Contains(err.Error(), "the bus has not acknowledged their earlier events: pods;") || r.Hangs() {
 			t.Errorf("after a minute: %v", err)
 		}
 		r.drain = time.Time{}

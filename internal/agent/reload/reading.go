@@ -14,10 +14,12 @@ const (
 	maxKeyBytes    = 64 << 10
 )
 
-// ReadKeyFile reads the key for hashes of redacted values. An error names the file but contains nothing from it.
+// ReadKeyFile reads the key for hashes of redacted values. An error names the file but contains
+// nothing from it.
 func ReadKeyFile(path string) ([]byte, error) { return readUpTo(path, maxKeyBytes) }
 
-// readUpTo reads a file of at most n bytes. It opens only regular files, because opening others, such as a pipe, may block forever.
+// readUpTo reads a file of at most n bytes. It opens only regular files, because opening others,
+// such as a pipe, may block forever.
 func readUpTo(path string, n int64) ([]byte, error) {
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
@@ -34,7 +36,8 @@ func readUpTo(path string, n int64) ([]byte, error) {
 	return data, err
 }
 
-// reading is the content of the configuration file, and of the keys that it names or has named, at one time.
+// reading is the content of the configuration file, and of the keys that it names or has named, at
+// one time.
 type reading struct {
 	fileContent // of the configuration
 
@@ -47,7 +50,8 @@ type fileContent struct {
 	err  error
 }
 
-// readConfigured reads by path: in the volume of a ConfigMap, the file is a symlink to a symlink, which is swapped.
+// readConfigured reads by path: in the volume of a ConfigMap, the file is a symlink to a symlink,
+// which is swapped.
 func readConfigured(file string, keys []string) reading {
 	r := reading{keys: map[string]fileContent{}}
 	r.data, r.err = readUpTo(file, maxConfigBytes)

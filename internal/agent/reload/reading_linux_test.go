@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 )
 
-// A file that is read once, as that of a shell's <(…), is not read again; to wait for its end would take for ever.
+// A file that is read once, as that of a shell's <(…), is not read again; to wait for its end would
+// take for ever.
 func TestReloadOfAPipe(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "kubecdc.yaml")
@@ -20,7 +21,9 @@ func TestReloadOfAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := New(Options{
-		File: fifo, First: &Loaded{Config: config.Default()}, Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar),
+		File: fifo, First: &Loaded{
+			Config: config.Default(),
+		}, Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar),
 		Registerer: prometheus.NewRegistry(),
 	})
 	ctx, stop := context.WithCancel(t.Context())

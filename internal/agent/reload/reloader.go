@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// interval is the time between two readings of the file. A change is applied after two equal readings in a row: the file may be
-	// incomplete.
+	// interval is the time between two readings of the file. A change is applied after two equal
+	// readings in a row: the file may be incomplete.
 	interval = 2 * time.Second
 	// soon replaces interval between those two after SIGHUP.
 	soon = 100 * time.Millisecond
@@ -46,7 +46,8 @@ type Options struct {
 
 	// Parse returns the configuration in the content of the file, after the overrides of flags.
 	Parse func(data []byte) (*config.Config, error)
-	// Apply switches the informers to a configuration. After an error, the previous one stays in force.
+	// Apply switches the informers to a configuration. After an error, the previous one stays in
+	// force.
 	Apply func(ctx context.Context, next *Loaded) (Scopes, error)
 	// Unapplied names the scopes to which an applied configuration does not apply yet, because the
 	// bus does not have their earlier events; "" if there are none. It also returns since when the
@@ -124,18 +125,22 @@ func (r *Reloader) Check() error {
 	s := r.look()
 	switch {
 	case r.Hangs():
-		return fmt.Errorf("%s was changed and is not in force yet, so the previous one applies, without new redactions: "+
-			"check that the API server answers, or restart the agent, which then starts with the changed file", r.o.File)
+		return fmt.Errorf(
+			"%s was changed and is not in force yet, so the previous one applies, without new redactions: "+
+				"check that the API server answers, or restart the agent, which then starts with the changed file",
+			r.o.File)
 	case len(s.problems) > 0 && s.taking.IsZero(): // otherwise the problems belong to an earlier file
 		more := ""
 		if n := len(s.problems) - 1; n > 0 {
 			more = fmt.Sprintf(" (and %d more)", n)
 		}
-		return fmt.Errorf("%s was changed and is rejected, the previous one stays in force: %s%s", r.o.File, s.problems[0], more)
+		return fmt.Errorf("%s was changed and is rejected, the previous one stays in force: %s%s", r.o.File,
+			s.problems[0], more)
 	case r.pending() >= pendingFor:
 		scopes, _ := r.o.Unapplied()
-		return fmt.Errorf("%s was changed and does not apply to all scopes yet, because the bus has not acknowledged their earlier events: %s; "+
-			"check why the bus does not accept them", r.o.File, scopes)
+		return fmt.Errorf(
+			"%s was changed and does not apply to all scopes yet, because the bus has not acknowledged their earlier events: %s; "+
+				"check why the bus does not accept them", r.o.File, scopes)
 	}
 	return nil
 }
@@ -156,7 +161,8 @@ func (r *Reloader) Run(ctx context.Context) error {
 		r.cannot(ctx)
 		return nil
 	}
-	// Hashes of the last reading with a decision, and of the last reading. Both start empty: the file may have changed since it was loaded.
+	// Hashes of the last reading with a decision, and of the last reading. Both start empty: the
+	// file may have changed since it was loaded.
 	decided, before := "", ""
 	keys, asked := keysOf(r.look().force), false
 	for {
@@ -187,21 +193,24 @@ func (r *Reloader) Run(ctx context.Context) error {
 		}
 		r.decide(ctx, now, next, problems, asked)
 		asked = false
-		// The key of a refused file is followed too, because it may be the missing part. A change during the decision is handled next.
+		// The key of a refused file is followed too, because it may be the missing part. A change
+		// during the decision is handled next.
 		keys = keysOf(r.look().force, next)
 		decided = now.sum(keys)
 		before = decided
 	}
 }
 
-// cannot answers each SIGHUP with a warning: a configuration that is not a regular file cannot be read again.
+// cannot answers each SIGHUP with a warning: a configuration that is not a regular file cannot be
+// read again.
 func (r *Reloader) cannot(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.o.HUP:
-			r.o.Log.Warn("cannot reload a configuration that is not a regular file: restart the agent", "config", r.o.File)
+			r.o.Log.Warn("cannot reload a configuration that is not a regular file: restart the agent", "config",
+				r.o.File)
 		}
 	}
 }
@@ -214,7 +223,10 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 			r.refuse(refusal{resultFailed, problems, "", "make the file readable for the agent", asked})
 			return
 		}
-		r.refuse(refusal{resultRefused, problems, now.hash(), "correct the file: 'kubecdc config check' reports what is wrong", asked})
+		r.refuse(refusal{
+			resultRefused, problems, now.hash(), "correct the file: 'kubecdc config check' reports what is wrong",
+			asked,
+		})
 		return
 	}
 	changes := changedKeys(force.Config, next.Config)
@@ -226,7 +238,10 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	case len(needRestart) > 0:
 		r.refuse(refusal{
 			resultRefused,
-			[]string{strings.Join(needRestart, ", ") + ": cannot be changed while the agent runs: restart the agent, or revert the change"},
+			[]string{
+				strings.Join(needRestart, ", ") +
+					": cannot be changed while the agent runs: restart the agent, or revert the change",
+			},
 			next.Hash, "restart the agent to apply the whole file: none of its changes is in force", asked,
 		})
 		return
@@ -236,7 +251,9 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	}
 	r.taking(began)
 	slow := time.AfterFunc(slowAfter, func() {
-		r.o.Log.Warn("the changed configuration is not in force yet: waiting until earlier events are on the bus, or for the API server", "config", r.o.File)
+		r.o.Log.Warn(
+			"the changed configuration is not in force yet: waiting until earlier events are on the bus, or for the API server",
+			"config", r.o.File)
 	})
 	scopes, err := r.o.Apply(ctx, next)
 	slow.Stop()
@@ -252,7 +269,8 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	r.nowInForce(next, resultApplied)
 	attrs := []any{
 		"config", r.o.File, "sha256", admin.ShortHash(next.Hash), "changed", changes, "rules", len(next.Watch),
-		"scopes_begun", scopes.Begun, "scopes_ended", scopes.Ended, "scopes_kept", scopes.Kept, "took", time.Since(began),
+		"scopes_begun", scopes.Begun, "scopes_ended", scopes.Ended, "scopes_kept", scopes.Kept, "took",
+		time.Since(began),
 	}
 	if r.o.Standby() {
 		attrs = append(attrs, "standby", "it is followed when this agent leads")
@@ -261,7 +279,8 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	next.LogRedaction(r.o.Log)
 }
 
-// consider parses a reading. If there are problems it cannot be in force, but next may still be non-nil.
+// consider parses a reading. If there are problems it cannot be in force, but next may still be
+// non-nil.
 func (r *Reloader) consider(now reading) (next *Loaded, problems []string) {
 	if now.err != nil {
 		return nil, []string{fmt.Sprintf("read configuration: %v", now.err)}
@@ -285,7 +304,8 @@ type refusal struct {
 	asked    bool // by SIGHUP
 }
 
-// refuse keeps the current configuration in force. It logs the same problems again only after SIGHUP.
+// refuse keeps the current configuration in force. It logs the same problems again only after
+// SIGHUP.
 func (r *Reloader) refuse(f refusal) {
 	r.mu.Lock()
 	known := slices.Equal(r.state.problems, f.problems)
@@ -298,21 +318,24 @@ func (r *Reloader) refuse(f refusal) {
 	if known && !f.asked {
 		return
 	}
-	r.o.Log.Error("the changed configuration is rejected, the previous one stays in force", "config", r.o.File, "result", string(f.outcome),
+	r.o.Log.Error("the changed configuration is rejected, the previous one stays in force", "config", r.o.File,
+		"result", string(f.outcome),
 		"sha256", admin.ShortHash(f.hash), "problems", len(f.problems), "advice", f.advice)
 	for _, p := range f.problems {
 		r.o.Log.Error("error in the changed configuration", "config", r.o.File, "err", p)
 	}
 }
 
-// unchanged handles a file that means the same as the one in force. It logs this if the content differs, or after SIGHUP.
+// unchanged handles a file that means the same as the one in force. It logs this if the content
+// differs, or after SIGHUP.
 func (r *Reloader) unchanged(next *Loaded, asked bool) {
 	s := r.look()
 	if s.force.Hash == next.Hash && len(s.problems) == 0 && !asked {
 		return
 	}
 	r.nowInForce(next, resultUnchanged)
-	r.o.Log.Info("the configuration file is equivalent to the one in force: nothing changes", "config", r.o.File, "sha256", admin.ShortHash(next.Hash))
+	r.o.Log.Info("the configuration file is equivalent to the one in force: nothing changes", "config", r.o.File,
+		"sha256", admin.ShortHash(next.Hash))
 }
 
 func (r *Reloader) nowInForce(next *Loaded, outcome result) {
@@ -321,7 +344,9 @@ func (r *Reloader) nowInForce(next *Loaded, outcome result) {
 	if outcome == resultApplied {
 		r.state.since = now
 	}
-	r.state.force, r.state.problems, r.state.tried = next, nil, time.Time{}
+	r.state.force = next
+	r.state.problems = nil
+	r.state.tried = time.Time{}
 	r.mu.Unlock()
 	r.metrics.done(outcome)
 	r.metrics.inForce(next.Hash, now)

@@ -24,7 +24,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/filter"
 )
 
-// reloading is a reloader of a file in a volume with the layout of a kubelet: a symlink to a symlink to a directory.
+// reloading is a reloader of a file in a volume with the layout of a kubelet: a symlink to a
+// symlink to a directory.
 type reloading struct {
 	*Reloader
 
@@ -190,7 +191,8 @@ func TestReloadTakesWhatChanged(t *testing.T) {
 			t.Fatalf("taken: %+v", r.taken)
 		}
 		for _, want := range []string{
-			`"msg":"the changed configuration is in force"`, `"changed":["watch","log.level"]`, `"rules":2`, `"scopes_begun":1`, `"scopes_ended":2`, `"scopes_kept":3`,
+			`"msg":"the changed configuration is in force"`, `"changed":["watch","log.level"]`, `"rules":2`,
+			`"scopes_begun":1`, `"scopes_ended":2`, `"scopes_kept":3`,
 		} {
 			if !strings.Contains(r.log.String(), want) {
 				t.Errorf("%s is not in:\n%s", want, &r.log)
@@ -199,15 +201,20 @@ func TestReloadTakesWhatChanged(t *testing.T) {
 		if r.o.Level.Level() != slog.LevelDebug {
 			t.Errorf("log level %v", r.o.Level.Level())
 		}
-		if s := r.Status(); s.SHA256 == hash || testutil.ToFloat64(r.metrics.info.WithLabelValues(s.SHA256)) != 1 || testutil.CollectAndCount(r.metrics.info) != 1 {
+		if s := r.Status(); s.SHA256 == hash || testutil.ToFloat64(r.metrics.info.WithLabelValues(s.SHA256)) != 1 ||
+			testutil.CollectAndCount(r.metrics.info) != 1 {
 			t.Errorf("the hash that is shown is %s, before %s", s.SHA256, hash)
 		}
 
 		// Write another text with the same meaning, followed by the same text again.
-		r.swap(t, reloadBase+"# a comment\nwatch:\n  - {resources: [pods]}\n  - {resources: [secrets]}\nlog: {level: debug}\n")
+		r.swap(t,
+			reloadBase+
+				"# a comment\nwatch:\n  - {resources: [pods]}\n  - {resources: [secrets]}\nlog: {level: debug}\n")
 		r.pass()
 		r.expect(t, [4]float64{1, 0, 1}, true)
-		r.swap(t, reloadBase+"# a comment\nwatch:\n  - {resources: [pods]}\n  - {resources: [secrets]}\nlog: {level: debug}\n")
+		r.swap(t,
+			reloadBase+
+				"# a comment\nwatch:\n  - {resources: [pods]}\n  - {resources: [secrets]}\nlog: {level: debug}\n")
 		r.pass()
 		r.expect(t, [4]float64{1, 0, 1}, true)
 		// The result is reported on request.
@@ -224,7 +231,8 @@ func TestReloadWaitsUntilAFileIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
 		whole := reloadBase + "watch: [{resources: [pods]}]\n"
-		// Successive looks find longer parts of the file, no file, and the whole file. A part that happens to be valid is not applied.
+		// Successive looks find longer parts of the file, no file, and the whole file. A part that
+		// happens to be valid is not applied.
 		for i := range 10 {
 			r.swap(t, whole[:len(whole)*i/10])
 			<-time.After(interval)
@@ -262,14 +270,16 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		r.swap(t, reloadBase+"wacht: []\nnoise: [status-onyl]\nwatch:\n  - resources: [Deployment]\n")
 		r.pass()
 		at := func(place string) string { return filepath.Join(r.dir, "kubecdc.yaml") + place }
-		r.expect(t, [4]float64{0, 1}, false, at(":4:1: wacht: "), at(":5:9: noise[0]: "), at(":7:17: watch[0].resources[0]: "))
+		r.expect(t, [4]float64{0, 1}, false, at(":4:1: wacht: "), at(":5:9: noise[0]: "),
+			at(":7:17: watch[0].resources[0]: "))
 		said := r.log.Len()
 		r.pass() // it is neither logged nor counted again
 		r.expect(t, [4]float64{0, 1}, false, "", "", "")
 		if r.log.Len() != said {
 			t.Errorf("it is said again:\n%s", r.log.String()[said:])
 		}
-		if err := r.Check(); !strings.Contains(err.Error(), "is rejected, the previous one stays in force: ") || !strings.Contains(err.Error(), "(and 2 more)") {
+		if err := r.Check(); !strings.Contains(err.Error(), "is rejected, the previous one stays in force: ") ||
+			!strings.Contains(err.Error(), "(and 2 more)") {
 			t.Error(err)
 		}
 		r.swap(t, reloadBase) // reverted
@@ -289,9 +299,12 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReloading(t, reloadBase)
-		r.swap(t, strings.Replace(reloadBase, ":0", ":1", 1)+"watch: [{resources: [pods]}]\nqueue: {events: 5000}\nlog: {format: text}\n")
+		r.swap(t,
+			strings.Replace(reloadBase, ":0", ":1", 1)+
+				"watch: [{resources: [pods]}]\nqueue: {events: 5000}\nlog: {format: text}\n")
 		r.pass()
-		r.expect(t, [4]float64{0, 1}, false, "queue.events, server.address, log.format: cannot be changed while the agent runs: restart the agent")
+		r.expect(t, [4]float64{0, 1}, false,
+			"queue.events, server.address, log.format: cannot be changed while the agent runs: restart the agent")
 		r.swap(t, strings.Replace(reloadBase, "stdout: {}", "nats: {url: 'nats://u:hunter2@n:4222'}", 1))
 		r.pass()
 		r.expect(t, [4]float64{0, 2}, false, "bus.") // the default of deadLetter depends on the bus

@@ -30,7 +30,8 @@ func newCertificate(now time.Time) (_ tls.Certificate, authority []byte, err err
 	if err != nil {
 		return tls.Certificate{}, nil, err
 	}
-	if signer, err = x509.ParseCertificate(rawSigner); err != nil { // with the id of its key, which the leaf names
+	signer, err = x509.ParseCertificate(rawSigner)
+	if err != nil { // with the id of its key, which the leaf names
 		return tls.Certificate{}, nil, err
 	}
 	key, err := newKey()

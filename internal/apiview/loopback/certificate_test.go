@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Clients accept the certificate for each name of this machine. Strict ones refuse an authority as the
-// certificate of a server.
+// Clients accept the certificate for each name of this machine. Strict ones refuse an authority as
+// the certificate of a server.
 func TestCertificate(t *testing.T) {
 	now := time.Now()
 	certificate, authority, err := newCertificate(now)

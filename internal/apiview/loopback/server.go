@@ -1,5 +1,5 @@
-// Package loopback serves a view of the past to clients on this machine: on 127.0.0.1, with TLS, a random token, and a kubeconfig that only
-// its owner can read.
+// Package loopback serves a view of the past to clients on this machine: on 127.0.0.1, with TLS, a
+// random token, and a kubeconfig that only its owner can read.
 package loopback
 
 import (
@@ -37,7 +37,8 @@ type Server struct {
 	temporary string // directory of a temporary kubeconfig, "" without one
 }
 
-// Listen opens a port (0: a free one) and writes a kubeconfig for clients ("": to a temporary directory). It sets the token of handler.
+// Listen opens a port (0: a free one) and writes a kubeconfig for clients ("": to a temporary
+// directory). It sets the token of handler.
 func Listen(ctx context.Context, handler *apiview.Server, port int, kubeconfig string) (_ *Server, err error) {
 	handler.Token = rand.Text()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -56,8 +57,10 @@ func Listen(ctx context.Context, handler *apiview.Server, port int, kubeconfig s
 	}
 	s.server = &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
-		HTTP2:     &http.HTTP2Config{WriteByteTimeout: 30 * time.Second},   // a deadline of a stream does not end it if nothing of the connection is read
-		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // discards failed handshakes of clients without the certificate
+		// a deadline of a stream does not end it if nothing of the connection is read
+		HTTP2: &http.HTTP2Config{WriteByteTimeout: 30 * time.Second},
+		// discards failed handshakes of clients without the certificate
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}
 	return s, s.writeKubeconfig(handler.Token, authority)
@@ -75,7 +78,8 @@ func (s *Server) writeKubeconfig(token string, authority []byte) error {
 		return err
 	}
 	if s.Kubeconfig == "" {
-		if s.temporary, err = os.MkdirTemp("", "kubecdc-"); err != nil {
+		s.temporary, err = os.MkdirTemp("", "kubecdc-")
+		if err != nil {
 			return err
 		}
 		s.Kubeconfig = filepath.Join(s.temporary, "kubeconfig")
@@ -107,7 +111,8 @@ func (s *Server) Run(ctx context.Context, f func(context.Context) error) error {
 	s.server.BaseContext = func(net.Listener) context.Context { return requests }
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := s.server.ServeTLS(connlimit.Listen(s.listener, maxConnections), "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.server.ServeTLS(connlimit.Listen(s.listener, maxConnections), "", ""); !errors.Is(err,
+			http.ErrServerClosed) {
 			return err
 		}
 		return nil

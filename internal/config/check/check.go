@@ -18,27 +18,34 @@ import (
 // AbsolutePath matches paths that begin with the root.
 var AbsolutePath = regexp.MustCompile(`^(/|[A-Za-z]:[/\\])`)
 
-// SecretFile finds values that are not the path of a file. It does not repeat the value, which may be the secret itself.
+// SecretFile finds values that are not the path of a file. It does not repeat the value, which may
+// be the secret itself.
 func SecretFile(path *field.Path, file string) field.ErrorList {
 	name := fileNames()[strings.ToLower(path.String()[strings.LastIndexByte(path.String(), '.')+1:])]
-	return If(file != "" && !AbsolutePath.MatchString(file), field.Forbidden(path, "must be the absolute path of a file that holds it, such as /etc/kubecdc/"+name+
-		"; the secret itself does not belong here"))
+	return If(file != "" && !AbsolutePath.MatchString(file),
+		field.Forbidden(path, "must be the absolute path of a file that holds it, such as /etc/kubecdc/"+name+
+			"; the secret itself does not belong here"))
 }
 
 // fileNames returns examples, by key in lower case.
 func fileNames() map[string]string {
 	return map[string]string{
 		"credsfile": "nats.creds", "nkeyseedfile": "nats.nk", "urlfile": "webhook", "headersfile": "headers",
-		"clientsecretfile": "client-secret", "keyfile": "redaction.key", "passwordfile": "password", "tokenfile": "token",
+		"clientsecretfile": "client-secret",
+		"keyfile":          "redaction.key",
+		"passwordfile":     "password",
+		"tokenfile":        "token",
 	}
 }
 
 // PlainFile finds values that are not the path of a file.
 func PlainFile(path *field.Path, file, example string) field.ErrorList {
-	return If(file != "" && !AbsolutePath.MatchString(file), field.Invalid(path, file, "must be an absolute path, such as "+example))
+	return If(file != "" && !AbsolutePath.MatchString(file),
+		field.Invalid(path, file, "must be an absolute path, such as "+example))
 }
 
-// Endpoint checks the URL of an HTTP server. It never repeats the URL: its user part may be a password.
+// Endpoint checks the URL of an HTTP server. It never repeats the URL: its user part may be a
+// password.
 func Endpoint(endpoint string, path *field.Path) field.ErrorList {
 	if endpoint == "" {
 		return field.ErrorList{field.Required(path, "is missing: a URL such as https://host/path")}
@@ -78,12 +85,12 @@ func IsPort(port string) bool {
 	return port == "" || err == nil && n > 0
 }
 
-// A password, a token or a client secret is sent only over TLS or within this machine, unless `insecure: true` permits it.
-// These rules do not apply to credentials that prove a secret without sending it: JWT credentials and NKeys of NATS, SCRAM of
-// Kafka.
+// A password, a token or a client secret is sent only over TLS or within this machine, unless
+// `insecure: true` permits it. These rules do not apply to credentials that prove a secret without
+// sending it: JWT credentials and NKeys of NATS, SCRAM of Kafka.
 
-// IsLoopbackHost reports whether a host is this machine, by its name only. Package publish checks the address of the
-// connection.
+// IsLoopbackHost reports whether a host is this machine, by its name only. Package publish checks
+// the address of the connection.
 func IsLoopbackHost(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
 // Plaintext reports whether what is sent to a URL leaves this machine unencrypted.
@@ -94,7 +101,8 @@ func Plaintext(endpoint string) bool {
 
 // Exposed returns the error of a secret at path that would be sent unencrypted.
 func Exposed(path *field.Path, remedy, insecure string) *field.Error {
-	return field.Forbidden(path, "would be sent unencrypted, and readable on the network: "+remedy+"; to send it anyway, set "+insecure)
+	return field.Forbidden(path,
+		"would be sent unencrypted, and readable on the network: "+remedy+"; to send it anyway, set "+insecure)
 }
 
 // Limit is the range of a number, both ends allowed.
@@ -128,7 +136,8 @@ func Matches(path *field.Path, text string, pattern *regexp.Regexp, message stri
 // InLimit compares got with a limit.
 func InLimit(path *field.Path, got yamldoc.Quantity, l Limit) field.ErrorList {
 	n := got.Int64()
-	return If((n != 0 || !l.Zero) && (n < l.Low.Int64() || n > l.High.Int64()), field.Invalid(path, got, "must be "+l.String()))
+	return If((n != 0 || !l.Zero) && (n < l.Low.Int64() || n > l.High.Int64()),
+		field.Invalid(path, got, "must be "+l.String()))
 }
 
 // Names returns the values of an Enum.
@@ -146,7 +155,8 @@ func InEnum[T interface {
 	yamldoc.Enum
 }](path *field.Path, got T,
 ) field.ErrorList {
-	return If(!slices.Contains(got.Values(), string(got)), field.Invalid(path, string(got), "must be "+yamldoc.OneOf(got)))
+	return If(!slices.Contains(got.Values(), string(got)),
+		field.Invalid(path, string(got), "must be "+yamldoc.OneOf(got)))
 }
 
 // Unique finds duplicate items.
@@ -177,9 +187,13 @@ func OnlyOne(path *field.Path, what string, needed bool, choices ...Choice) fiel
 	}
 	switch {
 	case len(got) == 0 && needed:
-		return field.ErrorList{field.Required(path, fmt.Sprintf("must name one %s, %s, got none", what, Listed(all, "or")))}
+		return field.ErrorList{
+			field.Required(path, fmt.Sprintf("must name one %s, %s, got none", what, Listed(all, "or"))),
+		}
 	case len(got) > 1:
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("must name one %s only, got %s", what, Listed(got, "and")))}
+		return field.ErrorList{
+			field.Forbidden(path, fmt.Sprintf("must name one %s only, got %s", what, Listed(got, "and"))),
+		}
 	}
 	return nil
 }
@@ -209,7 +223,8 @@ func Template(path *field.Path, example string, err error) *field.Error {
 	return field.Forbidden(path, fmt.Sprintf("must be a template such as %s: %v", example, err))
 }
 
-// Key has the facts about a key in addition to its type. Validation, the JSON Schema and the reference use it.
+// Key has the facts about a key in addition to its type. Validation, the JSON Schema and the
+// reference use it.
 type Key struct {
 	Limit    Limit    // of a number; its zero value: none
 	Pattern  string   // regular expression of a text
@@ -222,5 +237,8 @@ type Key struct {
 
 // URL returns the Key of an HTTP server's URL.
 func URL() Key {
-	return Key{Pattern: `^https?://[^@/#? ]+(/[^#]*)?(\?[^#]*)?$`, Message: "must be a URL such as https://host/path, without user and password"}
+	return Key{
+		Pattern: `^https?://[^@/#? ]+(/[^#]*)?(\?[^#]*)?$`,
+		Message: "must be a URL such as https://host/path, without user and password",
+	}
 }

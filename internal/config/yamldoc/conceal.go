@@ -14,10 +14,12 @@ type concealed struct {
 	size  int             // of a part
 }
 
-// leastSecret is the length of the shortest value that Conceal finds. A shorter one is part of many words.
+// leastSecret is the length of the shortest value that Conceal finds. A shorter one is part of many
+// words.
 const leastSecret = 4
 
-// newConcealed returns the variable with the parts of its value. Conceal finds each part of at least 6 bytes.
+// newConcealed returns the variable with the parts of its value. Conceal finds each part of at
+// least 6 bytes.
 func newConcealed(name, value string) concealed {
 	c := concealed{name: name, parts: map[string]bool{}, size: min(len(value), 6)}
 	if len(value) < leastSecret {
@@ -43,8 +45,8 @@ func lowerASCII(s string) string {
 	return string(b)
 }
 
-// Conceal replaces what came from the environment by ${NAME}: the value of a variable in the document, and each part of it.
-// Texts derived from it, such as 1h for 3600s, stay.
+// Conceal replaces what came from the environment by ${NAME}: the value of a variable in the
+// document, and each part of it. Texts derived from it, such as 1h for 3600s, stay.
 func (d *Document) Conceal(text string) string {
 	written := variable.FindAllStringIndex(text, -1)
 	low := lowerASCII(text)
@@ -71,7 +73,8 @@ func (d *Document) Conceal(text string) string {
 	return b.String()
 }
 
-// concealedAt returns the variable whose value, or a part of it, a text begins with, and the length of the longest such part.
+// concealedAt returns the variable whose value, or a part of it, a text begins with, and the length
+// of the longest such part.
 func (d *Document) concealedAt(low string) (name string, size int) {
 	for i := range d.concealed {
 		c := &d.concealed[i]
@@ -86,7 +89,8 @@ func (d *Document) concealedAt(low string) (name string, size int) {
 	return name, size
 }
 
-// ConcealStrings applies Conceal to all strings that v, a pointer, leads to by exported fields, pointers and slices.
+// ConcealStrings applies Conceal to all strings that v, a pointer, leads to by exported fields,
+// pointers and slices.
 func (d *Document) ConcealStrings(v any) {
 	if len(d.concealed) > 0 {
 		d.concealStrings(reflect.ValueOf(v))

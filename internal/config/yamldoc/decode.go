@@ -18,8 +18,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// decoder sets the values of a document. goccy/go-yaml parses; its strict decoding is not used, because it ends at the first
-// error and does not keep the positions of values.
+// decoder sets the values of a document. goccy/go-yaml parses; its strict decoding is not used,
+// because it ends at the first error and does not keep the positions of values.
 type decoder struct {
 	*Document
 	options *Options
@@ -33,16 +33,19 @@ type decoder struct {
 	within    *override // the one that is being decoded; nil: the document is
 }
 
-// Variants is a map whose keys have values of different types. Keys returns the keys in their order, New a pointer to the zero value of one.
+// Variants is a map whose keys have values of different types. Keys returns the keys in their
+// order, New a pointer to the zero value of one.
 type Variants interface {
 	Keys() []string
 	New(key string) any
 }
 
-// Defaulter is a value with defaults of its own. SetDefaults is called before the keys of the document are set.
+// Defaulter is a value with defaults of its own. SetDefaults is called before the keys of the
+// document are set.
 type Defaulter interface{ SetDefaults() }
 
-// Switch is a struct that a document may also write as true, with its defaults, or as false, which makes the pointer to it nil.
+// Switch is a struct that a document may also write as true, with its defaults, or as false, which
+// makes the pointer to it nil.
 type Switch interface {
 	Defaulter
 	Switch()
@@ -110,12 +113,14 @@ func (d *decoder) resolve(n ast.Node, path string) ast.Node {
 		case *ast.AliasNode:
 			target, ok := d.anchors[t.Value.GetToken().Value]
 			if !ok {
-				d.fail(t.GetToken(), path, "there is no anchor &%s; a text that begins with * needs quotes", t.Value.GetToken().Value)
+				d.fail(t.GetToken(), path, "there is no anchor &%s; a text that begins with * needs quotes",
+					t.Value.GetToken().Value)
 				return nil
 			}
 			n = target
 		case *ast.TagNode:
-			d.fail(t.GetToken(), path, "must have no tag, got %s; a text that begins with ! needs quotes", t.GetToken().Value)
+			d.fail(t.GetToken(), path, "must have no tag, got %s; a text that begins with ! needs quotes",
+				t.GetToken().Value)
 			return nil
 		case nil:
 			return nil
@@ -137,7 +142,8 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string) {
 
 // content decodes a node that no override replaces.
 func (d *decoder) content(n ast.Node, v reflect.Value, path string) {
-	if n = d.resolve(n, path); n == nil {
+	n = d.resolve(n, path)
+	if n == nil {
 		return
 	}
 	if !d.Has(path) {
@@ -154,7 +160,8 @@ func (d *decoder) content(n ast.Node, v reflect.Value, path string) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if _, ok := v.Interface().(Switch); ok {
-			if n = d.switched(n, v, path); n == nil {
+			n = d.switched(n, v, path)
+			if n == nil {
 				return
 			}
 		}
@@ -281,7 +288,8 @@ func (d *decoder) member(n ast.Node, v reflect.Value, key, path string) {
 		d.value(n, fieldOf(v, key), path)
 		return
 	}
-	value := reflect.ValueOf(v.Interface().(Variants).New(key)) //nolint:forcetypeassert // mappings are one or the other
+	value := reflect.ValueOf(
+		v.Interface().(Variants).New(key)) //nolint:forcetypeassert // mappings are one or the other
 	d.value(n, value.Elem(), path)
 	if v.IsNil() {
 		v.Set(reflect.MakeMap(v.Type()))
@@ -292,8 +300,8 @@ func (d *decoder) member(n ast.Node, v reflect.Value, key, path string) {
 	v.SetMapIndex(reflect.ValueOf(key), value)
 }
 
-// pairs yields the path of each key of a mapping with its node. If n is not a mapping, the error names the keys that are
-// expected.
+// pairs yields the path of each key of a mapping with its node. If n is not a mapping, the error
+// names the keys that are expected.
 func (d *decoder) pairs(n ast.Node, path, keys string) iter.Seq2[string, *ast.MappingValueNode] {
 	return func(yield func(string, *ast.MappingValueNode) bool) {
 		var pairs []*ast.MappingValueNode
@@ -319,7 +327,8 @@ func (d *decoder) pairs(n ast.Node, path, keys string) iter.Seq2[string, *ast.Ma
 	}
 }
 
-// dictionary decodes a mapping with arbitrary keys. Its values are text, even if YAML would read a number.
+// dictionary decodes a mapping with arbitrary keys. Its values are text, even if YAML would read a
+// number.
 func (d *decoder) dictionary(n ast.Node, v reflect.Value, path string) {
 	dictionary := reflect.MakeMap(v.Type())
 	for at, pair := range d.pairs(n, path, "") {
@@ -475,8 +484,8 @@ func isText(n ast.Node) bool {
 	return true // or not a scalar, which scalar rejects
 }
 
-// isQuoted reports whether a scalar is marked as text by quotes. One with a variable does not count: in flow mappings, ${NAME}
-// requires quotes.
+// isQuoted reports whether a scalar is marked as text by quotes. One with a variable does not
+// count: in flow mappings, ${NAME} requires quotes.
 func isQuoted(n ast.Node) bool {
 	s, ok := n.(*ast.StringNode)
 	if !ok {

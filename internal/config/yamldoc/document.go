@@ -18,11 +18,13 @@ type Options struct {
 	// Lookup returns the value of the variable in ${NAME}.
 	Lookup func(name string) (string, bool)
 
-	// Alias maps the path of a key to that of a key with the same fields. Only the latter is suggested in place of an unknown
-	// key. Other paths are returned unchanged. Indexes are written [].
+	// Alias maps the path of a key to that of a key with the same fields. Only the latter is
+	// suggested in place of an unknown key. Other paths are returned unchanged. Indexes are written
+	// [].
 	Alias func(path string) string
 
-	// Renamed has the paths of keys that have another name now, each with its present path. Indexes are written [].
+	// Renamed has the paths of keys that have another name now, each with its present path. Indexes
+	// are written [].
 	Renamed map[string]string
 
 	// Set has the keys that override those of the document.
@@ -40,9 +42,9 @@ type Document struct {
 	concealed []concealed
 }
 
-// Decode sets the fields of into, a pointer to a struct, from a document. Keys that neither the document nor an override has keep
-// their values.
-// All errors are returned at once. A value that could not be decoded keeps its previous value, or is empty.
+// Decode sets the fields of into, a pointer to a struct, from a document. Keys that neither the
+// document nor an override has keep their values. All errors are returned at once. A value that
+// could not be decoded keeps its previous value, or is empty.
 func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // the byte order mark that some Windows editors write
 	doc := &Document{
@@ -72,13 +74,15 @@ func splitLines(data []byte) []string {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
 }
 
-// Has reports whether the document or an override has a value at a path such as "watch[0].namespaces".
+// Has reports whether the document or an override has a value at a path such as
+// "watch[0].namespaces".
 func (d *Document) Has(path string) bool {
 	_, ok := d.positions[path]
 	return ok
 }
 
-// Position returns the line and the column of the value at a path, both from 1; 0 if the document does not have it, or an override sets it.
+// Position returns the line and the column of the value at a path, both from 1; 0 if the document
+// does not have it, or an override sets it.
 func (d *Document) Position(path string) (line, column int) {
 	at := d.positions[path]
 	return at.line, at.column

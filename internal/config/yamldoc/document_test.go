@@ -86,7 +86,10 @@ func TestSwitch(t *testing.T) {
 		{text: "light: true", set: "light={dim: false}", light: &light{Watts: 40}},
 		{text: "light: 7", want: "light: must be true or false, or a mapping with watts, dim, got 7"},
 		{text: "light: [true]", want: "light: must be true or false, or a mapping with watts, dim, got a list"},
-		{text: "light: 'true'", want: `light: must be true or false without quotes, or a mapping with watts, dim, got "true"`},
+		{
+			text: "light: 'true'",
+			want: `light: must be true or false without quotes, or a mapping with watts, dim, got "true"`,
+		},
 		{text: "light: false", set: "light.watts=9", want: "light.watts: there is no such key or list item"},
 	} {
 		var set []string

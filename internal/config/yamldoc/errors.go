@@ -61,7 +61,10 @@ func (e Errors) First() Errors {
 	if len(e) <= mostErrors {
 		return e
 	}
-	more := &Error{File: e[0].File, Message: fmt.Sprintf("and %d more errors; correct the first ones, and check again", len(e)-mostErrors)}
+	more := &Error{
+		File:    e[0].File,
+		Message: fmt.Sprintf("and %d more errors; correct the first ones, and check again", len(e)-mostErrors),
+	}
 	return append(slices.Clone(e[:mostErrors]), more)
 }
 
@@ -73,15 +76,16 @@ type Error struct {
 	Path    string `json:"path,omitempty"`   // "watch[0].namespaces[1]"; "" for a syntax error
 	Message string `json:"message"`          // "must be between 1 and 5, got 7"
 
-	// TextLine and TextColumn, both from 1, are the position of the error in the text at Path. 0: the error is about all of
-	// the text.
+	// TextLine and TextColumn, both from 1, are the position of the error in the text at Path. 0:
+	// the error is about all of the text.
 	TextLine   int `json:"-"`
 	TextColumn int `json:"-"`
 
 	lines *lines // of the file
 }
 
-// Error returns "file:line:column: path: message", without the parts that are not known, and an excerpt of the file.
+// Error returns "file:line:column: path: message", without the parts that are not known, and an
+// excerpt of the file.
 func (e *Error) Error() string {
 	plain := func(text string) string { return text }
 	return e.Styled(plain, plain)
@@ -121,8 +125,8 @@ type lines struct {
 
 func newLines(all []string) *lines { return &lines{all: all, masked: map[int][]rune{}} }
 
-// excerpt returns a line of the file, and below it the space before the mark of the column; "" if the file has no such
-// line.
+// excerpt returns a line of the file, and below it the space before the mark of the column; "" if
+// the file has no such line.
 func (l *lines) excerpt(line, column int) string {
 	if l == nil || line < 1 || line > len(l.all) || column < 1 {
 		return ""

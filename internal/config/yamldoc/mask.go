@@ -19,7 +19,8 @@ func Shorten(s string) string {
 	return s
 }
 
-// secret matches text that may be a password or a token. The first group of each pair is shown, the second one is masked:
+// secret matches text that may be a password or a token. The first group of each pair is shown, the
+// second one is masked:
 //   - the value of a key with such a name
 //   - the value of a key for a file, if it is not a path
 //   - a query
@@ -32,8 +33,8 @@ var secret = regexp.MustCompile(`(?i)((?:password|passwd|token|seed|secret|autho
 	`|()([^\s"']+@)` +
 	`|(//[^\s"'/:,\[]*:)([0-9]*[^\s"'/:,?#0-9$}\]][^\s"',]*)`)
 
-// Mask replaces text that may be a secret by stars, of the same width. Secrets in a file are an error, and an error must not
-// carry them into a log.
+// Mask replaces text that may be a secret by stars, of the same width. Secrets in a file are an
+// error, and an error must not carry them into a log.
 func Mask(s string) string {
 	return secret.ReplaceAllStringFunc(s, func(m string) string {
 		groups := secret.FindStringSubmatch(m)

@@ -9,8 +9,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// The parser stores the path of each node. Its memory grows with the square of the nesting, and with
-// the length of keys: 120 KB of [ took 21 GB. No configuration needs half of these limits.
+// The parser stores the path of each node. Its memory grows with the square of the nesting, and
+// with the length of keys: 120 KB of [ took 21 GB. No configuration needs half of these limits.
 const (
 	maxLevels = 64
 	maxPaths  = 32 << 20 // bytes of all paths
@@ -32,7 +32,8 @@ func tokenize(data []byte) (token.Tokens, *token.Token, error) {
 			continue
 		}
 		if tok.Type == token.MappingKeyType {
-			return nil, tok, errors.New("a key that begins with ? is not supported; a text that begins with ? needs quotes")
+			return nil, tok,
+				errors.New("a key that begins with ? is not supported; a text that begins with ? needs quotes")
 		}
 		seen = append(seen, tok)
 		n.add(seen)
@@ -41,8 +42,9 @@ func tokenize(data []byte) (token.Tokens, *token.Token, error) {
 		case len(n.open) > maxLevels:
 			return nil, tok, fmt.Errorf("must not be nested deeper than %d levels", maxLevels)
 		case paths > maxPaths:
-			return nil, tok, fmt.Errorf("must not have such long keys: the paths of all values, such as watch[0].resources[1], "+
-				"must have less than %v together", Bytes(maxPaths))
+			return nil, tok,
+				fmt.Errorf("must not have such long keys: the paths of all values, such as watch[0].resources[1], "+
+					"must have less than %v together", Bytes(maxPaths))
 		}
 	}
 	return tokens, nil, nil
@@ -67,8 +69,8 @@ func blankLines(data []byte) int {
 	return 0
 }
 
-// nesting counts the levels that the parser has open after each token. It is an upper bound: where the
-// parser's rules are not those of YAML, a level stays open.
+// nesting counts the levels that the parser has open after each token. It is an upper bound: where
+// the parser's rules are not those of YAML, a level stays open.
 type nesting struct{ open []level }
 
 // level is an open list or mapping.
@@ -177,8 +179,8 @@ func (n *nesting) closeFlow(kind levelKind, column int) {
 	n.open = n.open[:i]
 }
 
-// block opens the level of an item of a list, or of a key of a mapping. It closes the level of the item
-// or key before it in the same list or mapping.
+// block opens the level of an item of a list, or of a key of a mapping. It closes the level of the
+// item or key before it in the same list or mapping.
 func (n *nesting) block(kind levelKind, tokens token.Tokens, at, path int) {
 	first, nested := n.begin(kind, tokens, at)
 	column := tokens[at].Position.Column

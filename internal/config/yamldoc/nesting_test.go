@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
 
-// hostile returns documents of about size bytes that cost the lexer or the parser more than their size.
+// hostile returns documents of about size bytes that cost the lexer or the parser more than their
+// size.
 func hostile(size int) map[string]string {
 	fill := func(unit string) string { return strings.Repeat(unit, max(size/len(unit), 1)) }
 	steps := func(unit string) string {
@@ -50,8 +51,8 @@ func hostile(size int) map[string]string {
 	}
 }
 
-// 120 KB of [ took 21 GB, 128 KB of a list with a long key 8 GB, and blank lines of a text minutes. The documents are smaller
-// here: without the limits the test fails, and does not fill the memory.
+// 120 KB of [ took 21 GB, 128 KB of a list with a long key 8 GB, and blank lines of a text minutes.
+// The documents are smaller here: without the limits the test fails, and does not fill the memory.
 func TestHostileDocumentCostsLittle(t *testing.T) {
 	const (
 		size = 24 << 10

@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Override sets one key over the document, as if the document had it. The last of several overrides of a path counts. An override
-// of a part of another override counts more than that one.
+// Override sets one key over the document, as if the document had it. The last of several overrides
+// of a path counts. An override of a part of another override counts more than that one.
 type Override struct {
 	Source string // of the value, in place of a file in errors: "--set"
 	Path   string // "watch[0].where"
@@ -27,7 +27,8 @@ var assignment = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9_.\[\]-]*)=([\s\S]*)$`)
 func ParseOverride(source, text string) (Override, error) {
 	m := assignment.FindStringSubmatch(text)
 	if m == nil {
-		return Override{}, errors.New("must be KEY=VALUE, such as log.level=debug or 'watch[0].namespaces=[shop, bank]'")
+		return Override{},
+			errors.New("must be KEY=VALUE, such as log.level=debug or 'watch[0].namespaces=[shop, bank]'")
 	}
 	return Override{Source: source, Path: m[1], Value: m[2]}, nil
 }
@@ -54,7 +55,8 @@ func (o *Override) node() (ast.Node, error) {
 	}
 	file, err := parser.Parse(tokens, 0)
 	if err != nil || len(file.Docs) != 1 || file.Docs[0].Body == nil {
-		return nil, fmt.Errorf("must be valid YAML: a list such as [a, b] or a mapping such as {a: b}, got %s", Quote(o.Value))
+		return nil,
+			fmt.Errorf("must be valid YAML: a list such as [a, b] or a mapping such as {a: b}, got %s", Quote(o.Value))
 	}
 	return file.Docs[0].Body, nil
 }
@@ -65,7 +67,8 @@ func (d *decoder) prepareOverrides() {
 		o := &override{Override: d.options.Set[i]}
 		d.overrides = append(d.overrides, o)
 		var err error
-		if o.node, err = o.Override.node(); err != nil {
+		o.node, err = o.Override.node()
+		if err != nil {
 			d.during(o, func() { d.fail(nil, o.Path, "%v", err) })
 		}
 	}
@@ -82,15 +85,16 @@ func (d *decoder) overrideOf(path string) *override {
 	return found
 }
 
-// overridden yields the keys of the mapping at path that overrides set, but not those in written, which the document has. whole:
-// the keys may contain dots.
+// overridden yields the keys of the mapping at path that overrides set, but not those in written,
+// which the document has. whole: the keys may contain dots.
 func (d *decoder) overridden(path string, written []string, whole bool) iter.Seq2[string, *override] {
 	return func(yield func(string, *override) bool) {
 		for _, o := range d.overrides {
 			rest := o.Path
 			if path != "" {
 				var below bool
-				if rest, below = strings.CutPrefix(o.Path, path+"."); !below {
+				rest, below = strings.CutPrefix(o.Path, path+".")
+				if !below {
 					continue
 				}
 			}

@@ -32,15 +32,22 @@ func TestOverride(t *testing.T) {
 		set  []string
 		want func(s *shop)
 	}{
-		"scalars":                  {file, []string{"open=true", "bread.kind=rye: fresh", "bread.loaf=2"}, func(s *shop) { s.Open, s.Bread = true, bread{Kind: "rye: fresh", Loaf: 2} }},
-		"the last counts":          {file, []string{"bread.loaf=2", "bread.loaf=4"}, func(s *shop) { s.Bread.Loaf = 4 }},
+		"scalars": {file, []string{"open=true", "bread.kind=rye: fresh", "bread.loaf=2"}, func(s *shop) {
+			s.Open = true
+			s.Bread = bread{Kind: "rye: fresh", Loaf: 2}
+		}},
+		"the last counts": {file, []string{"bread.loaf=2", "bread.loaf=4"}, func(s *shop) {
+			s.Bread.Loaf = 4
+		}},
 		"empty text":               {file, []string{"bread.kind="}, func(s *shop) { s.Bread.Kind = "" }},
 		"text that looks a number": {file, []string{"bread.kind=7"}, func(s *shop) { s.Bread.Kind = "7" }},
 		"text that YAML rejects":   {file, []string{"bread.kind=*: @x"}, func(s *shop) { s.Bread.Kind = "*: @x" }},
 		"variable":                 {file, []string{"bread.kind=${SET}"}, func(s *shop) { s.Bread.Kind = "<SET>" }},
 		"list item":                {file, []string{"shelf[1].name=x=y"}, func(s *shop) { s.Shelf[1].Name = "x=y" }},
-		"whole list":               {file, []string{"shelf=[{name: c}]"}, func(s *shop) { s.Shelf = []shelf{{Name: "c"}} }},
-		"empty list":               {file, []string{"shelf=[]"}, func(s *shop) { s.Shelf = nil }},
+		"whole list": {file, []string{"shelf=[{name: c}]"}, func(s *shop) {
+			s.Shelf = []shelf{{Name: "c"}}
+		}},
+		"empty list": {file, []string{"shelf=[]"}, func(s *shop) { s.Shelf = nil }},
 		"mapping with its defaults": {
 			file,
 			[]string{"bread={spelt: true}"},
@@ -51,10 +58,18 @@ func TestOverride(t *testing.T) {
 			[]string{"bread.loaf=5", "bread={spelt: true}"},
 			func(s *shop) { s.Bread = bread{Kind: "rye", Loaf: 5, Spelt: true} },
 		},
-		"keys with dots":      {file, []string{"till.notes.b.c=3", "till.notes.d.e=4"}, func(s *shop) { s.Till.Notes = map[string]string{"a": "1", "b.c": "3", "d.e": "4"} }},
-		"what the file lacks": {"bread:\n", []string{"till.float=7", "bread.spelt=true"}, func(s *shop) { *s = shop{Bread: bread{Kind: "rye", Loaf: 3, Spelt: true}, Till: &till{Float: 7}} }},
-		"an empty file":       {"", []string{"till.notes.a=1"}, func(s *shop) { *s = shop{Till: &till{Float: 50, Notes: map[string]string{"a": "1"}}} }},
-		"a wrong value":       {"bread: {loaf: many}\n", []string{"bread.loaf=2"}, func(s *shop) { *s = shop{Bread: bread{Kind: "rye", Loaf: 2}} }},
+		"keys with dots": {file, []string{"till.notes.b.c=3", "till.notes.d.e=4"}, func(s *shop) {
+			s.Till.Notes = map[string]string{"a": "1", "b.c": "3", "d.e": "4"}
+		}},
+		"what the file lacks": {"bread:\n", []string{"till.float=7", "bread.spelt=true"}, func(s *shop) {
+			*s = shop{Bread: bread{Kind: "rye", Loaf: 3, Spelt: true}, Till: &till{Float: 7}}
+		}},
+		"an empty file": {"", []string{"till.notes.a=1"}, func(s *shop) {
+			*s = shop{Till: &till{Float: 50, Notes: map[string]string{"a": "1"}}}
+		}},
+		"a wrong value": {"bread: {loaf: many}\n", []string{"bread.loaf=2"}, func(s *shop) {
+			*s = shop{Bread: bread{Kind: "rye", Loaf: 2}}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want, got shop
@@ -72,11 +87,13 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// An error names the override instead of a place in the file, and the rest of the file is checked all the same.
+// An error names the override instead of a place in the file, and the rest of the file is checked
+// all the same.
 func TestOverrideErrors(t *testing.T) {
 	var s shop
 	doc, errs := decodeSet(t, "open: maybe\nshelf: [{name: a}]\n", &s,
-		"bread.laof=1", "bread.loaf=many", "shelf[1].name=x", "shelf[0].for=soon", "open.door=1", "bread.kind=$x", "till=7", "opne=true", "shelf[0].name.first=x")
+		"bread.laof=1", "bread.loaf=many", "shelf[1].name=x", "shelf[0].for=soon", "open.door=1", "bread.kind=$x",
+		"till=7", "opne=true", "shelf[0].name.first=x")
 	var got []string
 	for _, e := range errs {
 		got = append(got, e.Error())

@@ -5,14 +5,15 @@ import (
 	"unicode"
 )
 
-// position is a line and a column in a file, both from 1. The column counts characters. The value of an override has only a source.
+// position is a line and a column in a file, both from 1. The column counts characters. The value
+// of an override has only a source.
 type position struct {
 	line, column int
 	source       string
 }
 
-// Locate sets the position of an error from its path: the position of the path, or of the nearest parent that the file has. It
-// conceals values of variables in the message.
+// Locate sets the position of an error from its path: the position of the path, or of the nearest
+// parent that the file has. It conceals values of variables in the message.
 func (d *Document) Locate(e *Error) *Error {
 	d.concealError(e)
 	for path := e.Path; path != ""; path = path[:max(0, strings.LastIndexAny(path, ".["))] {
@@ -32,8 +33,9 @@ func (d *Document) Locate(e *Error) *Error {
 	return e
 }
 
-// inside returns the position in the file of a line and a column of a text, both from 1. The text begins at a position, and may be
-// folded, indented or quoted there. If it is written with escapes before that column, inside returns the position of the text.
+// inside returns the position in the file of a line and a column of a text, both from 1. The text
+// begins at a position, and may be folded, indented or quoted there. If it is written with escapes
+// before that column, inside returns the position of the text.
 func (d *Document) inside(at position, text string, line, column int) position {
 	rest, offset := []rune(text), column-1
 	for l := 1; l < line; l++ {

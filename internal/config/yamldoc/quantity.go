@@ -36,7 +36,8 @@ type Duration struct {
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := duration.Parse(string(text))
 	if err != nil {
-		return fmt.Errorf("must be a duration such as 90s, 2m, 12h or 7d, got %s%s", Quote(string(text)), meantDuration(string(text)))
+		return fmt.Errorf("must be a duration such as 90s, 2m, 12h or 7d, got %s%s", Quote(string(text)),
+			meantDuration(string(text)))
 	}
 	d.Duration = v
 	return nil
@@ -44,7 +45,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 var unitless = regexp.MustCompile(`^ *([0-9]{1,9}) *(d|w|days?|weeks?|)$`)
 
-// meantDuration suggests a unit for a number without one, and the short form for days and weeks in words.
+// meantDuration suggests a unit for a number without one, and the short form for days and weeks in
+// words.
 func meantDuration(text string) string {
 	m := unitless.FindStringSubmatch(text)
 	if m == nil {
@@ -78,13 +80,15 @@ func (d Duration) String() string {
 	return s
 }
 
-// Bytes is a number of bytes, written without a unit or with KiB, MiB, GiB or TiB: "65536", "64MiB".
+// Bytes is a number of bytes, written without a unit or with KiB, MiB, GiB or TiB: "65536",
+// "64MiB".
 type Bytes int64
 
 // bytesForm begins the error about any other text.
 const bytesForm = "must be a number of bytes such as 65536, 64MiB or 20GiB"
 
-// byteUnits returns the units, the largest first: String uses the first one that divides the number.
+// byteUnits returns the units, the largest first: String uses the first one that divides the
+// number.
 func byteUnits() []struct {
 	suffix string
 	size   int64
@@ -117,7 +121,8 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 
 var otherUnit = regexp.MustCompile(`(?i)^ *([0-9]{1,18}) *([kmgt])i?b? *$`)
 
-// meantBytes suggests a size for a number with another unit. Powers of 1000 are not used for memory.
+// meantBytes suggests a size for a number with another unit. Powers of 1000 are not used for
+// memory.
 func meantBytes(text string) string {
 	if m := otherUnit.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf(", did you mean %s%siB?", m[1], strings.ToUpper(m[2]))

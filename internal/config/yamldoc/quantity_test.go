@@ -9,8 +9,15 @@ import (
 
 func TestDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"168h": 168 * time.Hour, "2m": 2 * time.Minute, "1m30s": 90 * time.Second, "0s": 0, "100ms": 100 * time.Millisecond,
-		"1h0m5s": time.Hour + 5*time.Second, "-1h": -time.Hour, "20m": 20 * time.Minute, "10h": 10 * time.Hour,
+		"168h":   168 * time.Hour,
+		"2m":     2 * time.Minute,
+		"1m30s":  90 * time.Second,
+		"0s":     0,
+		"100ms":  100 * time.Millisecond,
+		"1h0m5s": time.Hour + 5*time.Second,
+		"-1h":    -time.Hour,
+		"20m":    20 * time.Minute,
+		"10h":    10 * time.Hour,
 	} {
 		var d yamldoc.Duration
 		if err := d.UnmarshalText([]byte(text)); err != nil || d.Duration != want {
@@ -47,7 +54,9 @@ func TestBytes(t *testing.T) {
 			t.Errorf("%q: written as %q", text, b)
 		}
 	}
-	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "64MB", "64M", "1 KiB", "0x10", "8388608TiB", "9223372036854775808"} {
+	for _, text := range []string{
+		"", "MiB", "-1", "1.5GiB", "64MB", "64M", "1 KiB", "0x10", "8388608TiB", "9223372036854775808",
+	} {
 		var b yamldoc.Bytes
 		if err := b.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q: no error, got %v", text, b)

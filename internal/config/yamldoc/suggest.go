@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// keys returns the keys of a mapping, in their order. A field of a struct with the key "-" has none.
+// keys returns the keys of a mapping, in their order. A field of a struct with the key "-" has
+// none.
 func keys(t reflect.Type) []string {
 	if v, ok := reflect.Zero(t).Interface().(Variants); ok {
 		return v.Keys()
@@ -51,7 +52,8 @@ func keysOf(t reflect.Type) string {
 	return ""
 }
 
-// unknownField returns the error about an unknown key, with its present name or the key that was probably meant.
+// unknownField returns the error about an unknown key, with its present name or the key that was
+// probably meant.
 func (d *decoder) unknownField(name, parent string, known []string) string {
 	parent = Generic(parent)
 	if now, ok := d.options.Renamed[d.options.Alias(join(parent, name))]; ok {
@@ -77,7 +79,8 @@ func (d *decoder) unknownField(name, parent string, known []string) string {
 	case likely != "":
 		return fmt.Sprintf("unknown field, did you mean %s?", likely)
 	case len(elsewhere) == 1 && elsewhere[0] == name:
-		return fmt.Sprintf("unknown field here, %s is a key of the whole file: write it at the beginning of a line", name)
+		return fmt.Sprintf("unknown field here, %s is a key of the whole file: write it at the beginning of a line",
+			name)
 	case len(elsewhere) == 1:
 		return fmt.Sprintf("unknown field, did you mean %s?", elsewhere[0])
 	case len(known) == 0:
@@ -91,7 +94,8 @@ func Generic(path string) string { return indexes.ReplaceAllString(path, "[]") }
 
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-// Paths returns the generic paths of all keys of a struct. It does not descend into a path that has an alias; see Options.
+// Paths returns the generic paths of all keys of a struct. It does not descend into a path that has
+// an alias; see Options.
 func Paths(root reflect.Type, alias func(path string) string) []string {
 	var paths []string
 	var walk func(t reflect.Type, path string)
@@ -130,15 +134,20 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// distance returns the optimal string alignment distance: the number of letters to insert, delete, replace or swap with the
-// next one.
+// distance returns the optimal string alignment distance: the number of letters to insert, delete,
+// replace or swap with the next one.
 func distance(a, b string) int {
-	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	older := make([]int, len(b)+1)
+	old := make([]int, len(b)+1)
+	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		older, old, row = old, row, older
+		next := older
+		older = old
+		old = row
+		row = next
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			change := old[j-1]

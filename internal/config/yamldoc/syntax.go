@@ -31,7 +31,8 @@ func (d *decoder) notUTF8() {
 	}}, "", "must be UTF-8, here is the byte 0x%02x", rest[0])
 }
 
-// syntax reports an error of the parser. The message and the line identify the usual mistakes, for which it suggests a fix.
+// syntax reports an error of the parser. The message and the line identify the usual mistakes, for
+// which it suggests a fix.
 func (d *decoder) syntax(err yaml.Error) {
 	tok, message := err.GetToken(), err.GetMessage()
 	if tok == nil || tok.Position == nil {
@@ -58,7 +59,8 @@ func (d *decoder) syntax(err yaml.Error) {
 		message = "a text that begins with one of * ! & @ ` % has a special meaning in YAML: put it in quotes"
 	case says("must be specified"), says("not found"):
 		message = "unclosed [ or {; or a text inside contains one of [ ] { } , and needs quotes"
-	case says("mapping value is not allowed") && len(indentation(next)) > len(indentation(d.line(line))) && !says("pre-defined"):
+	case says("mapping value is not allowed") && len(indentation(next)) > len(indentation(d.line(line))) &&
+		!says("pre-defined"):
 		tok = &token.Token{Position: &token.Position{Line: line + 1, Column: 1 + len(indentation(next))}}
 		message = "the line is indented deeper than the one above it: the keys of one mapping begin in the same column"
 	case says("mapping value is not allowed"):

@@ -1,4 +1,5 @@
-// Package tail shows the events of a source as they arrive. A goroutine reads the source while another one shows what it has read.
+// Package tail shows the events of a source as they arrive. A goroutine reads the source while
+// another one shows what it has read.
 package tail
 
 import (
@@ -37,9 +38,10 @@ type received struct {
 	last  bool // err does not concern a single record, so nothing follows
 }
 
-// Run shows events until r or ctx ends, or the limit is reached. blocks reports whether Next of r may ignore its context. A separate goroutine reads r, so that it fetches and parses the next
-// record while one is shown. A read of standard input cannot be interrupted; with the separate goroutine it does not delay Ctrl-C, and its
-// later result is discarded.
+// Run shows events until r or ctx ends, or the limit is reached. blocks reports whether Next of r
+// may ignore its context. A separate goroutine reads r, so that it fetches and parses the next
+// record while one is shown. A read of standard input cannot be interrupted; with the separate
+// goroutine it does not delay Ctrl-C, and its later result is discarded.
 func (t *Tailer) Run(ctx context.Context, r consume.Reader, blocks bool) error {
 	reading, stop := context.WithCancel(ctx)
 	events := make(chan received, 256) // if full, the source waits, and does not request more from JetStream
@@ -134,7 +136,8 @@ func (t *Tailer) show(ctx context.Context, events <-chan received) error {
 	}
 }
 
-// take shows a received event if the filter selects it. done reports whether the limit or the end is reached.
+// take shows a received event if the filter selects it. done reports whether the limit or the end
+// is reached.
 func (t *Tailer) take(r received) (done bool, err error) {
 	var missed *consume.MissedError
 	switch {

@@ -58,7 +58,8 @@ func TestWatchesAreReadThroughALargeBuffer(t *testing.T) {
 			}
 			for _, alone := range []bool{false, true} {
 				smallest.Store(0)
-				s, err := c.Stream(t.Context(), &object.Resource{Version: "v1", Name: "pods"}, "", metav1.ListOptions{}, false, alone)
+				s, err := c.Stream(t.Context(), &object.Resource{Version: "v1", Name: "pods"}, "", metav1.ListOptions{},
+					false, alone)
 				if err != nil {
 					t.Fatal(err)
 				}

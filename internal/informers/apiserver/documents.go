@@ -8,8 +8,8 @@ import (
 )
 
 // Two documents describe the resources that an API server serves. With a thousand resources they
-// are hundreds of kilobytes, and the same each time. Their entity tags show that they are, so nobody
-// needs to read them again.
+// are hundreds of kilobytes, and the same each time. Their entity tags show that they are, so
+// nobody needs to read them again.
 
 // documentPaths are the paths of the two documents.
 func documentPaths() []string { return []string{"/api", "/apis"} }
@@ -63,8 +63,8 @@ func (d *Documents) tag(path string) (documentTag, bool) {
 	return t, ok
 }
 
-// HasSame reports whether the API server has the documents of an earlier discovery. It returns false
-// if it does not say.
+// HasSame reports whether the API server has the documents of an earlier discovery. It returns
+// false if it does not say.
 func (c *Client) HasSame(ctx context.Context, d *Documents) bool {
 	for _, path := range documentPaths() {
 		if _, ok := d.tag(path); !ok {
@@ -74,7 +74,8 @@ func (c *Client) HasSame(ctx context.Context, d *Documents) bool {
 	for _, path := range documentPaths() {
 		t, _ := d.tag(path)
 		code := 0
-		c.asks.Get().AbsPath(path).SetHeader("Accept", t.accept).SetHeader("If-None-Match", t.etag).Do(ctx).StatusCode(&code)
+		c.asks.Get().AbsPath(path).SetHeader("Accept", t.accept).SetHeader("If-None-Match", t.etag).Do(ctx).
+			StatusCode(&code)
 		if code != http.StatusNotModified {
 			return false
 		}

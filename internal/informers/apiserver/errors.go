@@ -12,10 +12,11 @@ import (
 )
 
 var (
-	// ErrUnsupported means that a resource cannot be captured: it has no uids, or its resourceVersions are not numbers.
+	// ErrUnsupported means that a resource cannot be captured: it has no uids, or its
+	// resourceVersions are not numbers.
 	ErrUnsupported = errors.New("cannot be captured")
-	// ErrUnanswerable means that the server cannot answer a question about the past: that version is compacted, or the server does not
-	// support the request.
+	// ErrUnanswerable means that the server cannot answer a question about the past: that version
+	// is compacted, or the server does not support the request.
 	ErrUnanswerable = errors.New("the API server cannot answer")
 	// ErrSilent ends a request on which nothing arrives although something should.
 	ErrSilent = errors.New("the API server sent nothing")
@@ -40,7 +41,8 @@ const (
 // Reasons returns all classes.
 func Reasons() []string {
 	return []string{
-		ReasonUnsupported, ReasonNotFound, ReasonForbidden, reasonUnauthorized, reasonTooManyRequests, ReasonExpired, reasonTimeout,
+		ReasonUnsupported, ReasonNotFound, ReasonForbidden, reasonUnauthorized, reasonTooManyRequests, ReasonExpired,
+		reasonTimeout,
 		reasonServerError, reasonNetwork, reasonOther,
 	}
 }
@@ -76,12 +78,14 @@ func Reason(err error) string {
 // IsShared reports whether errors of a class concern all resources of the API server.
 func IsShared(reason string) bool { return reason == reasonNetwork || reason == reasonUnauthorized }
 
-// NeedsOperator reports whether errors of a class last until an operator changes the served resources or the permissions.
+// NeedsOperator reports whether errors of a class last until an operator changes the served
+// resources or the permissions.
 func NeedsOperator(reason string) bool {
 	return reason == ReasonForbidden || reason == ReasonNotFound || reason == ReasonUnsupported
 }
 
-// IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or not completely.
+// IsUnanswered reports whether err is the end of a time limit: the API server did not answer, or
+// not completely.
 func IsUnanswered(err error) bool { return errors.Is(err, ErrSilent) || errors.Is(err, errSlow) }
 
 // isLate reports whether err is the end of a request's time on a connection. The error of a
@@ -107,8 +111,8 @@ func IsGone(err error) bool {
 	return errors.As(err, &status) && status.Status().Code == http.StatusGone
 }
 
-// IsPermanent reports whether err is a refusal that a retry does not change. For instance, an authorizer that evaluates selectors may allow
-// a watch and forbid a list of a single name.
+// IsPermanent reports whether err is a refusal that a retry does not change. For instance, an
+// authorizer that evaluates selectors may allow a watch and forbid a list of a single name.
 func IsPermanent(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -47,7 +47,8 @@ func TestErrorClasses(t *testing.T) {
 		if got := apiserver.Reason(err); got != c.reason || apiserver.IsShared(got) == c.alone {
 			t.Errorf("%v: reason %s, shared %t; want %s, %t", err, got, apiserver.IsShared(got), c.reason, !c.alone)
 		}
-		if permanent, gone := apiserver.IsPermanent(err), apiserver.IsGone(err); permanent != c.permanent || gone != c.gone {
+		if permanent, gone := apiserver.IsPermanent(err), apiserver.IsGone(err); permanent != c.permanent ||
+			gone != c.gone {
 			t.Errorf("%v: permanent %t, gone %t; want %t, %t", err, permanent, gone, c.permanent, c.gone)
 		}
 	}

@@ -10,15 +10,17 @@ import (
 )
 
 // Feature is a kind of request that not every API server answers: older versions do not, nor do
-// those with other feature gates, nor some servers of other groups. Nothing else in the agent depends
-// on the version of an API server.
+// those with other feature gates, nor some servers of other groups. Nothing else in the agent
+// depends on the version of an API server.
 type Feature uint8
 
 // The features. Each comment says what the agent does without it.
 const (
-	InitialEvents    Feature = iota // a watch begins with the existing objects (KEP-3157); else they are listed in pages
-	ExactLists                      // a list of a past resourceVersion; else a restart loses history
-	SelectableFields                // a field selector besides metadata; else the agent's part of the resource cannot be selected
+	// a watch begins with the existing objects (KEP-3157); else they are listed in pages
+	InitialEvents Feature = iota
+	ExactLists            // a list of a past resourceVersion; else a restart loses history
+	// a field selector besides metadata; else the agent's part of the resource cannot be selected
+	SelectableFields
 )
 
 // features says how the agent finds out that an API server does not have a feature: it asks, and
@@ -35,7 +37,9 @@ func features() [3]struct {
 			codes: []int{http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity},
 			errs:  []error{ErrNoEnd, ErrSilent, errSlow},
 		},
-		ExactLists:       {codes: []int{http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity}},
+		ExactLists: {codes: []int{
+			http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity,
+		}},
 		SelectableFields: {codes: []int{http.StatusBadRequest}},
 	}
 }

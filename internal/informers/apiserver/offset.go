@@ -94,7 +94,8 @@ func (o *Offset) take(date string, sent, got time.Time) {
 		o.log.Info("the clocks of the agent and the API server agree again", "offset", o.last)
 	case o.warned.IsZero() || time.Since(o.warned) >= warnOffsetEvery:
 		o.warned = time.Now()
-		o.log.Warn("the clocks of the agent and the API server differ: the times of events are those of the agent", "offset", o.last,
+		o.log.Warn("the clocks of the agent and the API server differ: the times of events are those of the agent",
+			"offset", o.last,
 			"advice", "synchronize the clocks of both machines")
 	}
 }

@@ -36,7 +36,8 @@ func TestOffsetToTheAPIServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				o := apiserver.NewOffset(func() time.Time { return time.Now().Add(tc.ahead) }, slog.New(slog.NewTextHandler(&log, nil)))
+				o := apiserver.NewOffset(func() time.Time { return time.Now().Add(tc.ahead) },
+					slog.New(slog.NewTextHandler(&log, nil)))
 				rt := o.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
 					<-time.After(tc.takes)
 					date := tc.date

@@ -22,10 +22,11 @@ import (
 const (
 	// PageSize is the number of objects in a page of a list.
 	PageSize = 500
-	// MaxObject limits one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, which operators can raise. A larger object means
-	// that the stream is broken.
+	// MaxObject limits one object or watch frame, in bytes. etcd's default limit is 1.5 MiB, which
+	// operators can raise. A larger object means that the stream is broken.
 	MaxObject = 256 << 20
-	// pageWithin is the time limit of a page: enough for 500 objects of etcd's default limit at 3 MB/s.
+	// pageWithin is the time limit of a page: enough for 500 objects of etcd's default limit at 3
+	// MB/s.
 	pageWithin = 5 * time.Minute
 )
 
@@ -35,9 +36,11 @@ const (
 	MetadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
 
-// List reads one page of a list of a resource in a namespace ("": all), in the media types of accept. It calls each with the raw JSON of
-// each object, which each must not keep. A refusal is an API Status error. An error of each ends the list.
-func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions, each func(raw []byte) error,
+// List reads one page of a list of a resource in a namespace ("": all), in the media types of
+// accept. It calls each with the raw JSON of each object, which each must not keep. A refusal is an
+// API Status error. An error of each ends the list.
+func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions,
+	each func(raw []byte) error,
 ) (object.ListMeta, error) {
 	body, err := open(ctx, pageWithin, c.lists, r, namespace, accept, &o)
 	if err != nil {
@@ -60,8 +63,8 @@ func (c *Client) List(ctx context.Context, r *object.Resource, namespace, accept
 	}
 }
 
-// Pages reads all pages of a list, as List does, and returns its resourceVersion. It calls page after each of them; an error of page ends
-// the list.
+// Pages reads all pages of a list, as List does, and returns its resourceVersion. It calls page
+// after each of them; an error of page ends the list.
 func (c *Client) Pages(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions,
 	each func(raw []byte) error, page func(meta *object.ListMeta) error,
 ) (rv uint64, err error) {
@@ -84,12 +87,17 @@ func (c *Client) Pages(ctx context.Context, r *object.Resource, namespace, accep
 			return at, nil
 		}
 		rv = at
-		o.Continue, o.ResourceVersion, o.ResourceVersionMatch = meta.Continue, "", "" // the token has the resourceVersion
+		// the token has the resourceVersion
+		o.Continue = meta.Continue
+		o.ResourceVersion = ""
+		o.ResourceVersionMatch = ""
 	}
 }
 
 // Latest returns the current resourceVersion of etcd, from a list of one object.
-func (c *Client) Latest(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions) (uint64, error) {
+func (c *Client) Latest(
+	ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions,
+) (uint64, error) {
 	o.Limit = 1
 	meta, err := c.List(ctx, r, namespace, accept, o, func([]byte) error { return nil })
 	if err != nil {
@@ -102,7 +110,9 @@ func (c *Client) Latest(ctx context.Context, r *object.Resource, namespace, acce
 func ListVersion(meta *object.ListMeta) (uint64, error) {
 	rv, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
 	if err != nil || rv == 0 {
-		return 0, fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", ErrUnsupported, meta.ResourceVersion)
+		return 0,
+			fmt.Errorf("%w: its list has the resourceVersion %q, which is not a number", ErrUnsupported,
+				meta.ResourceVersion)
 	}
 	return rv, nil
 }
@@ -120,24 +130,27 @@ func path(r *object.Resource, namespace string) string {
 }
 
 const (
-	// ShortWatch is how long a watch must have lasted for the next one to be opened without a growing delay.
+	// ShortWatch is how long a watch must have lasted for the next one to be opened without a
+	// growing delay.
 	ShortWatch = time.Second
-	// ProbeEvery is the least interval between reads of etcd's resourceVersion while nothing happens. A watch that is closed again and again
-	// must not cost a list each time.
+	// ProbeEvery is the least interval between reads of etcd's resourceVersion while nothing
+	// happens. A watch that is closed again and again must not cost a list each time.
 	ProbeEvery = time.Minute
 	// ProbeTimeout limits such a probe, because a watch waits for it.
 	ProbeTimeout = 10 * time.Second
 
-	// watchTimeout is the least time after which an API server should end a watch. The maximum is twice as long, at random, so that not all
-	// watches are reopened at once.
+	// watchTimeout is the least time after which an API server should end a watch. The maximum is
+	// twice as long, at random, so that not all watches are reopened at once.
 	watchTimeout = 5 * time.Minute
 	// watchEarly is how much earlier a watch may end and still have ended in time: clocks differ.
 	watchEarly = 5 * time.Second
-	// watchGrace is how much longer a watch may last. After that, the connection is considered dead.
+	// watchGrace is how much longer a watch may last. After that, the connection is considered
+	// dead.
 	watchGrace = 30 * time.Second
 )
 
-// Stream reads the frames of one watch, with time limits. Only Close may be called by other goroutines.
+// Stream reads the frames of one watch, with time limits. Only Close may be called by other
+// goroutines.
 type Stream struct {
 	Opened time.Time // when the server accepted the watch
 
@@ -146,10 +159,13 @@ type Stream struct {
 	frames  *object.Frames
 }
 
-// Stream opens a watch of a resource in a namespace ("": all), with bookmarks and a timeout, which is drawn unless o has one. bookmarks: an earlier watch of the resource
-// sent some, so Silence limits the time between two frames from the start. Otherwise it does after the first bookmark. alone: the watch has
-// its own connection, which a load balancer may connect to another API server.
-func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks, alone bool) (*Stream, error) {
+// Stream opens a watch of a resource in a namespace ("": all), with bookmarks and a timeout, which
+// is drawn unless o has one. bookmarks: an earlier watch of the resource sent some, so Silence
+// limits the time between two frames from the start. Otherwise it does after the first bookmark.
+// alone: the watch has its own connection, which a load balancer may connect to another API server.
+func (c *Client) Stream(
+	ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks, alone bool,
+) (*Stream, error) {
 	client, err := c.watchClient(alone)
 	if err != nil {
 		return nil, err
@@ -158,7 +174,9 @@ func (c *Client) Stream(ctx context.Context, r *object.Resource, namespace strin
 	if o.TimeoutSeconds != nil {
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
-	o.Watch, o.AllowWatchBookmarks, o.TimeoutSeconds = true, true, new(int64(timeout.Seconds()))
+	o.Watch = true
+	o.AllowWatchBookmarks = true
+	o.TimeoutSeconds = new(int64(timeout.Seconds()))
 	body, err := open(ctx, timeout+watchGrace, client, r, namespace, JSON, &o)
 	if err != nil {
 		return nil, err
@@ -176,8 +194,9 @@ func (s *Stream) EndsAt() time.Time { return s.Opened.Add(s.timeout) }
 // EndsInTime reports whether the server may end the watch now because of its timeout.
 func (s *Stream) EndsInTime() bool { return time.Since(s.Opened) > s.timeout-watchEarly }
 
-// Next returns the type of the next frame (ADDED, MODIFIED, DELETED or BOOKMARK) and its object, which is valid until the next call. It
-// returns an ERROR frame as the API error in it, and io.EOF if the watch has ended between two frames.
+// Next returns the type of the next frame (ADDED, MODIFIED, DELETED or BOOKMARK) and its object,
+// which is valid until the next call. It returns an ERROR frame as the API error in it, and io.EOF
+// if the watch has ended between two frames.
 func (s *Stream) Next() (watch.EventType, []byte, error) {
 	typ, raw, err := s.frames.Next()
 	if err != nil {
@@ -203,13 +222,15 @@ func (s *Stream) Next() (watch.EventType, []byte, error) {
 // Close ends the watch.
 func (s *Stream) Close() { s.body.close() }
 
-// Silence is how long a request may wait for the start of its response, and later for more data. A kube-apiserver ends a list itself after
-// 60 s (--request-timeout), so its own error comes first. It sends a bookmark on a watch once a minute. But it sends neither bookmarks nor
-// events if the watch begins at a resourceVersion that does not exist yet.
+// Silence is how long a request may wait for the start of its response, and later for more data. A
+// kube-apiserver ends a list itself after 60 s (--request-timeout), so its own error comes first.
+// It sends a bookmark on a watch once a minute. But it sends neither bookmarks nor events if the
+// watch begins at a resourceVersion that does not exist yet.
 const Silence = 150 * time.Second
 
-// limited is a response body with time limits. Silence limits the time until the response begins, and, if eachRead is set, each Read.
-// Another limit applies to the whole request. Time in which the caller does not read counts only against that one.
+// limited is a response body with time limits. Silence limits the time until the response begins,
+// and, if eachRead is set, each Read. Another limit applies to the whole request. Time in which the
+// caller does not read counts only against that one.
 type limited struct {
 	eachRead bool
 
@@ -219,8 +240,10 @@ type limited struct {
 	body            io.ReadCloser
 }
 
-// open sends the request for a list or a watch, and returns the body of the response. within limits the whole request.
-func open(ctx context.Context, within time.Duration, c *rest.RESTClient, r *object.Resource, namespace, accept string, o *metav1.ListOptions,
+// open sends the request for a list or a watch, and returns the body of the response. within limits
+// the whole request.
+func open(ctx context.Context, within time.Duration, c *rest.RESTClient, r *object.Resource, namespace, accept string,
+	o *metav1.ListOptions,
 ) (_ *limited, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	l := &limited{

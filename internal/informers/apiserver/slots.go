@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// A server that accepts requests and does not answer, such as that of an APIService or of a conversion webhook, must not delay the lists of
-// other groups. So a list without an answer returns its slot after a while. Until a list of its group succeeds, the lists of that group
-// start in a few slots of their own.
+// A server that accepts requests and does not answer, such as that of an APIService or of a
+// conversion webhook, must not delay the lists of other groups. So a list without an answer returns
+// its slot after a while. Until a list of its group succeeds, the lists of that group start in a
+// few slots of their own.
 
 const (
-	// ConcurrentLists limits concurrent lists. At a start with hundreds of resources, this limits the load of the API server and the pages in
-	// memory.
+	// ConcurrentLists limits concurrent lists. At a start with hundreds of resources, this limits
+	// the load of the API server and the pages in memory.
 	ConcurrentLists = 8
 	// concurrentLate limits how many lists of late groups start at a time.
 	concurrentLate = 2
@@ -35,7 +36,9 @@ type ListSlots struct {
 // NewListSlots returns ConcurrentLists free slots.
 func NewListSlots() *ListSlots {
 	return &ListSlots{
-		prompt: make(chan struct{}, ConcurrentLists), late: make(chan struct{}, concurrentLate), turn: make(chan struct{}, 1),
+		prompt: make(chan struct{}, ConcurrentLists),
+		late:   make(chan struct{}, concurrentLate),
+		turn:   make(chan struct{}, 1),
 		groups: map[string]bool{},
 	}
 }

@@ -45,7 +45,9 @@ func (d drips) Read(p []byte) (int, error) {
 func TestEachRequestEnds(t *testing.T) {
 	answer := func(r *http.Request, dead bool) (*http.Response, error) {
 		return &http.Response{
-			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(drips{r.Context(), dead}), Request: r,
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {
+				"application/json",
+			}}, Body: io.NopCloser(drips{r.Context(), dead}), Request: r,
 		}, nil
 	}
 	servers := map[string]keeper{
@@ -106,8 +108,10 @@ func TestEachRequestEnds(t *testing.T) {
 					}
 					began := time.Now()
 					err = request.ask(t.Context(), c)
-					if took := time.Since(began); err == nil || took > request.within || apiserver.Reason(err) != "timeout" {
-						t.Errorf("%v (%s) after %v, want timeout within %v", err, apiserver.Reason(err), took, request.within)
+					if took := time.Since(began); err == nil || took > request.within ||
+						apiserver.Reason(err) != "timeout" {
+						t.Errorf("%v (%s) after %v, want timeout within %v", err, apiserver.Reason(err), took,
+							request.within)
 					}
 				})
 			})

@@ -32,14 +32,15 @@ var ErrNoEnd = errors.New("a bookmark does not end the existing objects")
 var ErrCut = errors.New("the API server has ended the watch before it had sent all objects")
 
 // Initial opens a watch that begins with the existing objects (sendInitialEvents, KEP-3157), reads
-// these, and returns the watch and their resourceVersion. It passes the type and the raw JSON of each
-// frame to each, which must not keep it. Changes that come meanwhile may be among them, of any type.
-// Those of one object are in their order, but objects are not. The watch continues after the
+// these, and returns the watch and their resourceVersion. It passes the type and the raw JSON of
+// each frame to each, which must not keep it. Changes that come meanwhile may be among them, of any
+// type. Those of one object are in their order, but objects are not. The watch continues after the
 // resourceVersion. It has the time limits of a page until then. bookmarks: see Stream.
 //
 // The error is ErrNotStreamed if the API server does not support that, and ErrCut if it ends the
 // watch earlier.
-func (c *Client) Initial(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions, bookmarks bool,
+func (c *Client) Initial(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions,
+	bookmarks bool,
 	each func(typ watch.EventType, raw []byte) error,
 ) (_ *Stream, rv uint64, err error) {
 	o.SendInitialEvents, o.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
@@ -48,7 +49,8 @@ func (c *Client) Initial(ctx context.Context, r *object.Resource, namespace stri
 		return nil, 0, notStreamed(err)
 	}
 	s.body.limit(pageWithin)
-	if rv, err = s.initial(each); err != nil {
+	rv, err = s.initial(each)
+	if err != nil {
 		s.Close()
 		return nil, 0, err
 	}
@@ -110,11 +112,13 @@ func endOfStream(raw []byte) (uint64, error) {
 
 // Unpaged reads a list without pages, of at most most objects, as List does, and returns its
 // resourceVersion. The error is ErrTooMany if there are more.
-func (c *Client) Unpaged(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions, most int, each func(raw []byte) error,
+func (c *Client) Unpaged(ctx context.Context, r *object.Resource, namespace, accept string, o metav1.ListOptions,
+	most int, each func(raw []byte) error,
 ) (uint64, error) {
 	n := 0
 	meta, err := c.List(ctx, r, namespace, accept, o, func(raw []byte) error {
-		if n++; n > most {
+		n++
+		if n > most {
 			return fmt.Errorf("%w: more than %d", ErrTooMany, most)
 		}
 		return each(raw)

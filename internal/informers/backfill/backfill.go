@@ -13,8 +13,11 @@ type Asker interface {
 	// List reads one list at resourceVersion rv. It calls request before the request of each page,
 	// and each for every listed object; o is nil if the scope leaves the object out. The metadata m
 	// is valid until each returns. An error of either ends the list and is returned.
-	List(ctx context.Context, rv uint64, request func() error, each func(o *object.Object, m *object.Scanned) error) error
-	// Retry calls request until it succeeds, fails permanently (as with apiserver.ErrUnanswerable), or ctx ends, and returns its last error.
+	List(
+		ctx context.Context, rv uint64, request func() error, each func(o *object.Object, m *object.Scanned) error,
+	) error
+	// Retry calls request until it succeeds, fails permanently (as with apiserver.ErrUnanswerable),
+	// or ctx ends, and returns its last error.
 	Retry(ctx context.Context, request func(ctx context.Context) error) error
 }
 
@@ -29,7 +32,8 @@ type Question struct {
 type Version struct {
 	Object   *object.Object
 	Managers *object.Scanned // of Object, and nothing else. They become changedBy once the previous version is known.
-	Outside  bool            // no rule of the scope selects it. An Asker sets it for rules that the agent itself applies.
+	// no rule of the scope selects it. An Asker sets it for rules that the agent itself applies.
+	Outside bool
 }
 
 // Gap is a lost span of history of one scope.
@@ -53,7 +57,8 @@ type Step struct {
 	Outside         bool           // the selectors of the scope do not match it
 }
 
-// Leads reports whether steps lead from one object to another without a contradiction. nil: no object.
+// Leads reports whether steps lead from one object to another without a contradiction. nil: no
+// object.
 func Leads(from *object.Object, steps []Step, to *object.Object) bool {
 	for k := range steps {
 		next := steps[k].Object

@@ -43,7 +43,9 @@ func (f *flaky) walk(t *testing.T, requests int64, d time.Duration) (backfill.Re
 	t.Helper()
 	f.lo, f.hi = 3, 30
 	began := time.Now()
-	byKey, complete, err := backfill.Walk(t.Context(), f, backfill.Gap{From: 10, To: 30, Changed: []backfill.Change{*f.change(10, 30)}},
+	byKey, complete, err := backfill.Walk(t.Context(), f, backfill.Gap{From: 10, To: 30, Changed: []backfill.Change{
+		*f.change(10, 30),
+	}},
 		backfill.Options{Requests: requests, Time: d})
 	r := byKey["configmaps/shop/cm"]
 	if err != nil || complete != r.Complete {
@@ -68,15 +70,20 @@ func TestWalkBackWithinItsRequests(t *testing.T) {
 		{6, "12 a, 14 a, 17 a, 21 a", false},
 		{7, "12 a, 14 a, 17 a, 21 a", true},
 	} {
-		f := &flaky{past: history("3 a, 12 a, 14 a, 17 a, 21 a, 29 a"), fault: func(_ context.Context, ask int64) error {
-			if ask <= 2 {
-				return errTransient
-			}
-			return nil
-		}}
+		f := &flaky{
+			past: history("3 a, 12 a, 14 a, 17 a, 21 a, 29 a"),
+			fault: func(_ context.Context, ask int64) error {
+				if ask <= 2 {
+					return errTransient
+				}
+				return nil
+			},
+		}
 		r, _ := f.walk(t, tt.requests, time.Minute)
-		if got := strings.Join(texts(r.Steps), ", "); got != tt.want || r.Complete != tt.complete || f.asks.Load() != tt.requests {
-			t.Errorf("%d requests: %q, complete %t, after %d; want %q, %t", tt.requests, got, r.Complete, f.asks.Load(), tt.want, tt.complete)
+		if got := strings.Join(texts(r.Steps), ", "); got != tt.want || r.Complete != tt.complete ||
+			f.asks.Load() != tt.requests {
+			t.Errorf("%d requests: %q, complete %t, after %d; want %q, %t", tt.requests, got, r.Complete, f.asks.Load(),
+				tt.want, tt.complete)
 		}
 	}
 }
@@ -84,13 +91,16 @@ func TestWalkBackWithinItsRequests(t *testing.T) {
 // An unanswered question ends with the time limit of the walk, which is not an error.
 func TestWalkBackWithinItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &flaky{past: history("3 a, 12 a, 14 a, 17 a, 21 a, 29 a"), fault: func(ctx context.Context, ask int64) error {
-			if ask < 3 {
-				return nil
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}}
+		f := &flaky{
+			past: history("3 a, 12 a, 14 a, 17 a, 21 a, 29 a"),
+			fault: func(ctx context.Context, ask int64) error {
+				if ask < 3 {
+					return nil
+				}
+				<-ctx.Done()
+				return context.Cause(ctx)
+			},
+		}
 		r, took := f.walk(t, unlimited, 5*time.Second)
 		if got := strings.Join(texts(r.Steps), ", "); got != "17 a, 21 a" || r.Complete || took != 5*time.Second {
 			t.Errorf("%q, complete %t, after %v, want two steps after 5s", got, r.Complete, took)
@@ -105,7 +115,9 @@ func TestWalkBackOfSeveralNames(t *testing.T) {
 	ok, other := *f.change(10, 20), *f.change(10, 20)
 	other.Key, other.After = "configmaps/shop/other", at("other", "z", 15)
 	other.Before = at("other", "z", 5)
-	byKey, complete, err := backfill.Walk(t.Context(), f, backfill.Gap{From: 10, To: 20, Changed: []backfill.Change{other, ok}},
+	byKey, complete, err := backfill.Walk(t.Context(), f, backfill.Gap{From: 10, To: 20, Changed: []backfill.Change{
+		other, ok,
+	}},
 		backfill.Options{Requests: unlimited, Time: time.Minute})
 	if err != nil || complete || len(byKey) != 2 || !byKey[ok.Key].Complete || byKey[other.Key].Complete {
 		t.Errorf("%+v, complete %t, error %v; want cm to be complete and the other not", byKey, complete, err)

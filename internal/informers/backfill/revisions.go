@@ -13,12 +13,14 @@ import (
 )
 
 const (
-	maxRevisions = 1024                            // of a gap for EveryRevision
-	maxObjects   = 50_000                          // that all of its lists together return
-	furtherPages = maxObjects / apiserver.PageSize // requests of a gap beyond one for each revision: further pages, and retries
+	maxRevisions = 1024   // of a gap for EveryRevision
+	maxObjects   = 50_000 // that all of its lists together return
+	// requests of a gap beyond one for each revision: further pages, and retries
+	furtherPages = maxObjects / apiserver.PageSize
 	// objectsPerLookup is the number of listed objects that cost as much as one request.
 	objectsPerLookup = 50
-	// lookupsPerMinute bounds the lists at single revisions over all scopes: after a restart of the API server, many scopes find little.
+	// lookupsPerMinute bounds the lists at single revisions over all scopes: after a restart of the
+	// API server, many scopes find little.
 	lookupsPerMinute = 10_000
 )
 
@@ -87,8 +89,9 @@ func (b *Budget) takeToken() error {
 	return nil
 }
 
-// EveryRevision finds every version inside gap by a list at each of its revisions. It returns the steps of each name by key,
-// ascending. It fails if a list fails permanently, if b is used up, or after MaxTime.
+// EveryRevision finds every version inside gap by a list at each of its revisions. It returns the
+// steps of each name by key, ascending. It fails if a list fails permanently, if b is used up, or
+// after MaxTime.
 func EveryRevision(ctx context.Context, a Asker, gap Gap, b *Budget) (map[string][]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
@@ -135,7 +138,8 @@ func listRevision(ctx context.Context, a Asker, rv uint64, b *Budget) (*revision
 // compareRevisions returns the differences between the consecutive revisions of gap as steps.
 func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
 	steps := map[string][]Step{}
-	before := map[string]string{}         // uids at the previous revision. It may lack names that exist at every revision
+	// uids at the previous revision. It may lack names that exist at every revision
+	before := map[string]string{}
 	latest := map[string]*object.Object{} // last version of each name that exists
 	for _, c := range gap.Changed {
 		if o := c.Before; o != nil {
@@ -156,7 +160,11 @@ func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
 			if last := latest[key]; last != nil && last.Ref.UID == o.Ref.UID {
 				managed = last.Managed
 			}
-			steps[key] = append(steps[key], Step{ResourceVersion: rv, Object: o, ChangedBy: now.managers.AppendChangedBy(nil, managed)})
+			steps[key] = append(steps[key], Step{
+				ResourceVersion: rv,
+				Object:          o,
+				ChangedBy:       now.managers.AppendChangedBy(nil, managed),
+			})
 			latest[key] = o
 		}
 		before = now.uids

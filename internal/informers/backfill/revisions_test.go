@@ -17,15 +17,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// lists has the objects that lists at each revision after 10 return: "a=1 b=2*" is a and b with their uids, and b was written at this revision.
-// "-" is an object that the scope leaves out, and "|" begins another page.
+// lists has the objects that lists at each revision after 10 return: "a=1 b=2*" is a and b with
+// their uids, and b was written at this revision. "-" is an object that the scope leaves out, and
+// "|" begins another page.
 type lists []string
 
 func (lists) Ask(context.Context, backfill.Question) (*backfill.Version, error) {
 	return nil, errors.New("asked about a name")
 }
 
-func (l lists) List(ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error) error {
+func (l lists) List(
+	ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error,
+) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -100,7 +103,11 @@ func TestEveryRevision(t *testing.T) {
 		got[strings.TrimPrefix(key, "configmaps/shop/")] = strings.Join(texts(steps), ", ")
 	}
 	want := map[string]string{
-		"a": "11 1, 15 gone, 16 4, 19 4, 25 gone", "gone": "12 gone", "brief": "13 3, 14 gone, 26 7", "again": "20 6, 22 6", "quiet": "20 gone",
+		"a":     "11 1, 15 gone, 16 4, 19 4, 25 gone",
+		"gone":  "12 gone",
+		"brief": "13 3, 14 gone, 26 7",
+		"again": "20 6, 22 6",
+		"quiet": "20 gone",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
@@ -117,7 +124,10 @@ type revisions struct {
 
 func drawRevisions(t *rapid.T) *revisions {
 	r := &revisions{
-		names: []string{"a", "b", "c", "d"}, before: map[string]*object.Object{}, now: map[string]*object.Object{}, steps: map[string][]string{},
+		names:  []string{"a", "b", "c", "d"},
+		before: map[string]*object.Object{},
+		now:    map[string]*object.Object{},
+		steps:  map[string][]string{},
 	}
 	for _, name := range r.names {
 		if rapid.Bool().Draw(t, "exists") {
@@ -166,7 +176,11 @@ func (r *revisions) gap() *backfill.Gap {
 	gap := &backfill.Gap{From: 10, To: 10 + uint64(len(r.lists))}
 	for _, name := range r.names {
 		if r.before[name] != r.now[name] {
-			gap.Changed = append(gap.Changed, backfill.Change{Key: "configmaps/shop/" + name, Before: r.before[name], After: r.now[name]})
+			gap.Changed = append(gap.Changed, backfill.Change{
+				Key:    "configmaps/shop/" + name,
+				Before: r.before[name],
+				After:  r.now[name],
+			})
 		}
 	}
 	return gap
@@ -204,7 +218,10 @@ func everyRevision(ctx context.Context, l lists, gap *backfill.Gap) (map[string]
 func TestEveryRevisionFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if byKey, err := everyRevision(ctx, lists{"a=1"}, &backfill.Gap{From: 10, To: 11}); !errors.Is(err, context.Canceled) {
+	if byKey, err := everyRevision(ctx, lists{"a=1"}, &backfill.Gap{
+		From: 10,
+		To:   11,
+	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v, want the end of the context", byKey, err)
 	}
 }
@@ -243,7 +260,9 @@ func TestEveryRevisionWithinItsBudget(t *testing.T) {
 }
 
 func TestLeads(t *testing.T) {
-	a, a2, b := at("a", "1", 5), at("a", "1", 6), at("a", "2", 7)
+	a := at("a", "1", 5)
+	a2 := at("a", "1", 6)
+	b := at("a", "2", 7)
 	gone := backfill.Step{ResourceVersion: 6}
 	to := func(o *object.Object) backfill.Step {
 		return backfill.Step{ResourceVersion: o.ResourceVersion, Object: o}
@@ -305,7 +324,8 @@ func TestCost(t *testing.T) {
 		{10, 10 + 1024, 1, 1024 + 1024/50},
 		{10, 10 + 1025, 1, 0},
 	} {
-		if got, ok := (&backfill.Gap{From: c.from, To: c.to}).Cost(c.objects); ok != (c.want != 0) || ok && got != c.want {
+		if got, ok := (&backfill.Gap{From: c.from, To: c.to}).Cost(c.objects); ok != (c.want != 0) ||
+			ok && got != c.want {
 			t.Errorf("%d objects from %d to %d: %d, %t, want %d", c.objects, c.from, c.to, got, ok, c.want)
 		}
 	}

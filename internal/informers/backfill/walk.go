@@ -32,16 +32,18 @@ type Options struct {
 
 // Result has the versions of one name that Walk found.
 type Result struct {
-	// Steps are the versions between Before and After, ascending. Consecutive versions outside the selectors are reduced to the first and the
-	// last. A version that the name had at From outside the scope is the first step. If one object replaced another in a single revision, a
-	// deletion of the same resourceVersion precedes it.
+	// Steps are the versions between Before and After, ascending. Consecutive versions outside the
+	// selectors are reduced to the first and the last. A version that the name had at From outside
+	// the scope is the first step. If one object replaced another in a single revision, a deletion
+	// of the same resourceVersion precedes it.
 	Steps     []Step
 	Complete  bool   // the steps lead from Before to After. Otherwise versions before the first step are missing
 	ChangedBy []byte // of After, nil if unknown
 }
 
-// Walk finds the versions of each changed name of gap. Its results are by key; complete reports whether all of them are. A permanent
-// failure of a request, or a limit, leaves the result incomplete. The only error is the cause of ctx.
+// Walk finds the versions of each changed name of gap. Its results are by key; complete reports
+// whether all of them are. A permanent failure of a request, or a limit, leaves the result
+// incomplete. The only error is the cause of ctx.
 func Walk(ctx context.Context, a Asker, gap Gap, o Options) (byKey map[string]Result, complete bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, o.Time)
 	defer cancel()
@@ -190,7 +192,8 @@ func (d *descent) at(ctx context.Context, rv uint64) (*Version, error) {
 	return v, err
 }
 
-// findDeletion finds a deletion between before and absent, where no object had the name, and the version that it deleted.
+// findDeletion finds a deletion between before and absent, where no object had the name, and the
+// version that it deleted.
 func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
 	if absent <= d.from {
 		return errOtherHistory
@@ -218,7 +221,8 @@ func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
 	return d.add(last)
 }
 
-// add takes v, the version below all found so far, and completes the result if it is the one at the start of the gap.
+// add takes v, the version below all found so far, and completes the result if it is the one at the
+// start of the gap.
 func (d *descent) add(v *Version) error {
 	o := v.Object
 	if d.isBefore(o) {

@@ -41,16 +41,19 @@ var configMaps = &object.Resource{Version: "v1", Name: "configmaps", Kind: "Conf
 
 // put adds a version. Its managers are those of the version before it and m-<rv>.
 func (p *past) put(rv uint64, uid string, outside bool) {
-	p.entries = append(p.entries, fmt.Sprintf(`{"manager":"m-%d","operation":"Update","time":"2026-11-20T%02d:%02d:%02dZ"}`,
-		rv, rv/3600%24, rv/60%60, rv%60))
-	raw := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm","namespace":"shop","uid":%q,"resourceVersion":"%d","managedFields":[%s]}}`,
+	p.entries = append(p.entries,
+		fmt.Sprintf(`{"manager":"m-%d","operation":"Update","time":"2026-11-20T%02d:%02d:%02dZ"}`,
+			rv, rv/3600%24, rv/60%60, rv%60))
+	raw := fmt.Sprintf(
+		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm","namespace":"shop","uid":%q,"resourceVersion":"%d","managedFields":[%s]}}`,
 		uid, rv, strings.Join(p.entries, ","))
 	json, m, err := object.NewScanner(nil).Scan(nil, []byte(raw), "", "")
 	if err != nil {
 		panic(err)
 	}
 	p.facts = append(p.facts, fact{rv: rv, uid: uid, outside: outside, version: &backfill.Version{
-		Object: object.New(object.NewRef(configMaps, "shop", "cm", uid), rv, m.Managed, nil, json), Managers: m.CopyManagers(),
+		Object:   object.New(object.NewRef(configMaps, "shop", "cm", uid), rv, m.Managed, nil, json),
+		Managers: m.CopyManagers(),
 	}})
 }
 
@@ -123,7 +126,9 @@ func (p *past) walk(ctx context.Context, from, to uint64, selects bool, c *backf
 	if c.Before != nil {
 		p.lo = max(from, c.Before.ResourceVersion)
 	}
-	byKey, complete, err := backfill.Walk(ctx, p, backfill.Gap{From: from, To: to, Changed: []backfill.Change{*c}}, backfill.Options{
+	byKey, complete, err := backfill.Walk(ctx, p, backfill.Gap{From: from, To: to, Changed: []backfill.Change{
+		*c,
+	}}, backfill.Options{
 		HasSelector: selects, HasServerSelector: selects && !p.agent, Requests: unlimited, Time: time.Minute,
 	})
 	r := byKey[c.Key]
@@ -163,7 +168,8 @@ func (f *fact) String() string {
 	}
 }
 
-// history parses a past: "3 a" (object a changed at 3), "5 a out" (it did not match the selectors then), "9 a gone".
+// history parses a past: "3 a" (object a changed at 3), "5 a out" (it did not match the selectors
+// then), "9 a gone".
 func history(text string) *past {
 	p := &past{budget: unlimited}
 	for _, line := range strings.Split(text, ", ") {
@@ -212,13 +218,15 @@ func TestWalkBack(t *testing.T) {
 			w, err := p.walk(t.Context(), tt.from, tt.to, strings.Contains(tt.history, "out"), p.change(tt.from, tt.to))
 			got := texts(w.Steps)
 			if err != nil || !w.Complete || strings.Join(got, ", ") != tt.want || p.requests != tt.requests {
-				t.Errorf("%q, whole %t, %d requests, error %v; want %q in %d", got, w.Complete, p.requests, err, tt.want, tt.requests)
+				t.Errorf("%q, whole %t, %d requests, error %v; want %q in %d", got, w.Complete, p.requests, err,
+					tt.want, tt.requests)
 			}
 		})
 	}
 }
 
-// If the known objects and the answers of the API server belong to different histories, no steps are invented.
+// If the known objects and the answers of the API server belong to different histories, no steps
+// are invented.
 func TestWalkBackThroughAnotherHistory(t *testing.T) {
 	p := history("3 a, 12 a, 14 a")
 	stranger := history("5 z")
@@ -253,17 +261,20 @@ func TestWalkBackEnds(t *testing.T) {
 // A walk needs few requests in a long gap.
 func TestWalkBackCost(t *testing.T) {
 	p := history("3 a, 1234 a gone")
-	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.Complete || p.requests != 11 {
+	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.Complete ||
+		p.requests != 11 {
 		t.Errorf("a deletion within 2,000 revisions: %+v, %v in %d requests, want 11", w, err, p.requests)
 	}
 	p = history("3 a, 111 a, 400 a, 900 a, 1300 a, 1999 a")
-	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.Complete || p.requests != 5 {
+	if w, err := p.walk(t.Context(), 10, 2010, false, p.change(10, 2010)); err != nil || !w.Complete ||
+		p.requests != 5 {
 		t.Errorf("five versions within 2,000 revisions: %+v, %v in %d requests, want 5", w, err, p.requests)
 	}
 }
 
-// For any history, gap and budget, a walk finds only changes that happened. Above the lowest version that it found, it misses
-// only changes that no request can find. With a sufficient budget, it is complete.
+// For any history, gap and budget, a walk finds only changes that happened. Above the lowest
+// version that it found, it misses only changes that no request can find. With a sufficient budget,
+// it is complete.
 func TestWalkBackProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		selects := rapid.Bool().Draw(t, "selects")
@@ -278,7 +289,8 @@ func TestWalkBackProperties(t *testing.T) {
 		}
 		c := p.change(from, to)
 		if c.Before != nil {
-			// A gap may begin below the known version of an object. For this object, it then begins at that version.
+			// A gap may begin below the known version of an object. For this object, it then begins
+			// at that version.
 			from = rapid.Uint64Range(1, from).Draw(t, "gap")
 		}
 		w, err := p.walk(t.Context(), from, to, selects, c)
@@ -301,7 +313,9 @@ func TestWalkBackProperties(t *testing.T) {
 
 func drawPast(t *rapid.T, selects bool) *past {
 	p := &past{}
-	rv, uid, uids := uint64(1), "", 0
+	rv := uint64(1)
+	uid := ""
+	uids := 0
 	for range rapid.IntRange(1, 40).Draw(t, "changes") {
 		rv += rapid.Uint64Range(1, 6).Draw(t, "pause")
 		outside := selects && rapid.Bool().Draw(t, "outside")
@@ -339,7 +353,8 @@ type finding struct {
 func (p *past) check(t *rapid.T, c *backfill.Change, w *backfill.Result, from, to uint64) {
 	f := &finding{Result: w, change: c, from: from, to: to}
 	for _, is := range p.facts {
-		base := c.Before == nil && !is.deleted && p.at(from) != nil && p.at(from).rv == is.rv && p.at(from).uid == is.uid
+		base := c.Before == nil && !is.deleted && p.at(from) != nil && p.at(from).rv == is.rv &&
+			p.at(from).uid == is.uid
 		shown := c.After != nil && is.version != nil && is.version.Object == c.After
 		if (is.rv > from || base) && is.rv <= to && !shown {
 			f.truth = append(f.truth, is)
@@ -358,7 +373,8 @@ func (f *finding) fail(t *rapid.T, format string, args ...any) {
 	for k := range f.truth {
 		facts = append(facts, f.truth[k].String())
 	}
-	t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), f.from, f.to, f.Complete, facts, texts(f.Steps))
+	t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), f.from, f.to, f.Complete,
+		facts, texts(f.Steps))
 }
 
 // checkSteps checks that each step is true, and in order.
@@ -393,14 +409,16 @@ func (f *finding) checkMissing(t *rapid.T) {
 	}
 }
 
-// isUnknowable reports whether an object was created and deleted within the gap, and none of its facts from first on was found.
+// isUnknowable reports whether an object was created and deleted within the gap, and none of its
+// facts from first on was found.
 func (f *finding) isUnknowable(first int, uid string) bool {
 	for k := first; k < len(f.truth); k++ {
 		if f.truth[k].uid == uid && f.seen[k] {
 			return false
 		}
 	}
-	return (f.change.After == nil || uid != f.change.After.Ref.UID) && (f.change.Before == nil || uid != f.change.Before.Ref.UID)
+	return (f.change.After == nil || uid != f.change.After.Ref.UID) &&
+		(f.change.Before == nil || uid != f.change.Before.Ref.UID)
 }
 
 // isAmidst reports whether fact k is a version outside the scope between two others of its object.
@@ -408,11 +426,13 @@ func (f *finding) isAmidst(k int) bool {
 	if k == 0 || k == len(f.truth)-1 {
 		return false
 	}
-	return !slices.ContainsFunc(f.truth[k-1:k+2], func(is fact) bool { return is.deleted || !is.outside || is.uid != f.truth[k].uid })
+	return !slices.ContainsFunc(f.truth[k-1:k+2], func(is fact) bool {
+		return is.deleted || !is.outside || is.uid != f.truth[k].uid
+	})
 }
 
-// checkChangedBy checks that changedBy has the manager that made a version, and no earlier ones, if the version below it is known. A walk
-// that ran out of requests may know that there is none.
+// checkChangedBy checks that changedBy has the manager that made a version, and no earlier ones, if
+// the version below it is known. A walk that ran out of requests may know that there is none.
 func (f *finding) checkChangedBy(t *rapid.T) {
 	named := func(what string, changedBy []byte, rv uint64, must bool) {
 		if (changedBy != nil || must) && !strings.HasPrefix(string(changedBy), fmt.Sprintf(`[{"manager":"m-%d",`, rv)) {

@@ -39,8 +39,8 @@ func (s *Signal) Notify() {
 	}
 }
 
-// Wait returns nil once cond returns true, or the cause of ctx. It calls cond at once and after each Notify. cond must not
-// call Notify.
+// Wait returns nil once cond returns true, or the cause of ctx. It calls cond at once and after
+// each Notify. cond must not call Notify.
 func (s *Signal) Wait(ctx context.Context, cond func() bool) error {
 	for {
 		next := s.Next()
@@ -55,7 +55,8 @@ func (s *Signal) Wait(ctx context.Context, cond func() bool) error {
 	}
 }
 
-// Mutex guards state for which other goroutines wait: Unlock notifies. The zero value is ready for use.
+// Mutex guards state for which other goroutines wait: Unlock notifies. The zero value is ready for
+// use.
 type Mutex struct {
 	Signal
 	mu sync.Mutex
@@ -70,7 +71,8 @@ func (m *Mutex) Unlock() {
 	m.Notify()
 }
 
-// RLock locks m to read the state, exclusively as Lock does. A condition must use it, since Unlock would wake its own waiter.
+// RLock locks m to read the state, exclusively as Lock does. A condition must use it, since Unlock
+// would wake its own waiter.
 func (m *Mutex) RLock() { m.mu.Lock() }
 
 // RUnlock unlocks m after RLock, and does not notify.

@@ -9,8 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 )
 
-// Each waiter waits for each value of a counter in turn, and the counter moves on only when all have seen it: one missed change
-// blocks the test for ever.
+// Each waiter waits for each value of a counter in turn, and the counter moves on only when all
+// have seen it: one missed change blocks the test for ever.
 func TestNoWaiterMissesAChange(t *testing.T) {
 	const waiters, changes = 8, 2000
 	var (
@@ -65,7 +65,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A reader of the state wakes nobody: else a condition that reads it would wake its own waiter, for ever.
+// A reader of the state wakes nobody: else a condition that reads it would wake its own waiter, for
+// ever.
 func TestReaderWakesNobody(t *testing.T) {
 	var mu broadcast.Mutex
 	next := mu.Next()

@@ -7,7 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
 )
 
-// written is a pattern as in a configuration. Without a group, it matches in every group unless it is own.
+// written is a pattern as in a configuration. Without a group, it matches in every group unless it
+// is own.
 type written struct {
 	text string
 	own  bool // a name that Kubernetes itself serves

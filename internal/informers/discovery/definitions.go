@@ -26,8 +26,9 @@ type definition struct {
 	storage     string // the version in which objects are stored, "" if unknown
 	deleting    bool
 	established bool
-	added       uint64                 // resourceVersion of its creation, 0 if that was not seen
-	created     uint64                 // added, or else its establishment, once established and until Started is called; otherwise 0
+	added       uint64 // resourceVersion of its creation, 0 if that was not seen
+	// added, or else its establishment, once established and until Started is called; otherwise 0
+	created     uint64
 	createdSeen time.Time              // when created was set
 	served      *selection.APIResource // the resource that it serves, while created is not 0
 }
@@ -41,7 +42,11 @@ type deletion struct {
 func (d *definition) isEstablished() bool { return d != nil && d.established }
 
 func (o *item) definition() definition {
-	d := definition{uid: o.Metadata.UID, generation: o.Metadata.Generation, deleting: o.Metadata.DeletionTimestamp != nil}
+	d := definition{
+		uid:        o.Metadata.UID,
+		generation: o.Metadata.Generation,
+		deleting:   o.Metadata.DeletionTimestamp != nil,
+	}
 	for _, v := range o.Spec.Versions {
 		if v.Storage {
 			d.storage = v.Name
@@ -50,22 +55,30 @@ func (o *item) definition() definition {
 	return d
 }
 
-// served returns the resource that o defines, with the served versions, preferred first. Discover returns the same soon after.
+// served returns the resource that o defines, with the served versions, preferred first. Discover
+// returns the same soon after.
 func (o *item) served() *selection.APIResource {
 	out := &selection.APIResource{Group: o.Spec.Group, Name: o.Spec.Names.Plural}
 	for _, v := range o.Spec.Versions {
 		if v.Served {
 			out.Versions = append(out.Versions, object.Resource{
-				Group: o.Spec.Group, Version: v.Name, Name: o.Spec.Names.Plural, Kind: o.Spec.Names.Kind, Namespaced: o.Spec.Scope == "Namespaced",
+				Group:      o.Spec.Group,
+				Version:    v.Name,
+				Name:       o.Spec.Names.Plural,
+				Kind:       o.Spec.Names.Kind,
+				Namespaced: o.Spec.Scope == "Namespaced",
 			})
 		}
 	}
-	slices.SortStableFunc(out.Versions, func(a, b object.Resource) int { return version.CompareKubeAwareVersionStrings(b.Version, a.Version) })
+	slices.SortStableFunc(out.Versions, func(a, b object.Resource) int {
+		return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+	})
 	return out
 }
 
-// update replaces the stored fields of a definition, and returns the changes. The request to delete a definition also increases its
-// generation by one, without a change of the spec. If a version of storage is unknown, a watch may be reopened needlessly.
+// update replaces the stored fields of a definition, and returns the changes. The request to delete
+// a definition also increases its generation by one, without a change of the spec. If a version of
+// storage is unknown, a watch may be reopened needlessly.
 func (d *definition) update(name string, now definition) DefinitionUpdated {
 	same := d.generation
 	if now.deleting && !d.deleting {
@@ -73,7 +86,9 @@ func (d *definition) update(name string, now definition) DefinitionUpdated {
 	}
 	changed := now.generation > same
 	stored := changed && (now.storage != d.storage || now.storage == "")
-	d.generation, d.deleting, d.storage = now.generation, now.deleting, now.storage
+	d.generation = now.generation
+	d.deleting = now.deleting
+	d.storage = now.storage
 	return DefinitionUpdated{Name: name, SchemaChanged: changed, StorageChanged: stored}
 }
 
@@ -85,7 +100,8 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 	f := &follower{
 		client: x.client, log: x.log, advice: unwatched,
 		resource: definitions(),
-		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a list. The watch has whole objects.
+		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a
+		// list. The watch has whole objects.
 		accept: apiserver.MetadataOnly,
 		failed: func(context.Context, error) { x.set(&x.mu.listed) },
 		seen: func(at time.Time) {
@@ -111,8 +127,9 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 	return f
 }
 
-// replaceDefinitions takes a list at resourceVersion rv, and returns the changes since the previous one. first: there was none, and no
-// event is needed. The creation of a new definition was not seen.
+// replaceDefinitions takes a list at resourceVersion rv, and returns the changes since the previous
+// one. first: there was none, and no event is needed. The creation of a new definition was not
+// seen.
 func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, first bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -138,7 +155,8 @@ func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, 
 			events = append(events, ev)
 		}
 	}
-	if first = x.mu.version == 0; first {
+	first = x.mu.version == 0
+	if first {
 		events = nil
 	}
 	x.mu.version = rv
@@ -166,7 +184,9 @@ func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 	}
 	ev := was.update(name, now)
 	if !was.established && o.is("Established") {
-		was.established, was.created, was.createdSeen = true, cmp.Or(was.added, rv), time.Now()
+		was.established = true
+		was.created = cmp.Or(was.added, rv)
+		was.createdSeen = time.Now()
 	}
 	if was.created != 0 {
 		was.served = o.served()
@@ -182,7 +202,9 @@ func (x *Extensions) deleteLocked(name, uid string) {
 
 // exists asks the API server whether a definition exists.
 func (x *Extensions) exists(ctx context.Context, name string) bool {
-	r, only, found := definitions(), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}, false
+	r := definitions()
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
+	found := false
 	_, err := x.client.List(ctx, &r, "", apiserver.MetadataOnly, only, func([]byte) error {
 		found = true
 		return nil
@@ -190,8 +212,8 @@ func (x *Extensions) exists(ctx context.Context, name string) bool {
 	return err == nil && found
 }
 
-// UID returns the uid of the definition of a resource, or of its last one if that was deleted within the last 10 minutes. It returns "" if
-// none is known.
+// UID returns the uid of the definition of a resource, or of its last one if that was deleted
+// within the last 10 minutes. It returns "" if none is known.
 func (x *Extensions) UID(r *object.Resource) string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -211,8 +233,9 @@ func (x *Extensions) IsEstablished(name string) bool {
 	return x.mu.definitions[name].isEstablished()
 }
 
-// CreatedAt returns the resourceVersion of the creation of a resource's definition, and when that was seen. All objects of the resource are
-// newer. rv is 0 if the creation was not seen, or after Started.
+// CreatedAt returns the resourceVersion of the creation of a resource's definition, and when that
+// was seen. All objects of the resource are newer. rv is 0 if the creation was not seen, or after
+// Started.
 func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -222,12 +245,14 @@ func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 	return 0, time.Time{}
 }
 
-// Created returns the resources whose CreatedAt is not 0, without those of except, sorted by group and name.
+// Created returns the resources whose CreatedAt is not 0, without those of except, sorted by group
+// and name.
 func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []selection.APIResource) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, d := range x.mu.definitions {
-		if d.created != 0 && len(d.served.Versions) > 0 && !except[schema.GroupResource{Group: d.served.Group, Resource: d.served.Name}] {
+		if d.created != 0 && len(d.served.Versions) > 0 &&
+			!except[schema.GroupResource{Group: d.served.Group, Resource: d.served.Name}] {
 			out = append(out, *d.served)
 		}
 	}
@@ -237,7 +262,8 @@ func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []select
 	return out
 }
 
-// Started makes CreatedAt 0 for resources that are now captured from their creation. A rule that is added later lists existing objects.
+// Started makes CreatedAt 0 for resources that are now captured from their creation. A rule that is
+// added later lists existing objects.
 func (x *Extensions) Started(all []selection.APIResource) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -24,13 +24,16 @@ const (
 
 	settleDelay   = 100 * time.Millisecond // changes are gathered before the API groups are read
 	discoverApart = time.Second            // the least time between two discoveries
-	repeats       = 3                      // discoveries after a change, discoverApart apart: a definition is served with a delay
-	listedWithin  = 10 * time.Second       // of WaitListed
-	definedWithin = 5 * time.Second        // of AwaitDefinitions
-	deletedFor    = 10 * time.Minute       // deletions are stored for this time: an informer of the resource may start after the deletion
+	// discoveries after a change, discoverApart apart: a definition is served with a delay
+	repeats       = 3
+	listedWithin  = 10 * time.Second // of WaitListed
+	definedWithin = 5 * time.Second  // of AwaitDefinitions
+	// deletions are stored for this time: an informer of the resource may start after the deletion
+	deletedFor = 10 * time.Minute
 )
 
-// Extensions follows CustomResourceDefinitions and APIServices. Only one goroutine may call WaitListed and Wait; other methods are for all.
+// Extensions follows CustomResourceDefinitions and APIServices. Only one goroutine may call
+// WaitListed and Wait; other methods are for all.
 type Extensions struct {
 	client *apiserver.Client
 	log    *slog.Logger
@@ -61,16 +64,19 @@ func NewExtensions(c *apiserver.Client, log *slog.Logger) *Extensions {
 	return x
 }
 
-// Need permanently makes Run follow if extensions is true. Otherwise WaitListed returns at once until Need is called with true.
+// Need permanently makes Run follow if extensions is true. Otherwise WaitListed returns at once
+// until Need is called with true.
 func (x *Extensions) Need(extensions bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.mu.needed = x.mu.needed || extensions; !x.mu.needed {
+	x.mu.needed = x.mu.needed || extensions
+	if !x.mu.needed {
 		x.mu.listed, x.mu.servicesListed = true, true
 	}
 }
 
-// await waits until is, which is called with mu held, returns true. It returns the cause of ctx if that ended first.
+// await waits until is, which is called with mu held, returns true. It returns the cause of ctx if
+// that ended first.
 func (x *Extensions) await(ctx context.Context, is func() bool) error {
 	return x.mu.Wait(ctx, func() bool {
 		x.mu.RLock()
@@ -86,7 +92,8 @@ func (x *Extensions) set(field *bool) {
 	*field = true
 }
 
-// SeenAt returns the time up to which the changes of definitions are known; zero if they never were.
+// SeenAt returns the time up to which the changes of definitions are known; zero if they never
+// were.
 func (x *Extensions) SeenAt() time.Time {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -108,8 +115,9 @@ func (x *Extensions) Run(ctx context.Context, handle Handler) {
 const unwatched = "new resources are found only by periodic discovery, and their first objects are sent as read, not as created: " +
 	"grant list and watch on the resource ('kubecdc rbac' prints the role)"
 
-// WaitListed waits, for at most 10 s, until definitions and APIServices were listed, or a list has failed. Before that, a resource that
-// exists cannot be distinguished from one that is created later.
+// WaitListed waits, for at most 10 s, until definitions and APIServices were listed, or a list has
+// failed. Before that, a resource that exists cannot be distinguished from one that is created
+// later.
 func (x *Extensions) WaitListed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listedWithin)
 	defer cancel()
@@ -117,7 +125,8 @@ func (x *Extensions) WaitListed(ctx context.Context) {
 	x.discovered = time.Now()
 }
 
-// Wait waits until the API groups should be read again: after d, or earlier after a change. It returns false if ctx ended first.
+// Wait waits until the API groups should be read again: after d, or earlier after a change. It
+// returns false if ctx ended first.
 func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 	if x.again > 0 {
 		d = min(d, discoverApart)
@@ -143,8 +152,9 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// AwaitDefinitions waits, for at most 5 s, until the watch has shown that the definitions of the discovered resources are established.
-// CreatedAt then returns since when their objects can exist. It waits only for definitions that exist according to the API server.
+// AwaitDefinitions waits, for at most 5 s, until the watch has shown that the definitions of the
+// discovered resources are established. CreatedAt then returns since when their objects can exist.
+// It waits only for definitions that exist according to the API server.
 func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
 	var missing []*object.Resource
 	x.mu.RLock()
@@ -160,15 +170,17 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 	ctx, cancel := context.WithTimeout(ctx, definedWithin)
 	defer cancel()
 	for _, r := range missing {
-		if x.exists(ctx, r.String()) && x.await(ctx, func() bool { return x.mu.definitions[r.String()].isEstablished() }) != nil {
+		if x.exists(ctx, r.String()) &&
+			x.await(ctx, func() bool { return x.mu.definitions[r.String()].isEstablished() }) != nil {
 			return // the resource is listed like one that has always existed
 		}
 	}
 }
 
-// DeletedAt reports whether an unserved resource came from a definition that no longer exists. That is the one with uid, or, if uid is "",
-// one whose deletion was seen within the last 10 minutes. It did not exist at resourceVersion rv. DeletedAt returns false if another API
-// server serves the group, because the resource may be served again.
+// DeletedAt reports whether an unserved resource came from a definition that no longer exists. That
+// is the one with uid, or, if uid is "", one whose deletion was seen within the last 10 minutes. It
+// did not exist at resourceVersion rv. DeletedAt returns false if another API server serves the
+// group, because the resource may be served again.
 func (x *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, deleted bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -184,8 +196,9 @@ func (x *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, delet
 	return x.mu.version, true
 }
 
-// A resource of another API server is not served while that is unavailable, or after its APIService was deleted. Its objects may still
-// exist. So they do not count as deleted, and are read once they are served again. A scope records that its resource is aggregated.
+// A resource of another API server is not served while that is unavailable, or after its APIService
+// was deleted. Its objects may still exist. So they do not count as deleted, and are read once they
+// are served again. A scope records that its resource is aggregated.
 
 // apiService has the stored fields of an APIService.
 type apiService struct {
@@ -216,7 +229,8 @@ func (x *Extensions) serviceFollower(handle Handler) *follower {
 	}
 	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
 		x.changeServices(ctx, handle, func(services map[string]apiService) {
-			if services[o.Metadata.Name] = o.service(); typ == watch.Deleted {
+			services[o.Metadata.Name] = o.service()
+			if typ == watch.Deleted {
 				delete(services, o.Metadata.Name)
 			}
 		})
@@ -225,11 +239,16 @@ func (x *Extensions) serviceFollower(handle Handler) *follower {
 }
 
 func (o *item) service() apiService {
-	return apiService{aggregated: o.Spec.Service != nil, available: o.is("Available"), generation: o.Metadata.Generation}
+	return apiService{
+		aggregated: o.Spec.Service != nil,
+		available:  o.is("Available"),
+		generation: o.Metadata.Generation,
+	}
 }
 
-// changeServices applies change to a copy of the known APIServices, and calls handle for newly available ones. Before definitions are
-// known, no list can have failed because of an APIService, so no event is needed.
+// changeServices applies change to a copy of the known APIServices, and calls handle for newly
+// available ones. Before definitions are known, no list can have failed because of an APIService,
+// so no event is needed.
 func (x *Extensions) changeServices(ctx context.Context, handle Handler, change func(services map[string]apiService)) {
 	x.mu.Lock()
 	was, now := x.mu.services, map[string]apiService{}
@@ -249,7 +268,8 @@ func (x *Extensions) changeServices(ctx context.Context, handle Handler, change 
 	broadcast.Wake(x.changed)
 }
 
-// IsAggregated reports whether another API server serves a resource. known: there is an APIService or a definition of the resource.
+// IsAggregated reports whether another API server serves a resource. known: there is an APIService
+// or a definition of the resource.
 func (x *Extensions) IsAggregated(r *object.Resource) (aggregated, known bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -48,12 +48,27 @@ func TestLifeOfADefinition(t *testing.T) {
 			t.Errorf("established: %t, uid %q", x.IsEstablished("widgets.shop.test"), x.UID(widgets()))
 		}
 		for _, step := range []struct{ typ, item, want string }{
-			{"MODIFIED", crd("old", 1, established), "DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}"},
-			{"MODIFIED", crd("old", 2, established), "DefinitionUpdated{Name:widgets.shop.test SchemaChanged:true StorageChanged:false}"},
-			{"MODIFIED", crd("old", 3, storedAsOld), "DefinitionUpdated{Name:widgets.shop.test SchemaChanged:true StorageChanged:true}"},
-			{"MODIFIED", crd("old", 4, `,"deletionTimestamp":"2026-01-01T00:00:00Z"`+storedAsOld), "DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}"},
+			{
+				"MODIFIED", crd("old", 1, established),
+				"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}",
+			},
+			{
+				"MODIFIED", crd("old", 2, established),
+				"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:true StorageChanged:false}",
+			},
+			{
+				"MODIFIED", crd("old", 3, storedAsOld),
+				"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:true StorageChanged:true}",
+			},
+			{
+				"MODIFIED", crd("old", 4, `,"deletionTimestamp":"2026-01-01T00:00:00Z"`+storedAsOld),
+				"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}",
+			},
 			{"DELETED", crd("old", 4, storedAsOld), "DefinitionDeleted{Name:widgets.shop.test ResourceVersion:105}"},
-			{"ADDED", crd("new", 1, notYet), "DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}"},
+			{
+				"ADDED", crd("new", 1, notYet),
+				"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}",
+			},
 		} {
 			s.send(definitions, step.typ, step.item)
 			r.want(t, step.want)
@@ -66,7 +81,9 @@ func TestLifeOfADefinition(t *testing.T) {
 		created(106) // when it was added: objects may be older than the status
 		beta := *widgets()
 		beta.Version = "v1beta1"
-		want := []selection.APIResource{{Group: "shop.test", Name: "widgets", Versions: []object.Resource{*widgets(), beta}}}
+		want := []selection.APIResource{{Group: "shop.test", Name: "widgets", Versions: []object.Resource{
+			*widgets(), beta,
+		}}}
 		if diff := cmp.Diff(want, x.Created(nil)); diff != "" {
 			t.Errorf("created (-want +got):\n%s", diff)
 		}
@@ -84,9 +101,12 @@ func TestDefinitionsAreListedAgain(t *testing.T) {
 		{"the same", crd("old", 1, metadata), nil},
 		{"deleted", "", []string{"DefinitionDeleted{Name:widgets.shop.test ResourceVersion:200}"}},
 		{"another one", crd("new", 1, metadata), []string{
-			"DefinitionDeleted{Name:widgets.shop.test ResourceVersion:200}", "DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}",
+			"DefinitionDeleted{Name:widgets.shop.test ResourceVersion:200}",
+			"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}",
 		}},
-		{"changed", crd("old", 2, metadata), []string{"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:true StorageChanged:true}"}},
+		{"changed", crd("old", 2, metadata), []string{
+			"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:true StorageChanged:true}",
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -109,9 +129,11 @@ func TestDefinitionsAreListedAgain(t *testing.T) {
 	}
 }
 
-// A resource counts as deleted only if it came from a definition that is known not to exist, and if no other API server serves its group.
+// A resource counts as deleted only if it came from a definition that is known not to exist, and if
+// no other API server serves its group.
 func TestDeletedAt(t *testing.T) {
-	const other, local = `{"metadata":{"name":"v1.shop.test","resourceVersion":"$"},"spec":{"service":{}}}`, `{"metadata":{"name":"v1.shop.test","resourceVersion":"$"},"spec":{}}`
+	const other, local = `{"metadata":{"name":"v1.shop.test","resourceVersion":"$"},"spec":{"service":{}}}`,
+		`{"metadata":{"name":"v1.shop.test","resourceVersion":"$"},"spec":{}}`
 	for _, test := range []struct {
 		name    string
 		prepare func(s *server)
@@ -121,17 +143,27 @@ func TestDeletedAt(t *testing.T) {
 	}{
 		{"deleted before", nil, nil, "crd", 100},
 		{"never defined, as far as is known", nil, nil, "", 0},
-		{"deleted while this ran", func(s *server) { s.list(definitions, listed(crd("crd", 1, metadata))) }, func(s *server) {
+		{"deleted while this ran", func(s *server) {
+			s.list(definitions, listed(crd("crd", 1, metadata)))
+		}, func(s *server) {
 			s.send(definitions, "DELETED", crd("crd", 1, established))
 		}, "", 101},
 		{"defined", func(s *server) { s.list(definitions, listed(crd("crd", 1, metadata))) }, nil, "crd", 0},
 		{"defined again", nil, func(s *server) { s.send(definitions, "ADDED", crd("crd", 1, notYet)) }, "crd", 0},
-		{"definitions may not be read", func(s *server) { s.fail(definitions, http.StatusForbidden, "Forbidden") }, nil, "crd", 0},
-		{"APIServices may not be read", func(s *server) { s.fail(services, http.StatusForbidden, "Forbidden") }, nil, "crd", 0},
-		{"there are no APIServices", func(s *server) { s.fail(services, http.StatusNotFound, "NotFound") }, nil, "crd", 100},
+		{"definitions may not be read", func(s *server) {
+			s.fail(definitions, http.StatusForbidden, "Forbidden")
+		}, nil, "crd", 0},
+		{"APIServices may not be read", func(s *server) {
+			s.fail(services, http.StatusForbidden, "Forbidden")
+		}, nil, "crd", 0},
+		{"there are no APIServices", func(s *server) {
+			s.fail(services, http.StatusNotFound, "NotFound")
+		}, nil, "crd", 100},
 		{"another server serves it", func(s *server) { s.list(services, listed(other)) }, nil, "crd", 0},
 		{"another server comes to serve it", nil, func(s *server) { s.send(services, "ADDED", other) }, "crd", 0},
-		{"another server served it", func(s *server) { s.list(services, listed(other)) }, func(s *server) { s.send(services, "DELETED", other) }, "crd", 100},
+		{"another server served it", func(s *server) { s.list(services, listed(other)) }, func(s *server) {
+			s.send(services, "DELETED", other)
+		}, "crd", 100},
 		{"the API server serves its group", func(s *server) { s.list(services, listed(local)) }, nil, "crd", 100},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -184,7 +216,8 @@ func TestDeletedDefinitionsAreForgotten(t *testing.T) {
 
 func TestAPIServices(t *testing.T) {
 	service := func(is, available string) string {
-		return `{"metadata":{"name":"v1.shop.test","resourceVersion":"$","generation":1},"spec":{` + is + `},"status":{"conditions":[{"type":"Available","status":"` + available + `"}]}}`
+		return `{"metadata":{"name":"v1.shop.test","resourceVersion":"$","generation":1},"spec":{` + is +
+			`},"status":{"conditions":[{"type":"Available","status":"` + available + `"}]}}`
 	}
 	const another = `"service":{"name":"shop"}`
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +304,8 @@ func TestExtensionsAreNotNeeded(t *testing.T) {
 	})
 }
 
-// Wait returns soon after a change, and a few times more, at least a second apart. Otherwise it returns after the given time.
+// Wait returns soon after a change, and a few times more, at least a second apart. Otherwise it
+// returns after the given time.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -305,7 +339,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// AwaitDefinitions waits for the watch to show the definition of a resource that was discovered, if there is a definition.
+// AwaitDefinitions waits for the watch to show the definition of a resource that was discovered, if
+// there is a definition.
 func TestAwaitDefinitions(t *testing.T) {
 	served := []selection.APIResource{{Group: "shop.test", Name: "widgets", Versions: []object.Resource{*widgets()}}}
 	for _, test := range []struct {
@@ -349,7 +384,8 @@ func TestAwaitDefinitions(t *testing.T) {
 	}
 }
 
-// A watch that is closed again and again costs a list a minute, and continues from its last resourceVersion.
+// A watch that is closed again and again costs a list a minute, and continues from its last
+// resourceVersion.
 func TestClosedWatchIsProbedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -359,7 +395,8 @@ func TestClosedWatchIsProbedOnceAMinute(t *testing.T) {
 			pass(10 * time.Second)
 			s.close(definitions)
 		}
-		if lists, watches := s.count(definitions), s.count(definitions+"?watch"); lists < 9 || lists > 12 || watches < 50 {
+		if lists, watches := s.count(definitions), s.count(definitions+"?watch"); lists < 9 || lists > 12 ||
+			watches < 50 {
 			t.Errorf("%d lists and %d watches in 10 min, want a list a minute", lists, watches)
 		}
 		pass(time.Second)
@@ -386,6 +423,7 @@ func TestRestoredEtcdIsListedAgain(t *testing.T) {
 		s.list(definitions, listed(crd("new", 1, metadata)))
 		s.send(definitions, "MODIFIED", crd("old", 2, established))
 		pass(time.Second)
-		r.want(t, "DefinitionDeleted{Name:widgets.shop.test ResourceVersion:50}", "DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}")
+		r.want(t, "DefinitionDeleted{Name:widgets.shop.test ResourceVersion:50}",
+			"DefinitionUpdated{Name:widgets.shop.test SchemaChanged:false StorageChanged:false}")
 	})
 }

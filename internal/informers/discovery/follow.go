@@ -26,8 +26,8 @@ const deniedRetry = 5 * time.Minute
 // errRewound makes another list necessary, as an expired watch does.
 var errRewound = apierrors.NewResourceExpired("etcd was restored: its resourceVersion is lower than before")
 
-// item has the fields that are read of a CustomResourceDefinition, an APIService or a Namespace. Package json ignores the case of their
-// names. A list may have metadata only.
+// item has the fields that are read of a CustomResourceDefinition, an APIService or a Namespace.
+// Package json ignores the case of their names. A list may have metadata only.
 type item struct {
 	Metadata struct {
 		Name, UID         string
@@ -66,8 +66,8 @@ type follower struct {
 	resource object.Resource
 	accept   string // the media types of lists
 	advice   string // in the log, if the resource may not be read
-	// replace takes a complete list at resourceVersion rv, apply takes a later event of the watch (Added, Modified or Deleted), and failed
-	// takes the error of a list.
+	// replace takes a complete list at resourceVersion rv, apply takes a later event of the watch
+	// (Added, Modified or Deleted), and failed takes the error of a list.
 	replace func(ctx context.Context, all []item, rv uint64)
 	apply   func(ctx context.Context, typ watch.EventType, o *item)
 	failed  func(ctx context.Context, err error)
@@ -98,12 +98,15 @@ func (f *follower) run(ctx context.Context) {
 		switch forbidden := apierrors.IsForbidden(err); {
 		case ctx.Err() != nil || apiserver.IsGone(err):
 		case forbidden || apierrors.IsNotFound(err):
-			if delay = deniedRetry; forbidden && !f.denied {
+			delay = deniedRetry
+			if forbidden && !f.denied {
 				f.denied = true
-				f.log.Warn("not permitted to list and watch a resource", "resource", f.resource.String(), "advice", f.advice, "err", err)
+				f.log.Warn("not permitted to list and watch a resource", "resource", f.resource.String(), "advice",
+					f.advice, "err", err)
 			}
 		default:
-			f.log.Debug("list or watch failed, retrying", "resource", f.resource.String(), "err", err, "retry_in", delay)
+			f.log.Debug("list or watch failed, retrying", "resource", f.resource.String(), "err", err, "retry_in",
+				delay)
 		}
 		if pause.For(ctx, delay) != nil {
 			return
@@ -126,7 +129,8 @@ func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	if f.expired == expiredLists {
 		rv, err = f.client.Unpaged(ctx, &f.resource, "", f.accept, metav1.ListOptions{}, math.MaxInt, each)
 	} else {
-		rv, err = f.client.Pages(ctx, &f.resource, "", f.accept, metav1.ListOptions{}, each, func(*object.ListMeta) error { return nil })
+		rv, err = f.client.Pages(ctx, &f.resource, "", f.accept, metav1.ListOptions{}, each,
+			func(*object.ListMeta) error { return nil })
 	}
 	switch {
 	case err == nil:
@@ -139,7 +143,8 @@ func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	return rv, err
 }
 
-// watches follows one watch after another from rv. An error means that a list is required, or that ctx has ended.
+// watches follows one watch after another from rv. An error means that a list is required, or that
+// ctx has ended.
 func (f *follower) watches(ctx context.Context, rv uint64) error {
 	var stall apiserver.Stall
 	b := retry.New()
@@ -166,7 +171,8 @@ func (f *follower) watches(ctx context.Context, rv uint64) error {
 	}
 }
 
-// rewound reports whether etcd's resourceVersion is lower than rv. If there is no answer, it returns false, and the doubt remains.
+// rewound reports whether etcd's resourceVersion is lower than rv. If there is no answer, it
+// returns false, and the doubt remains.
 func (f *follower) rewound(ctx context.Context, rv uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
@@ -178,7 +184,8 @@ func (f *follower) rewound(ctx context.Context, rv uint64) bool {
 
 // watch follows one watch, and advances rv. It returns nil if the API server has ended the watch.
 func (f *follower) watch(ctx context.Context, rv *uint64) error {
-	s, err := f.client.Stream(ctx, &f.resource, "", metav1.ListOptions{ResourceVersion: object.FormatVersion(*rv)}, f.bookmarks, false)
+	s, err := f.client.Stream(ctx, &f.resource, "", metav1.ListOptions{ResourceVersion: object.FormatVersion(*rv)},
+		f.bookmarks, false)
 	if err != nil {
 		return err
 	}
@@ -219,20 +226,23 @@ func (f *follower) noteSeen(at time.Time) {
 // Event is a change: one of the following types.
 type Event any
 
-// DefinitionUpdated reports that a definition was created or changed. Changes include its status and a request to delete it.
+// DefinitionUpdated reports that a definition was created or changed. Changes include its status
+// and a request to delete it.
 type DefinitionUpdated struct {
 	Name           string // plural.group
 	SchemaChanged  bool   // its spec has changed. This is false for a new definition.
 	StorageChanged bool   // SchemaChanged, and the version in which objects are stored may have changed
 }
 
-// DefinitionDeleted reports that a definition no longer existed at a resourceVersion. One of the same name may exist now.
+// DefinitionDeleted reports that a definition no longer existed at a resourceVersion. One of the
+// same name may exist now.
 type DefinitionDeleted struct {
 	Name            string // plural.group
 	ResourceVersion uint64
 }
 
-// APIServiceAvailable reports that another API server serves a group version. It did not before, or its APIService was different.
+// APIServiceAvailable reports that another API server serves a group version. It did not before, or
+// its APIService was different.
 type APIServiceAvailable struct {
 	Name string // version.group
 }
@@ -243,5 +253,6 @@ type NamespacesChanged struct{}
 // NamespacesUnavailable reports that the namespaces could not be listed. This is retried.
 type NamespacesUnavailable struct{}
 
-// Handler handles an event without any lock held. After it returns, the next event about the same kind of object is read.
+// Handler handles an event without any lock held. After it returns, the next event about the same
+// kind of object is read.
 type Handler func(ctx context.Context, ev Event)

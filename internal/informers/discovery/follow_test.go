@@ -20,7 +20,8 @@ func followed(t *testing.T, s *server) map[string]func(context.Context, discover
 	}
 }
 
-// A watch that sends bookmarks, and then nothing, is opened again after 150 s. One that never sends any may be silent until it times out.
+// A watch that sends bookmarks, and then nothing, is opened again after 150 s. One that never sends
+// any may be silent until it times out.
 func TestSilentWatch(t *testing.T) {
 	const bookmark = `{"kind":"Bookmark","metadata":{"resourceVersion":"$"}}`
 	for _, path := range []string{definitions, services, namespaces} {

@@ -92,13 +92,21 @@ func Discover(ctx context.Context, c *apiserver.Client) (*Served, error) {
 // addGroup adds the resources of a group, each with its preferred version first.
 func (s *Served) addGroup(g *metav1.APIGroup, byVersion map[string][]metav1.APIResource) {
 	index := map[string]int{} // in s.Resources, by name
-	others := slices.DeleteFunc(slices.Clone(g.Versions), func(v metav1.GroupVersionForDiscovery) bool { return v == g.PreferredVersion })
+	others := slices.DeleteFunc(slices.Clone(g.Versions), func(v metav1.GroupVersionForDiscovery) bool {
+		return v == g.PreferredVersion
+	})
 	for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, others...) {
 		for _, r := range byVersion[v.GroupVersion] {
 			if strings.Contains(r.Name, "/") {
 				continue
 			}
-			version := object.Resource{Group: g.Name, Version: v.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced}
+			version := object.Resource{
+				Group:      g.Name,
+				Version:    v.Version,
+				Name:       r.Name,
+				Kind:       r.Kind,
+				Namespaced: r.Namespaced,
+			}
 			if !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
 				s.Unwatchable = append(s.Unwatchable, selection.Unwatchable{Resource: version, Verbs: r.Verbs})
 				continue
@@ -125,7 +133,8 @@ type Access struct {
 	Allowed   bool // if Answered
 }
 
-// Review answers all questions. If a request fails, Review returns its error, and some questions are not answered.
+// Review answers all questions. If a request fails, Review returns its error, and some questions
+// are not answered.
 func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
 	var g errgroup.Group
 	var failed atomic.Bool
@@ -136,7 +145,8 @@ func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
 				return nil // another question has returned the error
 			}
 			for _, verb := range []string{"list", "watch"} {
-				if a.Allowed, err = c.Allowed(ctx, &a.Resource, a.Namespace, verb); !a.Allowed || err != nil {
+				a.Allowed, err = c.Allowed(ctx, &a.Resource, a.Namespace, verb)
+				if !a.Allowed || err != nil {
 					break
 				}
 			}
@@ -148,21 +158,27 @@ func Review(ctx context.Context, c *apiserver.Client, all []*Access) error {
 	return g.Wait()
 }
 
-// IsBuiltIn reports whether the API server itself serves a group, according to one release of Kubernetes. This decides which resources are
-// watched and which permissions are needed. It never decides whether objects were deleted; see Extensions.DeletedAt.
+// IsBuiltIn reports whether the API server itself serves a group, according to one release of
+// Kubernetes. This decides which resources are watched and which permissions are needed. It never
+// decides whether objects were deleted; see Extensions.DeletedAt.
 func IsBuiltIn(group string) bool {
 	return slices.Contains([]string{
-		"", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "authentication.k8s.io",
-		"authorization.k8s.io", "autoscaling", "batch", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
-		"extensions", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "policy",
-		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io",
+		"", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps",
+		"authentication.k8s.io",
+		"authorization.k8s.io", "autoscaling", "batch", "certificates.k8s.io", "coordination.k8s.io",
+		"discovery.k8s.io", "events.k8s.io",
+		"extensions", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io",
+		"policy",
+		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io",
+		"storagemigration.k8s.io",
 	}, group)
 }
 
 // SomeExtension is a group that no API server has. It stands for any extension.
 const SomeExtension = "extension.invalid"
 
-// TakesExtensions reports whether a pattern can match extensions. If one can, the agent watches definitions and APIServices.
+// TakesExtensions reports whether a pattern can match extensions. If one can, the agent watches
+// definitions and APIServices.
 func TakesExtensions(p selection.Pattern) bool {
 	resource, group, _ := strings.Cut(p.String(), ".")
 	in := "v1"

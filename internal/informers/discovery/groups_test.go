@@ -54,7 +54,8 @@ func TestDiscover(t *testing.T) {
 			}},
 		},
 		Unwatchable: []selection.Unwatchable{{
-			Resource: object.Resource{Version: "v1", Name: "bindings", Kind: "Binding", Namespaced: true}, Verbs: []string{"create"},
+			Resource: object.Resource{Version: "v1", Name: "bindings", Kind: "Binding", Namespaced: true},
+			Verbs:    []string{"create"},
 		}},
 		Unknown: []string{"shop.test/v1"},
 	}
@@ -80,10 +81,15 @@ func (s *taggedServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response(http.StatusNotModified, http.NoBody), nil
 	}
 	s.counts[r.URL.Path]++
-	answer := response(http.StatusOK, io.NopCloser(strings.NewReader(fmt.Sprintf(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2",`+
-		`"items":[{"metadata":{"name":%q},"versions":[{"version":"v1","resources":[{"resource":"things","scope":"Cluster",`+
-		`"responseKind":{"group":%[1]q,"version":"v1","kind":"Thing"},"verbs":["list","watch"]}]}]}]}`, group))))
-	answer.Header = http.Header{"Content-Type": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}, "Etag": {tag}}
+	answer := response(http.StatusOK,
+		io.NopCloser(
+			strings.NewReader(fmt.Sprintf(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2",`+
+				`"items":[{"metadata":{"name":%q},"versions":[{"version":"v1","resources":[{"resource":"things","scope":"Cluster",`+
+				`"responseKind":{"group":%[1]q,"version":"v1","kind":"Thing"},"verbs":["list","watch"]}]}]}]}`,
+				group))))
+	answer.Header = http.Header{"Content-Type": {
+		"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+	}, "Etag": {tag}}
 	return answer, nil
 }
 
@@ -127,12 +133,14 @@ func TestDiscoverAGroupThatIsNotAnswered(t *testing.T) {
 		ok("/api", `{"kind":"APIVersions","versions":["v1"]}`)
 		ok("/apis", `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"shop.test",`+
 			`"versions":[{"groupVersion":"shop.test/v1","version":"v1"}],"preferredVersion":{"groupVersion":"shop.test/v1","version":"v1"}}]}`)
-		ok("/api/v1", `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","kind":"Node","verbs":["list","watch"]}]}`)
+		ok("/api/v1",
+			`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","kind":"Node","verbs":["list","watch"]}]}`)
 		s.answers["/apis/shop.test/v1"] = answer{}
 		began := time.Now()
 		got, err := discovery.Discover(t.Context(), s.client(t))
 		took := time.Since(began)
-		if err != nil || len(got.Resources) != 1 || !slices.Equal(got.Unknown, []string{"shop.test/v1"}) || took > time.Minute {
+		if err != nil || len(got.Resources) != 1 || !slices.Equal(got.Unknown, []string{"shop.test/v1"}) ||
+			took > time.Minute {
 			t.Errorf("served %+v, %v after %v; want nodes within a minute", got, err, took)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -143,7 +151,8 @@ func TestDiscoverAGroupThatIsNotAnswered(t *testing.T) {
 	})
 }
 
-// A resource may be read if it may be listed and watched. After a failed question, the answers to others are kept.
+// A resource may be read if it may be listed and watched. After a failed question, the answers to
+// others are kept.
 func TestReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -151,7 +160,8 @@ func TestReview(t *testing.T) {
 			if strings.Contains(body, `"broken"`) {
 				return http.StatusInternalServerError, false
 			}
-			return http.StatusCreated, strings.Contains(body, `"open"`) || strings.Contains(body, `"listOnly"`) && strings.Contains(body, `"list"`) ||
+			return http.StatusCreated, strings.Contains(body, `"open"`) ||
+				strings.Contains(body, `"listOnly"`) && strings.Contains(body, `"list"`) ||
 				strings.Contains(body, `"watchOnly"`) && strings.Contains(body, `"watch"`)
 		}
 		var all []*discovery.Access

@@ -41,7 +41,10 @@ func NewNamespaces(c *apiserver.Client, log *slog.Logger) *Namespaces {
 // Run follows until ctx ends, and calls handle for each change.
 func (n *Namespaces) Run(ctx context.Context, handle Handler) {
 	f := &follower{
-		client: n.client, log: n.log, resource: object.Resource{Version: "v1", Name: "namespaces"}, accept: apiserver.MetadataOnly,
+		client: n.client, log: n.log, resource: object.Resource{
+			Version: "v1",
+			Name:    "namespaces",
+		}, accept: apiserver.MetadataOnly,
 		replace: func(ctx context.Context, all []item, rv uint64) {
 			n.replace(all, rv)
 			handle(ctx, NamespacesChanged{})
@@ -102,8 +105,8 @@ func (n *Namespaces) Names() (names []string, known bool) {
 	return slices.Sorted(maps.Keys(n.mu.all)), n.mu.all != nil
 }
 
-// AbsentAt reports whether a namespace did not exist at resourceVersion rv. Unless a namespace of that name is created later, no object in
-// it is newer than rv.
+// AbsentAt reports whether a namespace did not exist at resourceVersion rv. Unless a namespace of
+// that name is created later, no object in it is newer than rv.
 func (n *Namespaces) AbsentAt(name string) (rv uint64, absent bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,8 +116,8 @@ func (n *Namespaces) AbsentAt(name string) (rv uint64, absent bool) {
 	return n.mu.version, true
 }
 
-// CreatedAt returns the resourceVersion of a namespace's creation, and when that was seen. All objects in it are newer. rv is 0 if the
-// creation was not seen, or after ForgetCreations.
+// CreatedAt returns the resourceVersion of a namespace's creation, and when that was seen. All
+// objects in it are newer. rv is 0 if the creation was not seen, or after ForgetCreations.
 func (n *Namespaces) CreatedAt(name string) (rv uint64, seen time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +125,8 @@ func (n *Namespaces) CreatedAt(name string) (rv uint64, seen time.Time) {
 	return ns.created, ns.createdSeen
 }
 
-// ForgetCreations makes CreatedAt 0 for all namespaces: after a change of the rules, their objects are listed, even in a new namespace.
+// ForgetCreations makes CreatedAt 0 for all namespaces: after a change of the rules, their objects
+// are listed, even in a new namespace.
 func (n *Namespaces) ForgetCreations() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

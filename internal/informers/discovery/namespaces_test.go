@@ -58,7 +58,8 @@ func TestNamespaces(t *testing.T) {
 		r.want(t, "NamespacesChanged{}", "NamespacesChanged{}")
 		is([]string{"data", "shop", "web"}, map[string]uint64{"data": 101, "shop": 104}, 104)
 		// Namespaces are created and deleted while there is no watch.
-		s.list(namespaces, listed(namespace("shop", "4")), listed(namespace("data", "5")), listed(namespace("more", "6")))
+		s.list(namespaces, listed(namespace("shop", "4")), listed(namespace("data", "5")),
+			listed(namespace("more", "6")))
 		s.expire(namespaces)
 		r.want(t, "NamespacesChanged{}")
 		is([]string{"data", "more", "shop"}, map[string]uint64{"shop": 104}, 105)

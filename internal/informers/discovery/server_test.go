@@ -30,7 +30,8 @@ const (
 	namespaces  = "/api/v1/namespaces"
 )
 
-// server is an API server in memory. It returns the answers that a test has set, and 404 for other paths.
+// server is an API server in memory. It returns the answers that a test has set, and 404 for other
+// paths.
 type server struct {
 	mu      sync.Mutex
 	rv      uint64
@@ -51,7 +52,14 @@ type answer struct {
 }
 
 func newServer() *server {
-	return &server{rv: 100, answers: map[string]answer{}, watches: map[string][]io.WriteCloser{}, counts: map[string]int{}, from: map[string]string{}, refused: map[string]int{}}
+	return &server{
+		rv:      100,
+		answers: map[string]answer{},
+		watches: map[string][]io.WriteCloser{},
+		counts:  map[string]int{},
+		from:    map[string]string{},
+		refused: map[string]int{},
+	}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -126,7 +134,9 @@ func (s *server) at(rv uint64) {
 func (s *server) list(path string, items ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answers[path] = answer{http.StatusOK, `{"metadata":{"resourceVersion":"%d"},"items":[` + strings.Join(items, ",") + `]}`}
+	s.answers[path] = answer{
+		http.StatusOK, `{"metadata":{"resourceVersion":"%d"},"items":[` + strings.Join(items, ",") + `]}`,
+	}
 }
 
 // fail sets the error for a resource.
@@ -136,7 +146,8 @@ func (s *server) fail(path string, code int, reason string) {
 	s.answers[path] = answer{code, status(code, reason)}
 }
 
-// send sends an event at the next resourceVersion, which $ in the object stands for, on the open watches of a resource.
+// send sends an event at the next resourceVersion, which $ in the object stands for, on the open
+// watches of a resource.
 func (s *server) send(path, typ, item string) {
 	s.mu.Lock()
 	s.rv++
@@ -254,9 +265,11 @@ func run(t *testing.T, f func(ctx context.Context, handle discovery.Handler)) *r
 	return &r
 }
 
-// crd returns the definition of widgets.shop.test. extra is one of the constants below, with further metadata before it.
+// crd returns the definition of widgets.shop.test. extra is one of the constants below, with
+// further metadata before it.
 func crd(uid string, generation int, extra string) string {
-	return fmt.Sprintf(`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"$","generation":%d%s`, uid, generation, extra)
+	return fmt.Sprintf(`{"metadata":{"name":"widgets.shop.test","uid":%q,"resourceVersion":"$","generation":%d%s`, uid,
+		generation, extra)
 }
 
 const (

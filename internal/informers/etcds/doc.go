@@ -10,8 +10,8 @@
 //	                │                                   │
 //	                └──outside of all etcds──▶ an etcd of its own, as its representative
 //
-// Each etcd has one representative, which is A. So the number of lists grows with the resources, and
-// with the few etcds, and not with the pairs. One A is followed by up to maxFilling resources.
+// Each etcd has one representative, which is A. So the number of lists grows with the resources,
+// and with the few etcds, and not with the pairs. One A is followed by up to maxFilling resources.
 //
 // Custom resources count as one resource: an API server keeps all of them in one etcd, that of
 // --etcd-servers. So the number of lists does not depend on theirs.
@@ -20,6 +20,6 @@
 // another kind.
 //
 // A changed history number means that an etcd was restored. Perhaps more has changed, so all
-// comparisons start over. They are repeated after the start of a run, at intervals of 4 minutes to an
-// hour: an API server may have been started with other etcds.
+// comparisons start over. They are repeated after the start of a run, at intervals of 4 minutes to
+// an hour: an API server may have been started with other etcds.
 package etcds

@@ -10,8 +10,8 @@ import (
 const (
 	// Every is the least time between two sandwiches of the same resources.
 	Every = time.Minute
-	// AgainEvery is the longest time after which what is known is compared again. The first times are
-	// shorter: two etcds that assign versions in step may seem to be one for some minutes.
+	// AgainEvery is the longest time after which what is known is compared again. The first times
+	// are shorter: two etcds that assign versions in step may seem to be one for some minutes.
 	AgainEvery = time.Hour
 	firstAgain = 4 * time.Minute
 	// wanted is how many sandwiches show that two resources share an etcd.
@@ -23,8 +23,8 @@ const (
 	maxCompared = 128
 	// maxEtcds bounds the etcds that resources are compared with.
 	maxEtcds = 16
-	// most is how many lists in a row may fail: those of a representative that is alone in its etcd,
-	// and those of other resources in one sandwich.
+	// most is how many lists in a row may fail: those of a representative that is alone in its
+	// etcd, and those of other resources in one sandwich.
 	most = 3
 	// longestRest bounds how many rounds leave out a resource whose list has failed.
 	longestRest = 64
@@ -81,8 +81,8 @@ func New(last int) *Etcds {
 	return &Etcds{all: map[string]*resource{}, last: last, wait: firstAgain, moved: map[int]uint64{}}
 }
 
-// Observe sets the resources that are observed. A resource that was not observed before has the etcd
-// of an earlier run. It returns false if what was known is void.
+// Observe sets the resources that are observed. A resource that was not observed before has the
+// etcd of an earlier run. It returns false if what was known is void.
 func (e *Etcds) Observe(now []Resource) (isValid bool) {
 	isValid = true
 	names := map[string]bool{}
@@ -126,7 +126,8 @@ func (e *Etcds) joinCustoms(all []Resource) (joined []Resource) {
 	if known := e.all[customs]; known != nil {
 		one.History = known.History // that of one which is no longer observed
 	}
-	for _, r := range slices.SortedFunc(slices.Values(all), func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, r := range slices.SortedFunc(slices.Values(all),
+		func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) }) {
 		if !r.Custom {
 			joined = append(joined, r)
 			continue
@@ -142,14 +143,18 @@ func (e *Etcds) joinCustoms(all []Resource) (joined []Resource) {
 }
 
 func (r *resource) forget() {
-	r.etcd, r.streaks, r.apart = 0, nil, nil
+	r.etcd = 0
+	r.streaks = nil
+	r.apart = nil
 	r.isDue = false
 }
 
 // found makes a resource the first one of an etcd.
 func (e *Etcds) found(r *resource) {
 	e.last++
-	r.etcd, r.streaks, r.apart = e.last, nil, nil
+	r.etcd = e.last
+	r.streaks = nil
+	r.apart = nil
 }
 
 // Of returns the number of the etcd that has a resource; 0: it is not known.
@@ -258,8 +263,8 @@ func (e *Etcds) begin() {
 	}
 }
 
-// next returns the lowest number of an etcd that the round has not compared, with its representative;
-// nil: there is none.
+// next returns the lowest number of an etcd that the round has not compared, with its
+// representative; nil: there is none.
 func (e *Etcds) next(done map[int]bool) (number int, bread *resource) {
 	all := e.representatives()
 	for _, number := range slices.Sorted(maps.Keys(all)) {
@@ -290,7 +295,8 @@ func (e *Etcds) compare(now time.Time, number int, bread *resource, filling []*r
 	}
 	e.left -= len(filling)
 	for part := range slices.Chunk(filling, maxFilling) {
-		if first, ok = e.sandwich(now, number, bread, first, part, list); !ok {
+		first, ok = e.sandwich(now, number, bread, first, part, list)
+		if !ok {
 			return
 		}
 	}
@@ -322,7 +328,9 @@ func (e *Etcds) due(number int, bread *resource) (all []*resource) {
 
 // sandwich makes one sandwich. first is the version of its first list of the representative. It
 // returns the version of the last one, or false if that is of no use.
-func (e *Etcds) sandwich(now time.Time, number int, bread *resource, first uint64, filling []*resource, list Lister) (last uint64, ok bool) {
+func (e *Etcds) sandwich(
+	now time.Time, number int, bread *resource, first uint64, filling []*resource, list Lister,
+) (last uint64, ok bool) {
 	versions := map[*resource]uint64{}
 	failures := 0
 	for _, r := range filling {
@@ -331,7 +339,8 @@ func (e *Etcds) sandwich(now time.Time, number int, bread *resource, first uint6
 			versions[r], failures = rv, 0
 			continue
 		}
-		if failures++; failures == most {
+		failures++
+		if failures == most {
 			break // perhaps the API server is away
 		}
 	}
@@ -400,7 +409,9 @@ func (r *resource) take(number int, s sandwich) {
 		return
 	}
 	if was.n+1 == wanted {
-		r.etcd, r.streaks, r.apart = number, nil, nil
+		r.etcd = number
+		r.streaks = nil
+		r.apart = nil
 		return
 	}
 	if r.streaks == nil {

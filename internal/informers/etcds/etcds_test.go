@@ -34,9 +34,18 @@ type world struct {
 
 func newWorld(t testing.TB, versions ...uint64) *world {
 	return &world{
-		t: t, now: began, etcds: New(0), of: map[string]int{}, history: map[string]uint32{}, known: map[string]int{}, alone: map[string]bool{},
-		custom: map[string]bool{}, fails: map[string]bool{}, version: versions,
-		step: func(int) uint64 { return 1 }, minute: func(int) uint64 { return 10 },
+		t:       t,
+		now:     began,
+		etcds:   New(0),
+		of:      map[string]int{},
+		history: map[string]uint32{},
+		known:   map[string]int{},
+		alone:   map[string]bool{},
+		custom:  map[string]bool{},
+		fails:   map[string]bool{},
+		version: versions,
+		step:    func(int) uint64 { return 1 },
+		minute:  func(int) uint64 { return 10 },
 	}
 }
 
@@ -62,7 +71,13 @@ func (w *world) list(name string) (uint64, error) {
 func (w *world) round() (isValid bool) {
 	var all []Resource
 	for name := range w.of {
-		all = append(all, Resource{Name: name, Aggregated: w.alone[name], Custom: w.custom[name], History: w.history[name], Etcd: w.known[name]})
+		all = append(all, Resource{
+			Name:       name,
+			Aggregated: w.alone[name],
+			Custom:     w.custom[name],
+			History:    w.history[name],
+			Etcd:       w.known[name],
+		})
 	}
 	isValid = w.etcds.Observe(all)
 	w.etcds.Round(w.now, w.list)
@@ -82,8 +97,8 @@ func (w *world) want(want map[string]int) {
 	}
 }
 
-// A resource that moves with the representative in three sandwiches, a minute apart, is in its etcd.
-// One that is outside of one sandwich is not.
+// A resource that moves with the representative in three sandwiches, a minute apart, is in its
+// etcd. One that is outside of one sandwich is not.
 func TestThreeSandwiches(t *testing.T) {
 	w := newWorld(t, 1000, 50)
 	w.put(0, "namespaces", "pods")
@@ -273,7 +288,8 @@ func TestCustomResources(t *testing.T) {
 	w.want(map[string]int{"gadgets.shop.test": 0, "widgets.shop.test": 1})
 }
 
-// The one that is listed for all may fail, for example because of its webhook: the next one is listed.
+// The one that is listed for all may fail, for example because of its webhook: the next one is
+// listed.
 func TestCustomResourceFails(t *testing.T) {
 	w := newWorld(t, 1000)
 	w.put(0, "namespaces")
@@ -314,7 +330,11 @@ func TestCustomResourcesKnownInAnEarlierRun(t *testing.T) {
 	w.putCustom(1, "gadgets.shop.test", "widgets.shop.test")
 	w.known = map[string]int{"namespaces": 2, "widgets.shop.test": 2}
 	w.etcds.Observe([]Resource{
-		{Name: "namespaces", Etcd: 2}, {Name: "gadgets.shop.test", Custom: true}, {Name: "widgets.shop.test", Custom: true, Etcd: 2},
+		{Name: "namespaces", Etcd: 2}, {Name: "gadgets.shop.test", Custom: true}, {
+			Name:   "widgets.shop.test",
+			Custom: true,
+			Etcd:   2,
+		},
 	})
 	w.want(map[string]int{"namespaces": 2, "gadgets.shop.test": 2, "widgets.shop.test": 2})
 	w.round()
@@ -351,10 +371,12 @@ func TestCost(t *testing.T) {
 		for range 60 - c.rounds {
 			round()
 		}
-		t.Logf("%d resources, and %d custom ones: %d lists in %d minutes, and %d more in the first hour, %d in a minute at most",
+		t.Logf(
+			"%d resources, and %d custom ones: %d lists in %d minutes, and %d more in the first hour, %d in a minute at most",
 			c.resources, c.customs, first, c.rounds, w.lists-first, most)
 		if first > c.first || w.lists-first > c.later || most > 160 {
-			t.Errorf("%d resources: %d lists and %d, want at most %d and %d", c.resources, first, w.lists-first, c.first, c.later)
+			t.Errorf("%d resources: %d lists and %d, want at most %d and %d", c.resources, first, w.lists-first,
+				c.first, c.later)
 		}
 	}
 }
@@ -364,8 +386,8 @@ func TestCost(t *testing.T) {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		// Two etcds whose versions differ by more than is written while one sandwich is made: which of
-		// them has a resource shows in each sandwich.
+		// Two etcds whose versions differ by more than is written while one sandwich is made: which
+		// of them has a resource shows in each sandwich.
 		n := rapid.IntRange(1, 4).Draw(rt, "etcds")
 		var versions []uint64
 		for k := range n {
@@ -412,7 +434,8 @@ func TestModel(t *testing.T) {
 			for other := range w.of {
 				isOne := w.of[name] == w.of[other] && !w.alone[name] && !w.alone[other] || name == other
 				if got := w.etcds.Of(name) == w.etcds.Of(other); got != isOne {
-					rt.Fatalf("%s and %s are in one etcd: %t, and %d and %d were found", name, other, isOne, w.etcds.Of(name), w.etcds.Of(other))
+					rt.Fatalf("%s and %s are in one etcd: %t, and %d and %d were found", name, other, isOne,
+						w.etcds.Of(name), w.etcds.Of(other))
 				}
 			}
 		}

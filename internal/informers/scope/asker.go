@@ -16,11 +16,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// Questions about the past are lists with resourceVersionMatch=Exact, of one name or of the whole scope. Each revision of etcd is a
-// resourceVersion of every resource, so a list at the one right before a version is always possible.
+// Questions about the past are lists with resourceVersionMatch=Exact, of one name or of the whole
+// scope. Each revision of etcd is a resourceVersion of every resource, so a list at the one right
+// before a version is always possible.
 //
-// Under a selector that the API server applies, an ADDED may mean that the object matches now, and a DELETED that it no longer matches. A
-// question without the selector shows which. If several rules select objects of one resource, the agent reads and matches all objects.
+// Under a selector that the API server applies, an ADDED may mean that the object matches now, and
+// a DELETED that it no longer matches. A question without the selector shows which. If several
+// rules select objects of one resource, the agent reads and matches all objects.
 
 // Before implements store.Selector.
 func (i *Informer) Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool) {
@@ -52,7 +54,8 @@ func (i *Informer) answer(ctx context.Context, q backfill.Question) (v *backfill
 	return v, err
 }
 
-// Retry implements backfill.Asker: it calls request until it succeeds, fails permanently, or ctx ends.
+// Retry implements backfill.Asker: it calls request until it succeeds, fails permanently, or ctx
+// ends.
 func (i *Informer) Retry(ctx context.Context, request func(context.Context) error) error {
 	failed := false
 	err := retry.Do(ctx, func() error { return request(ctx) }, func(err error, delay time.Duration) bool {
@@ -63,7 +66,8 @@ func (i *Informer) Retry(ctx context.Context, request func(context.Context) erro
 		failed = true
 		return !apiserver.IsPermanent(err)
 	})
-	if failed && ctx.Err() == nil && !apierrors.IsForbidden(err) { // a missing permission stays visible until the next watch opens
+	if failed && ctx.Err() == nil && !apierrors.IsForbidden(err) {
+		// a missing permission stays visible until the next watch opens
 		i.recovered() // also if it is refused permanently: there is no retry, and the watch continues
 	}
 	return err
@@ -79,7 +83,9 @@ func (i *Informer) Ask(ctx context.Context, q backfill.Question) (v *backfill.Ve
 }
 
 // List implements backfill.Asker.
-func (i *Informer) List(ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error) error {
+func (i *Informer) List(
+	ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error,
+) error {
 	return i.inSlot(ctx, func() error { return i.listAt(ctx, rv, request, each) })
 }
 
@@ -95,7 +101,9 @@ func (i *Informer) inSlot(ctx context.Context, request func() error) error {
 }
 
 // listAt lists the scope at rv.
-func (i *Informer) listAt(ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error) error {
+func (i *Informer) listAt(
+	ctx context.Context, rv uint64, request func() error, each func(*object.Object, *object.Scanned) error,
+) error {
 	if err := request(); err != nil {
 		return err
 	}
@@ -138,7 +146,9 @@ func (i *Informer) ask(ctx context.Context, q backfill.Question) (*backfill.Vers
 }
 
 // look is ask with list options. It also returns the resourceVersion of the list.
-func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.ListOptions) (*backfill.Version, uint64, error) {
+func (i *Informer) look(
+	ctx context.Context, q backfill.Question, opts metav1.ListOptions,
+) (*backfill.Version, uint64, error) {
 	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.Ref.Name()).String()
 	if q.Selected {
 		opts.LabelSelector = i.selection.LabelSelector
@@ -156,7 +166,8 @@ func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.Li
 		switch {
 		case err != nil:
 			return err
-		case o.object == nil, o.object.Ref.Key != q.Ref.Key: // the server ignores the field selector: the rest may be the whole scope
+		case o.object == nil, o.object.Ref.Key != q.Ref.Key:
+			// the server ignores the field selector: the rest may be the whole scope
 			return apiserver.ErrUnanswerable
 		}
 		v = &backfill.Version{Object: o.object, Managers: r.scanned.CopyManagers(), Outside: o.outside}
@@ -167,7 +178,8 @@ func (i *Informer) look(ctx context.Context, q backfill.Question, opts metav1.Li
 		return nil, 0, apiserver.ErrUnanswerable
 	case err != nil:
 		return nil, 0, err
-	case q.At != 0 && (meta.ResourceVersion != object.FormatVersion(q.At) || v != nil && v.Object.ResourceVersion > q.At):
+	case q.At != 0 &&
+		(meta.ResourceVersion != object.FormatVersion(q.At) || v != nil && v.Object.ResourceVersion > q.At):
 		return nil, 0, apiserver.ErrUnanswerable // the server does not support Exact
 	}
 	at, err := apiserver.ListVersion(&meta)

@@ -15,10 +15,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
-// A proxy between the agent and the API server may hold back the frames of a watch. It passes them on
-// when its buffer is full, or when the API server ends the watch, after minutes. No request fails.
-// The silence of the watch proves nothing: there may be no changes, and not every resource has
-// bookmarks.
+// A proxy between the agent and the API server may hold back the frames of a watch. It passes them
+// on when its buffer is full, or when the API server ends the watch, after minutes. No request
+// fails. The silence of the watch proves nothing: there may be no changes, and not every resource
+// has bookmarks.
 //
 // So the agent asks. After askAfter without a frame it lists the metadata of the whole scope. The
 // watch must show each change in that list: an object above the position, or the absence of a
@@ -27,8 +27,9 @@ import (
 // proxy passes on what it holds when the response ends. So are those that follow, until one shows
 // frames before its end, or none at all. The next one is as long as ever, and is asked about again.
 //
-// A list that finds nothing doubles the pause before the next one, up to maxAskPause. AskPages bounds
-// the pages of all scopes. The last list before the end of a watch settles the scope (settle.go).
+// A list that finds nothing doubles the pause before the next one, up to maxAskPause. AskPages
+// bounds the pages of all scopes. The last list before the end of a watch settles the scope
+// (settle.go).
 
 const (
 	askAfter    = 90 * time.Second // without a frame; a bookmark comes each minute
@@ -36,12 +37,13 @@ const (
 	maxAskPause = 10 * time.Minute
 	briefWatch  = 30 * time.Second
 	// passesAfter is how long the agent must wait for the next frame, or for the end, until a frame
-	// shows that the path holds back nothing. An API server sends the last bookmark about 1 s before
-	// the end.
+	// shows that the path holds back nothing. An API server sends the last bookmark about 1 s
+	// before the end.
 	passesAfter = 500 * time.Millisecond
 	// passesBusy is how long frames must follow each other until they show that too.
 	passesBusy = 10 * time.Second
-	// proxyAfter is how many watches in a row must hold back changes, until a proxy is said to buffer.
+	// proxyAfter is how many watches in a row must hold back changes, until a proxy is said to
+	// buffer.
 	proxyAfter = 3
 )
 
@@ -55,14 +57,15 @@ const (
 // ReasonHeldBack is the class of the problem of a scope whose watch holds back changes.
 const ReasonHeldBack = "held_back"
 
-// heldBackAdvice follows the description of what a watch holds back, once a proxy is said to buffer.
+// heldBackAdvice follows the description of what a watch holds back, once a proxy is said to
+// buffer.
 const heldBackAdvice = "a proxy on the path seems to buffer watches: switch off the buffering of its responses, or let the agent connect to the API server directly"
 
 // errHeldBack ends an HTTP watch that does not show what a list shows.
 var errHeldBack = errors.New("the watch holds back changes")
 
-// buffering is the state of an informer's questions about the path of its watches. It belongs to the owner, and while
-// a watch is open, to the goroutine that asks about it.
+// buffering is the state of an informer's questions about the path of its watches. It belongs to
+// the owner, and while a watch is open, to the goroutine that asks about it.
 type buffering struct {
 	pause time.Duration // from the last list to the next one
 	asked time.Time     // the end of the last list
@@ -196,7 +199,8 @@ type missing struct {
 // String says what is missing on the watch. It names no object: the status shows it.
 func (m *missing) String() string {
 	if m.version == 0 {
-		return fmt.Sprintf("it does not show deletions: a list at resourceVersion %[2]d lacks %[1]d objects", m.absent, m.listed)
+		return fmt.Sprintf("it does not show deletions: a list at resourceVersion %[2]d lacks %[1]d objects", m.absent,
+			m.listed)
 	}
 	return fmt.Sprintf("it does not show resourceVersion %d, which an object in a list has", m.version)
 }
@@ -213,8 +217,8 @@ func (m *missing) isShown(s *stream) bool {
 // errFound ends a list.
 var errFound = errors.New("a change was found")
 
-// findMissing lists the metadata of the scope, and returns a change that the watch has not shown, nil
-// if there is none. If the list and the watch show the same, it notes the list for settle.
+// findMissing lists the metadata of the scope, and returns a change that the watch has not shown,
+// nil if there is none. If the list and the watch show the same, it notes the list for settle.
 func (i *Informer) findMissing(s *stream) (*missing, error) {
 	m := &missing{frames: s.frames.Load()}
 	c := &compared{began: i.deps.Now(), frames: m.frames, round: i.coverage.openRound()}
@@ -267,8 +271,8 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 	return nil, nil //nolint:nilnil // nothing is missing
 }
 
-// listMetadata lists the metadata of the scope, page by page, and returns the resourceVersion of the
-// list. An error of each ends it.
+// listMetadata lists the metadata of the scope, page by page, and returns the resourceVersion of
+// the list. An error of each ends it.
 func (i *Informer) listMetadata(ctx context.Context, each func(raw []byte) error) (rv uint64, err error) {
 	o := metav1.ListOptions{
 		LabelSelector: i.selection.LabelSelector, FieldSelector: i.selection.FieldSelector, Limit: apiserver.PageSize,
@@ -294,7 +298,9 @@ func (i *Informer) listMetadata(ctx context.Context, each func(raw []byte) error
 
 // pageOfMetadata reads one page. It holds a slot only meanwhile, because the wait for the next page
 // may be long.
-func (i *Informer) pageOfMetadata(ctx context.Context, o *metav1.ListOptions, each func(raw []byte) error) (object.ListMeta, error) {
+func (i *Informer) pageOfMetadata(
+	ctx context.Context, o *metav1.ListOptions, each func(raw []byte) error,
+) (object.ListMeta, error) {
 	if err := i.deps.Questions.Wait(ctx); err != nil {
 		return object.ListMeta{}, err
 	}
@@ -302,10 +308,11 @@ func (i *Informer) pageOfMetadata(ctx context.Context, o *metav1.ListOptions, ea
 	if err != nil {
 		return object.ListMeta{}, err
 	}
-	meta, err := i.deps.Client.List(ctx, i.resource, i.selection.Namespace, apiserver.MetadataOnly, *o, func(raw []byte) error {
-		slot.Answered()
-		return each(raw)
-	})
+	meta, err := i.deps.Client.List(ctx, i.resource, i.selection.Namespace, apiserver.MetadataOnly, *o,
+		func(raw []byte) error {
+			slot.Answered()
+			return each(raw)
+		})
 	slot.Release(err == nil || errors.Is(err, errFound))
 	return meta, err
 }

@@ -51,7 +51,10 @@ func (c *content) begin(at knownForm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sure.wall.IsZero() {
-		c.last, c.sure, c.next, c.since = at, at, at, at
+		c.last = at
+		c.sure = at
+		c.next = at
+		c.since = at
 	}
 }
 
@@ -83,7 +86,10 @@ func (c *content) end(began, change time.Time, now knownForm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.compared, c.failed = began, time.Time{}
-	c.last, c.sure, c.next, c.since = now, now, now, now
+	c.last = now
+	c.sure = now
+	c.next = now
+	c.since = now
 	if c.changed.Equal(change) {
 		c.changed = time.Time{}
 	}
@@ -162,7 +168,8 @@ func (i *Informer) CompareForms(ctx context.Context) {
 	i.metrics.lists.WithLabelValues("content").Inc()
 	if err != nil {
 		c.listing.failed(err)
-		i.log.Debug("cannot compare the contents of objects, retrying", "scope", i.name, "err", err, "retry_in", contentRetry)
+		i.log.Debug("cannot compare the contents of objects, retrying", "scope", i.name, "err", err, "retry_in",
+			contentRetry)
 		c.fail(began.wall)
 		return
 	}
@@ -172,7 +179,8 @@ func (i *Informer) CompareForms(ctx context.Context) {
 		return
 	}
 	if len(others) > 0 {
-		i.log.Warn("the API server serves known versions with other contents: publishing a gap and reading the objects again",
+		i.log.Warn(
+			"the API server serves known versions with other contents: publishing a gap and reading the objects again",
 			"scope", i.name, "since", since.at, "objects", len(others))
 	}
 	c.end(began.wall, change, began)

@@ -23,8 +23,8 @@ import (
 // happened in between: then there was no interruption. After a watch that held back changes
 // (buffering.go), the next one must also have shown that it holds back nothing.
 //
-// A watch that ends again and again costs one such list a minute, and not one for each end. A change
-// is asked about at once: only then an interruption can be reported.
+// A watch that ends again and again costs one such list a minute, and not one for each end. A
+// change is asked about at once: only then an interruption can be reported.
 
 const (
 	// frameWithin is the longest time between two frames of a watch with bookmarks. The API server
@@ -46,7 +46,8 @@ const (
 
 // coverage knows when a scope was not observed. Times are those of the run.
 type coverage struct {
-	// settled reports whether all that lists have shown has its time, and the latest of these times.
+	// settled reports whether all that lists have shown has its time, and the latest of these
+	// times.
 	settled func() (time.Time, bool)
 	asks    chan struct{} // capacity 1: the version that the watch must show is not known
 
@@ -130,8 +131,8 @@ func (c *coverage) interruptLocked(from time.Time, why object.InterruptionReason
 	o.proof, o.shown = 0, 0
 }
 
-// openWatch notes that a watch is open. asked: the version is being asked for anyway. doubted: it may
-// hold back changes until its end, so the interruption lasts until pass is called.
+// openWatch notes that a watch is open. asked: the version is being asked for anyway. doubted: it
+// may hold back changes until its end, so the interruption lasts until pass is called.
 func (c *coverage) openWatch(asked, doubted bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,8 +171,8 @@ func (c *coverage) pass(now time.Time) {
 	}
 }
 
-// askLocked makes the version be asked for, unless it is known, or was asked for within a minute and
-// there is no change.
+// askLocked makes the version be asked for, unless it is known, or was asked for within a minute
+// and there is no change.
 func (c *coverage) askLocked(now time.Time) {
 	if c.open.proof == 0 && (c.open.changed != 0 || c.asked.IsZero() || now.Sub(c.asked) >= askEvery) {
 		broadcast.Wake(c.asks)
@@ -371,8 +372,8 @@ func (i *Informer) proveOnce(ctx context.Context) error {
 	return err
 }
 
-// latestOnWatch returns the current resourceVersion of etcd. If the watch must show a version, it is
-// this one.
+// latestOnWatch returns the current resourceVersion of etcd. If the watch must show a version, it
+// is this one.
 func (i *Informer) latestOnWatch(ctx context.Context) (uint64, error) {
 	round, asks := i.coverage.question(i.deps.Now())
 	version, err := i.Latest(ctx)

@@ -22,7 +22,9 @@ type observation struct {
 // 40.
 func observe() *observation {
 	o := &observation{isSettled: true}
-	o.coverage = coverage{asks: make(chan struct{}, 1), settled: func() (time.Time, bool) { return o.settledAt, o.isSettled }}
+	o.coverage = coverage{asks: make(chan struct{}, 1), settled: func() (time.Time, bool) {
+		return o.settledAt, o.isSettled
+	}}
 	o.begin(at(40), at(100))
 	return o
 }

@@ -13,7 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the diagram of phases in docs/architecture.md")
 
-// diagram returns the table of phases as a Mermaid diagram. Changes that all phases before draining allow are drawn once.
+// diagram returns the table of phases as a Mermaid diagram. Changes that all phases before draining
+// allow are drawn once.
 func diagram() string {
 	var b strings.Builder
 	next := func(from Phase) (out []Phase) {
@@ -51,7 +52,9 @@ func diagram() string {
 
 // The diagram in docs/architecture.md is that of the table. -update writes it.
 func TestDiagramOfPhases(t *testing.T) {
-	const path, begin, end = "../../../docs/architecture.md", "<!-- phases: generated, go test ./internal/informers/scope -update -->\n```mermaid\n", "```\n<!-- end of phases -->"
+	const path, begin, end = "../../../docs/architecture.md",
+		"<!-- phases: generated, go test ./internal/informers/scope -update -->\n```mermaid\n",
+		"```\n<!-- end of phases -->"
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

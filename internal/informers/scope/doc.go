@@ -23,11 +23,11 @@
 // Run is the owner. It lists (list.go, resume.go), and follows a succession of HTTP watches
 // (follow.go); after a 410 it lists again. A second goroutine reads each HTTP watch, and hands over
 // batches from its read buffer (watch.go). A third one asks whether a silent HTTP watch holds back
-// changes (buffering.go). Beside them run the two goroutines of the store, and one that asks for the
-// version of the API server after an interruption (coverage.go). Only Run uses the fields of owner,
-// except that it lends buffering to the third goroutine. Other goroutines call View, whose channel
-// is closed by the next change, and commands (Kick, Drain, Remove, Restore, Rebase, NewGeneration,
-// SetFilter, TakeSnapshot).
+// changes (buffering.go). Beside them run the two goroutines of the store, and one that asks for
+// the version of the API server after an interruption (coverage.go). Only Run uses the fields of
+// owner, except that it lends buffering to the third goroutine. Other goroutines call View, whose
+// channel is closed by the next change, and commands (Kick, Drain, Remove, Restore, Rebase,
+// NewGeneration, SetFilter, TakeSnapshot).
 //
 // # History
 //

@@ -192,7 +192,8 @@ func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict,
 	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		d.hidden = true
 		v, err := d.compare(ctx, rv, thorough)
-		d.hidden = err == nil // otherwise lists are refused at present, and whether single objects can be read is unknown
+		// otherwise lists are refused at present, and whether single objects can be read is unknown
+		d.hidden = err == nil
 		return v, err
 	case err != nil:
 		return same, err
@@ -211,8 +212,8 @@ func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict,
 	return d.askPast(ctx, latest)
 }
 
-// lookOnWatch looks for the present version of an object. Like latestOnWatch, it returns the current
-// resourceVersion of etcd, which the watch must show.
+// lookOnWatch looks for the present version of an object. Like latestOnWatch, it returns the
+// current resourceVersion of etcd, which the watch must show.
 func (i *Informer) lookOnWatch(ctx context.Context, ref *object.Ref) (*backfill.Version, uint64, error) {
 	round, asks := i.coverage.question(i.deps.Now())
 	found, now, err := i.look(ctx, backfill.Question{Ref: ref}, metav1.ListOptions{Limit: 1})
@@ -260,7 +261,8 @@ func (i *Informer) sameHistory(ctx context.Context, w *witness) (isSame, known b
 
 // inHistory is sameHistory for the version rv of an object, or for its deletion (gone). equal
 // compares a version that is not a deletion with the one that the API server has.
-func (i *Informer) inHistory(ctx context.Context, ref *object.Ref, rv uint64, gone bool, equal func(there *backfill.Version) bool,
+func (i *Informer) inHistory(ctx context.Context, ref *object.Ref, rv uint64, gone bool,
+	equal func(there *backfill.Version) bool,
 ) (isSame, known bool, err error) {
 	there, err := i.ask(ctx, backfill.Question{Ref: ref, At: rv})
 	absent := err == nil && there == nil

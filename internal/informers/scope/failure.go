@@ -22,11 +22,13 @@ import (
 const (
 	// warnEvery is the interval of warnings of one informer's persistent error.
 	warnEvery = time.Minute
-	// warnHopelessEvery is the same for an error that needs an operator: sixty forbidden resources must not be logged each minute.
+	// warnHopelessEvery is the same for an error that needs an operator: sixty forbidden resources
+	// must not be logged each minute.
 	warnHopelessEvery = time.Hour
 )
 
-// failed reports a request that failed and is retried after delay: in metrics always, in the log once a window.
+// failed reports a request that failed and is retried after delay: in metrics always, in the log
+// once a window.
 func (i *Informer) failed(ctx context.Context, doing string, err error, delay time.Duration) {
 	if ctx.Err() != nil {
 		return
@@ -39,7 +41,8 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 		verb = doing
 	}
 	warn := i.state.fail(err, r, now, func() {
-		if r == apiserver.ReasonForbidden && !i.state.phase.IsLeaving() { // the new configuration may have removed the permission from the role
+		if r == apiserver.ReasonForbidden && !i.state.phase.IsLeaving() {
+			// the new configuration may have removed the permission from the role
 			i.deps.Denials.add(verb, i.name, err)
 		}
 	})
@@ -60,7 +63,9 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 	case "network":
 		i.log.Log(ctx, level, "cannot reach the API server, retrying", attrs...)
 	case "unauthorized":
-		i.log.Log(ctx, level, "the API server rejects the credentials, retrying: renew those of the kubeconfig or service account", attrs...)
+		i.log.Log(ctx, level,
+			"the API server rejects the credentials, retrying: renew those of the kubeconfig or service account",
+			attrs...)
 	case "forbidden":
 		i.log.Log(ctx, level, "not permitted to read a resource, retrying", attrs...)
 	case "not_found":
@@ -77,7 +82,8 @@ func (i *Informer) withFix(err error) error {
 	if !errors.Is(err, apiserver.ErrUnsupported) {
 		return err
 	}
-	return fmt.Errorf("%w: add %s to except of the rule that names it with a wildcard, or remove it from resources", err, i.resource)
+	return fmt.Errorf("%w: add %s to except of the rule that names it with a wildcard, or remove it from resources",
+		err, i.resource)
 }
 
 // recovered records that a failed request succeeds again.
@@ -137,7 +143,8 @@ func (o *Outage) End(now time.Time) {
 	}
 }
 
-// await returns a channel that is closed once the API server has answered later than after. It may be closed already.
+// await returns a channel that is closed once the API server has answered later than after. It may
+// be closed already.
 func (o *Outage) await(after time.Time) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +159,8 @@ func (o *Outage) await(after time.Time) <-chan struct{} {
 	return c
 }
 
-// gatherDenials is the time between the first denial and its log line: a role that permits only pods causes one line, not sixty.
+// gatherDenials is the time between the first denial and its log line: a role that permits only
+// pods causes one line, not sixty.
 const gatherDenials = time.Second
 
 // Denials has the forbidden scopes that are not logged yet.
@@ -199,7 +207,8 @@ func (d *Denials) Flush() {
 	defer d.mu.Unlock()
 	for verb, scopes := range d.scopes {
 		slices.Sort(scopes)
-		d.log.Warn("not permitted to read resources, retrying: 'kubecdc rbac', with the same --config, prints the role that is needed",
+		d.log.Warn(
+			"not permitted to read resources, retrying: 'kubecdc rbac', with the same --config, prints the role that is needed",
 			"verb", verb, "count", len(scopes), "scopes", Few(scopes), "err", d.errs[verb])
 	}
 	clear(d.scopes)
@@ -222,11 +231,12 @@ func (i *Informer) noteError(doing string, err error) {
 // Kick makes the Informer retry at once.
 func (i *Informer) Kick() { broadcast.Wake(i.kicked) }
 
-// wakeWithin is the time over which scopes spread their retries when the API server responds again after an outage.
+// wakeWithin is the time over which scopes spread their retries when the API server responds again
+// after an outage.
 const wakeWithin = time.Second
 
-// pause waits for d after err. It returns early if kicked, or if err affected all scopes and the API server has answered one of them. It
-// returns false if ctx ended first.
+// pause waits for d after err. It returns early if kicked, or if err affected all scopes and the
+// API server has answered one of them. It returns false if ctx ended first.
 func (i *Informer) pause(ctx context.Context, err error, d time.Duration) bool {
 	var answers <-chan struct{}
 	if apiserver.IsShared(apiserver.Reason(err)) {

@@ -12,12 +12,12 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// The first list of an unknown scope is the beginning of its first HTTP watch
-// if the API server offers that (apiserver.InitialEvents). This is one request instead of two. The
-// watch sends the objects, perhaps with changes that come meanwhile, and a bookmark. Up to there the
-// frames are loaded like a list: the bookmark's version is that of the list, and nothing is sent
-// before. Then the same watch is followed. The API server has no later version than the bookmark's
-// when the watch is asked for. So the bookmark also proves what coverage.go asks for.
+// The first list of an unknown scope is the beginning of its first HTTP watch if the API server
+// offers that (apiserver.InitialEvents). This is one request instead of two. The watch sends the
+// objects, perhaps with changes that come meanwhile, and a bookmark. Up to there the frames are
+// loaded like a list: the bookmark's version is that of the list, and nothing is sent before. Then
+// the same watch is followed. The API server has no later version than the bookmark's when the
+// watch is asked for. So the bookmark also proves what coverage.go asks for.
 //
 // If the API server does not offer it, or is silent for the time of a page, all later first lists
 // from it are made in pages. If it ends the watch twice before the bookmark, as it does to a slow
@@ -34,8 +34,8 @@ type started struct {
 	unread *time.Timer // ends the watch if it is not followed soon
 }
 
-// isPrompt reports whether the list took so little time that nothing else has to show when it ended.
-// After a longer one, changes of that time may still come.
+// isPrompt reports whether the list took so little time that nothing else has to show when it
+// ended. After a longer one, changes of that time may still come.
 func (b *started) isPrompt() bool { return b != nil && b.ended.Sub(b.asked) <= swift }
 
 // first reads the objects of a scope about which nothing is known, and returns their
@@ -65,7 +65,8 @@ func (i *Informer) first(ctx context.Context) (rv uint64, err error) {
 
 // startsWatch reports whether the first list is to be the beginning of a watch.
 func (i *Informer) startsWatch() bool {
-	return i.listing.way == paged && i.listing.cut < maxCut && !i.deps.Client.IsMissing(apiserver.InitialEvents, i.server())
+	return i.listing.way == paged && i.listing.cut < maxCut &&
+		!i.deps.Client.IsMissing(apiserver.InitialEvents, i.server())
 }
 
 // noteMissing notes that the API server does not begin watches with the existing objects, if an
@@ -115,7 +116,8 @@ func (i *Informer) startWatch(ctx context.Context) (rv uint64, err error) {
 // start opens the HTTP watch, and reads the existing objects.
 func (s *stream) start(each func(typ watch.EventType, raw []byte) error) (rv uint64, err error) {
 	i := s.informer
-	s.watch, rv, err = i.deps.Client.Initial(s.ctx, i.resource, i.selection.Namespace, i.listOptions(), i.state.marks.Load(), each)
+	s.watch, rv, err = i.deps.Client.Initial(s.ctx, i.resource, i.selection.Namespace, i.listOptions(),
+		i.state.marks.Load(), each)
 	if err != nil && errors.Is(context.Cause(s.ctx), errGeneration) {
 		return 0, apiserver.ErrCut
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// freshTries is how many times an expired watch is retried on its own connection. Another API server, whose history goes back further, may
-	// have the same address.
+	// freshTries is how many times an expired watch is retried on its own connection. Another API
+	// server, whose history goes back further, may have the same address.
 	freshTries = 3
 	// reopenAfter limits how long a watch that was ended because it was blocked waits for room.
 	reopenAfter = 5 * time.Second
@@ -24,13 +24,16 @@ const (
 // errDoubt ends an HTTP watch whose history is refuted or undecided.
 var errDoubt = errors.New("the API server may have another history: etcd was restored")
 
-// follower follows history over a succession of HTTP watches. Its fields belong to the informer's owner goroutine.
+// follower follows history over a succession of HTTP watches. Its fields belong to the informer's
+// owner goroutine.
 type follower struct {
-	informer   *Informer
-	reader     *reader // lent to the goroutine that reads an HTTP watch
-	rv         uint64  // the store has everything up to here; it never goes back
-	doubt      doubt
-	generation uint32 // of the definition, at the opening of the last HTTP watch that sent anything, or at the start of the list
+	informer *Informer
+	reader   *reader // lent to the goroutine that reads an HTTP watch
+	rv       uint64  // the store has everything up to here; it never goes back
+	doubt    doubt
+	// of the definition, at the opening of the last HTTP watch that sent anything, or at the start
+	// of the list
+	generation uint32
 	stall      apiserver.Stall
 	brief      int // HTTP watches without a frame that ended while the store waits for a replay
 
@@ -39,7 +42,8 @@ type follower struct {
 	again   *retry.Backoff // between those
 }
 
-// follow applies everything after rv to the store. It returns when another list is needed, or ctx ends.
+// follow applies everything after rv to the store. It returns when another list is needed, or ctx
+// ends.
 func (i *Informer) follow(ctx context.Context, rv uint64) {
 	f := &follower{
 		informer: i, reader: i.newReader(), rv: rv, doubt: newDoubt(i), generation: i.generation.listed,
@@ -82,8 +86,8 @@ func (w *watched) retryResult(err error) string {
 	}
 }
 
-// continues waits until it is time for the next HTTP watch. It returns false if another list is needed, or ctx ended first. err ended the
-// last watch, cleanly if nil.
+// continues waits until it is time for the next HTTP watch. It returns false if another list is
+// needed, or ctx ended first. err ended the last watch, cleanly if nil.
 func (f *follower) continues(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	f.note(got, err)
@@ -93,7 +97,8 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		i.countWatch("closed")
 		return false
 	}
-	if i.generation.whole = 0; err == nil {
+	i.generation.whole = 0
+	if err == nil {
 		i.generation.whole = got.generation + 1
 	}
 	switch {
@@ -110,14 +115,16 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		return true
 	case errors.Is(err, apiserver.ErrSilent):
 		i.countWatch("silent")
-		i.log.Debug("a watch was silent for too long: reopening it", "scope", i.name, "rv", f.rv, "silent_for", apiserver.Silence)
+		i.log.Debug("a watch was silent for too long: reopening it", "scope", i.name, "rv", f.rv, "silent_for",
+			apiserver.Silence)
 		return true
 	case errors.Is(err, errHeldBack):
 		i.countWatch("held_back")
 		return true
 	case err == nil:
 		i.countWatch("closed")
-		// The server ends every watch from time to time; a server that ends them at once gets a delay.
+		// The server ends every watch from time to time; a server that ends them at once gets a
+		// delay.
 		return got.isLong() || f.reopen.Wait(ctx, nil)
 	default:
 		return f.fails(ctx, got, err)
@@ -211,8 +218,8 @@ func (f *follower) note(got *watched, err error) {
 	if got.frames > 0 || got.lasted >= apiserver.SoundAfter {
 		f.informer.broken, f.informer.stalls = false, stalls{}
 	}
-	// An API server may return with another history. A watch without any frame may have waited for a resourceVersion that its history has not
-	// reached.
+	// An API server may return with another history. A watch without any frame may have waited for
+	// a resourceVersion that its history has not reached.
 	if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
 		f.doubt.raise()
 	}
@@ -220,7 +227,8 @@ func (f *follower) note(got *watched, err error) {
 
 // awaitRoom waits until the queue has room again.
 func (f *follower) awaitRoom(ctx context.Context) bool {
-	// Not forever: in a queue that others keep full, this resource gets its share only if it asks for it.
+	// Not forever: in a queue that others keep full, this resource gets its share only if it asks
+	// for it.
 	long := time.NewTimer(reopenAfter)
 	defer long.Stop()
 	select {
@@ -233,7 +241,8 @@ func (f *follower) awaitRoom(ctx context.Context) bool {
 	return true
 }
 
-// triesAgain waits until an expired watch is retried on another connection. It returns false after enough retries, or if ctx ended.
+// triesAgain waits until an expired watch is retried on another connection. It returns false after
+// enough retries, or if ctx ended.
 func (f *follower) triesAgain(ctx context.Context) bool {
 	// After a change of the definition every API server starts its history over.
 	if f.expired == freshTries || f.generation != f.informer.generation.number.Load() {
@@ -246,7 +255,8 @@ func (f *follower) triesAgain(ctx context.Context) bool {
 	return f.again.Wait(ctx, nil)
 }
 
-// replayWithin is the silence of an open watch after which it counts as having sent all former changes. Without bookmarks, nothing shows that.
+// replayWithin is the silence of an open watch after which it counts as having sent all former
+// changes. Without bookmarks, nothing shows that.
 const replayWithin = 2 * time.Minute
 
 // open returns the HTTP watch that has shown the first list, or else opens another one. The caller
@@ -264,7 +274,8 @@ func (f *follower) open(ctx context.Context) (*stream, error) {
 	return s, nil
 }
 
-// watch opens one HTTP watch and applies its events until it ends. The error is nil if it ended cleanly.
+// watch opens one HTTP watch and applies its events until it ends. The error is nil if it ended
+// cleanly.
 func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	i := f.informer
 	s, err := f.open(ctx)
@@ -378,7 +389,8 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		if last.Type == watch.Bookmark {
 			continue
 		}
-		if gone := last.Type == watch.Deleted; !gone || !i.selection.HasServerSelector() { // otherwise it may still exist
+		if gone := last.Type == watch.Deleted; !gone || !i.selection.HasServerSelector() {
+			// otherwise it may still exist
 			f.doubt.take(&witness{object: last.Object, gone: gone})
 		}
 		break

@@ -7,8 +7,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 )
 
-// find recovers the versions between the lost history and the list at to, and adds them to the pending deltas. whole: nothing is missing.
-// recovered: only objects that were created and deleted in between are missing. The only error is the cause of ctx.
+// find recovers the versions between the lost history and the list at to, and adds them to the
+// pending deltas. whole: nothing is missing. recovered: only objects that were created and deleted
+// in between are missing. The only error is the cause of ctx.
 func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.Changes()
 	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
@@ -25,7 +26,8 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 		if err != nil {
 			i.log.Debug("cannot list each revision", "scope", i.name, "from_rv", l.From, "to_rv", to, "err", err)
 		} else if versions, ok := i.store.AddAllSteps(steps); ok {
-			i.log.Debug("each revision was listed", "scope", i.name, "from_rv", l.From, "to_rv", to, "versions", versions,
+			i.log.Debug("each revision was listed", "scope", i.name, "from_rv", l.From, "to_rv", to, "versions",
+				versions,
 				"took", time.Since(began))
 			return true, true, nil
 		}
@@ -43,8 +45,10 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	if !recovered {
 		level = i.log.Warn
 	}
-	level("history was lost on the watch: searched for the missed changes with lists", "scope", i.name, "from_rv", l.From, "to_rv", to,
-		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered", recovered,
+	level("history was lost on the watch: searched for the missed changes with lists", "scope", i.name, "from_rv",
+		l.From, "to_rv", to,
+		"reason", l.Reason, "since", l.Since, "changed", len(changed), "versions_found", versions, "recovered",
+		recovered,
 		"took", time.Since(began))
 	return false, recovered, nil
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// Informer observes one resource in one scope: it lists (list.go), and follows from there (follow.go, watch.go).
+// Informer observes one resource in one scope: it lists (list.go), and follows from there
+// (follow.go, watch.go).
 type Informer struct {
 	deps       *Deps
 	spec       Spec
@@ -46,13 +47,15 @@ type Informer struct {
 
 // owner is the state of Run's goroutine.
 type owner struct {
-	created    uint64       // Spec.Created, until the first list is loaded
-	createdAt  time.Time    // Spec.CreatedAt
-	resume     *Origin      // Spec.Origin, until that is loaded or given up
-	resumed    *Origin      // the origin that was loaded
-	replayed   uint64       // resourceVersion up to which the previous run may have sent events that this run repeats
-	relist     relistReason // why the watch ended
-	broken     bool         // the watches end with an error soon after they were opened: opening one does not end the failure
+	created   uint64       // Spec.Created, until the first list is loaded
+	createdAt time.Time    // Spec.CreatedAt
+	resume    *Origin      // Spec.Origin, until that is loaded or given up
+	resumed   *Origin      // the origin that was loaded
+	replayed  uint64       // resourceVersion up to which the previous run may have sent events that this run repeats
+	relist    relistReason // why the watch ended
+	// the watches end with an error soon after they were opened: opening one does not end the
+	// failure
+	broken     bool
 	stalls     stalls
 	buffering  buffering
 	listing    listing
@@ -70,18 +73,39 @@ const relistReset = 2 * time.Minute
 func New(d *Deps, spec *Spec) *Informer {
 	of := &spec.Scope
 	i := &Informer{
-		deps: d, spec: *spec, resource: of.Resource, selection: *of, name: of.Name, lastEvents: d.LastEvents, log: d.Log, metrics: d.Metrics.of(of.Name),
-		state:  state{scope: of.Name, log: d.Log},
-		kicked: make(chan struct{}, 1), done: make(chan struct{}),
-		coverage: coverage{asks: make(chan struct{}, 1)},
-		owner:    owner{buffering: buffering{pause: askAfter}, created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
+		deps:       d,
+		spec:       *spec,
+		resource:   of.Resource,
+		selection:  *of,
+		name:       of.Name,
+		lastEvents: d.LastEvents,
+		log:        d.Log,
+		metrics:    d.Metrics.of(of.Name),
+		state:      state{scope: of.Name, log: d.Log},
+		kicked:     make(chan struct{}, 1),
+		done:       make(chan struct{}),
+		coverage:   coverage{asks: make(chan struct{}, 1)},
+		owner: owner{buffering: buffering{
+			pause: askAfter,
+		}, created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
 	}
 	if spec.Internal {
 		i.lastEvents = nil
 	}
 	o := store.Options{
-		Resource: of.Resource, Scope: of.Name, Lane: spec.Lane, Now: d.Now, Pushed: of.HasServerSelector(), Several: of.HasAgentSelector(),
-		Snapshots: spec.Snapshots != SnapshotNever, Progressed: d.Progressed, Gate: i.state.gate, Log: d.Log, Metrics: i.metrics.store, Save: d.Save, MaxSteps: d.MaxSteps,
+		Resource:   of.Resource,
+		Scope:      of.Name,
+		Lane:       spec.Lane,
+		Now:        d.Now,
+		Pushed:     of.HasServerSelector(),
+		Several:    of.HasAgentSelector(),
+		Snapshots:  spec.Snapshots != SnapshotNever,
+		Progressed: d.Progressed,
+		Gate:       i.state.gate,
+		Log:        d.Log,
+		Metrics:    i.metrics.store,
+		Save:       d.Save,
+		MaxSteps:   d.MaxSteps,
 	}
 	if d.Replaced != nil {
 		o.Replaced = func() (uint64, time.Time) { return d.Replaced(of.Resource, of.Namespace) }
@@ -102,8 +126,9 @@ func New(d *Deps, spec *Spec) *Informer {
 	return i
 }
 
-// Run observes until ctx ends, after all channels of after are closed; it calls begins then. Its goroutine owns the state of history, and
-// makes all writes to the store that a list or a watch causes. When it returns, everything that it started has ended.
+// Run observes until ctx ends, after all channels of after are closed; it calls begins then. Its
+// goroutine owns the state of history, and makes all writes to the store that a list or a watch
+// causes. When it returns, everything that it started has ended.
 func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func()) {
 	defer i.store.Notify()
 	defer close(i.done)
@@ -123,7 +148,8 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	defer i.store.Settle() // last: the owner too has sent what was pending
 	defer others.Wait()
 	defer i.dropStarted()
-	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but with a delay if every watch ends so.
+	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but
+	// with a delay if every watch ends so.
 	for b := retry.New(); ; {
 		began := time.Now()
 		rv, err := i.list(ctx)
@@ -168,8 +194,9 @@ func (i *Informer) HasEnded() bool {
 	}
 }
 
-// NotBegun returns the origin or creation from which an Informer was to start, if it has ended before its first list. It is also returned
-// if that list was to announce that the history since then is lost.
+// NotBegun returns the origin or creation from which an Informer was to start, if it has ended
+// before its first list. It is also returned if that list was to announce that the history since
+// then is lost.
 func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 	if p, ok := i.store.Position(); ok && p.Resource == "" {
 		return nil, 0, time.Time{}
@@ -177,16 +204,17 @@ func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
 	return i.spec.Origin, i.spec.Created, i.spec.CreatedAt
 }
 
-// IsContinuable reports whether a successor continues this run of the scope. Otherwise it starts like one of the next run: this Informer has
-// not begun, or the bus may have later events than its position.
+// IsContinuable reports whether a successor continues this run of the scope. Otherwise it starts
+// like one of the next run: this Informer has not begun, or the bus may have later events than its
+// position.
 func (i *Informer) IsContinuable() bool {
 	origin, _, _ := i.NotBegun()
 	v := i.store.View()
 	return (origin == nil || origin.Continued) && !v.Replaying && v.Acknowledged >= v.Reached
 }
 
-// Drain stops the Informer from taking changes, until it has ended. again: its scope is still selected, and another Informer resumes at its
-// position.
+// Drain stops the Informer from taking changes, until it has ended. again: its scope is still
+// selected, and another Informer resumes at its position.
 func (i *Informer) Drain(again bool) {
 	if again {
 		i.state.to(PhaseDraining)
@@ -214,14 +242,16 @@ func (i *Informer) Phase() Phase {
 	return i.state.phase
 }
 
-// LastSeen returns the time of the last event, bookmark or list, or of the creation of its resource; zero if there was none.
+// LastSeen returns the time of the last event, bookmark or list, or of the creation of its
+// resource; zero if there was none.
 func (i *Informer) LastSeen() time.Time {
 	i.state.mu.Lock()
 	defer i.state.mu.Unlock()
 	return i.state.last
 }
 
-// Silence returns the time since the API server's last response, 0 while the watch is not read, or false if there was none yet.
+// Silence returns the time since the API server's last response, 0 while the watch is not read, or
+// false if there was none yet.
 func (i *Informer) Silence(now time.Time) (time.Duration, bool) {
 	i.state.mu.Lock()
 	defer i.state.mu.Unlock()
@@ -300,7 +330,9 @@ func (i *Informer) Report(since time.Time) (r object.ScopeReport, started bool) 
 	// The order counts: the store has all changes up to this time.
 	to, interruptions := i.coverage.report(since, i.deps.Now())
 	r = i.store.Report(since)
-	r.Resource, r.Scope, r.Interruptions = i.resource, i.name, interruptions
+	r.Resource = i.resource
+	r.Scope = i.name
+	r.Interruptions = interruptions
 	switch {
 	case r.ResourceVersion == 0:
 		r.To = time.Time{}
@@ -375,7 +407,8 @@ const (
 	SnapshotNever   SnapshotMode = "never"   // nothing
 )
 
-// Deps are shared by the Informers of a manager. Functions must not block, except for those that take a context.
+// Deps are shared by the Informers of a manager. Functions must not block, except for those that
+// take a context.
 type Deps struct {
 	Client     *apiserver.Client
 	Lists      *apiserver.ListSlots // bounds concurrent lists
@@ -393,14 +426,17 @@ type Deps struct {
 	Log        *slog.Logger
 	Now        func() time.Time // time of the run; it never goes back
 
-	Ignored      func(*object.Ref) bool                       // reports whether an object is never captured
-	DefinitionOf func(*object.Resource) (uid string)          // "" if it has none now
-	AnotherHas   func(*object.Resource) (another, known bool) // reports whether another API server serves a resource now
-	EtcdOf       func(*object.Resource) int                   // the number of the etcd of a resource; 0: not known
-	Save         func(ctx context.Context) error              // saves the positions of all scopes
-	Denied       func(context.Context, *Informer)             // called when a list was forbidden, before Progressed is
-	Progressed   func()                                       // called when the first snapshot may be complete, or impossible
+	Ignored      func(*object.Ref) bool              // reports whether an object is never captured
+	DefinitionOf func(*object.Resource) (uid string) // "" if it has none now
+	// reports whether another API server serves a resource now
+	AnotherHas func(*object.Resource) (another, known bool)
+	EtcdOf     func(*object.Resource) int       // the number of the etcd of a resource; 0: not known
+	Save       func(ctx context.Context) error  // saves the positions of all scopes
+	Denied     func(context.Context, *Informer) // called when a list was forbidden, before Progressed is
+	// called when the first snapshot may be complete, or impossible
+	Progressed func()
 
-	// Replaced returns the last replacement of the log of a resource's events in a namespace: see store.Options. nil if the bus does not know.
+	// Replaced returns the last replacement of the log of a resource's events in a namespace: see
+	// store.Options. nil if the bus does not know.
 	Replaced func(r *object.Resource, namespace string) (number uint64, since time.Time)
 }

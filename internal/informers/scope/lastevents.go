@@ -8,9 +8,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// LastEvents asks the bus for the last stream event of a resource, once for all scopes of the resource that start in this run. A scope that
-// asked a moment later would get an event of another scope of this run, and mistake it for one of the previous run. No scope sends anything
-// before it has the answer. If a scope asks again, because its resource was removed and created again, the bus is asked again.
+// LastEvents asks the bus for the last stream event of a resource, once for all scopes of the
+// resource that start in this run. A scope that asked a moment later would get an event of another
+// scope of this run, and mistake it for one of the previous run. No scope sends anything before it
+// has the answer. If a scope asks again, because its resource was removed and created again, the
+// bus is asked again.
 //
 // The progress of the last run is later than its stream events, and says how far each scope was.
 type LastEvents struct {
@@ -21,7 +23,8 @@ type LastEvents struct {
 	resources map[string]*answer
 }
 
-// answer is the answer of the bus for a resource. The mu of LastEvents guards all fields but asking.
+// answer is the answer of the bus for a resource. The mu of LastEvents guards all fields but
+// asking.
 type answer struct {
 	asking  chan struct{}   // held during the request to the bus. Never closed.
 	scopes  map[string]bool // that have asked
@@ -31,9 +34,11 @@ type answer struct {
 }
 
 // NewLastEvents returns LastEvents that call ask. ask returns the last stream event of a resource,
-// false if there is none. It retries after temporary errors until ctx ends, which is its only error.
-// nil: the bus cannot be asked for stream events. previous may be nil.
-func NewLastEvents(ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error), previous *Previous) *LastEvents {
+// false if there is none. It retries after temporary errors until ctx ends, which is its only
+// error. nil: the bus cannot be asked for stream events. previous may be nil.
+func NewLastEvents(
+	ask func(ctx context.Context, r *object.Resource) (LastEvent, bool, error), previous *Previous,
+) *LastEvents {
 	return &LastEvents{ask: ask, previous: previous, resources: map[string]*answer{}}
 }
 
@@ -47,7 +52,8 @@ func (h *LastEvents) of(r *object.Resource) *answer {
 	return o
 }
 
-// AddTombstone records that this run sends a tombstone of the resource: the last event after that is not from the previous run.
+// AddTombstone records that this run sends a tombstone of the resource: the last event after that
+// is not from the previous run.
 func (h *LastEvents) AddTombstone(r *object.Resource) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

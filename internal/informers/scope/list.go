@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// oldList is the age of a list at which the history after it may be gone. If the bus delayed a list for that long, it is read again, to
-// avoid a gap after it.
+// oldList is the age of a list at which the history after it may be gone. If the bus delayed a list
+// for that long, it is read again, to avoid a gap after it.
 const oldList = 30 * time.Second
 
 // unsupportedRetry is the delay before the list of a resource that cannot be captured is retried.
@@ -26,7 +26,8 @@ const unsupportedRetry = 5 * time.Minute
 // errRestart means that another kind of list is required.
 var errRestart = errors.New("list must be restarted")
 
-// list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch from. Its error is the cause of ctx.
+// list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch
+// from. Its error is the cause of ctx.
 func (i *Informer) list(ctx context.Context) (uint64, error) {
 	b, again := retry.New(), false
 	for {
@@ -68,7 +69,8 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 			i.deps.Denied(ctx, i)
 			delay = max(delay, time.Second)
 		case apierrors.IsNotFound(err) && i.created != 0: // a new resource is served soon
-		case errors.Is(err, apiserver.ErrUnsupported): // until the resource is served in another way, and its lists may be large
+		case errors.Is(err, apiserver.ErrUnsupported):
+			// until the resource is served in another way, and its lists may be large
 			delay = max(delay, unsupportedRetry)
 		case apierrors.IsNotFound(err):
 			delay = max(delay, time.Second)
@@ -80,8 +82,8 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 	}
 }
 
-// load reads one list of the required kind into the store, and announces it. cause is the reason, for the metric. If it fails half-way, the
-// next list begins from the start.
+// load reads one list of the required kind into the store, and announces it. cause is the reason,
+// for the metric. If it fails half-way, the next list begins from the start.
 func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error) {
 	reason := i.relist
 	if reason == relistRewound {
@@ -135,7 +137,9 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	to := rv
 	if l != nil {
 		if l.Reason != object.Rewound {
-			to = max(rv, l.From) // of an aggregated API server, the list may be lower in the same history: the position stays
+			// of an aggregated API server, the list may be lower in the same history: the position
+			// stays
+			to = max(rv, l.From)
 		}
 		notices = append(notices, i.store.Gap(to, nil))
 		i.log.Warn("history was lost: publishing a gap and reading the objects again", "scope", i.name,
@@ -153,7 +157,12 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 // loadAgain reads the current objects and compares them with the last-known ones: the watch could
 // not resume, or must not without that. It returns the resourceVersion from which to watch.
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
-	l := store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()}
+	l := store.Loss{
+		From:            i.store.View().Reached,
+		Since:           i.since(),
+		Reason:          object.Expired,
+		SkipIfRecovered: i.isCustom(),
+	}
 	i.store.BeginList(store.Relist)
 	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.comparing())
 	if err != nil {
@@ -185,8 +194,9 @@ func (i *Informer) announceRelist(l store.Loss, to uint64) {
 	gap := i.store.Gap(to, i.find)
 	from := i.store.View().Loss.From // it may begin at an earlier list, whose gap is not announced yet
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
-		// The previous run may have sent versions after the checkpoint that neither end of the gap shows. An example is an object that was
-		// created and deleted: only a snapshot's sweep removes it.
+		// The previous run may have sent versions after the checkpoint that neither end of the gap
+		// shows. An example is an object that was created and deleted: only a snapshot's sweep
+		// removes it.
 		gap.Sweeps = true
 	}
 	i.store.EndList(to, gap)
@@ -218,7 +228,9 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 }
 
 // pagesIn is pages in the way of l, for any goroutine.
-func (i *Informer) pagesIn(ctx context.Context, r *reader, l *listing, o metav1.ListOptions, to taking) (rv uint64, err error) {
+func (i *Informer) pagesIn(
+	ctx context.Context, r *reader, l *listing, o metav1.ListOptions, to taking,
+) (rv uint64, err error) {
 	way := l.way
 	if o.ResourceVersionMatch != "" {
 		way = paged
@@ -253,7 +265,9 @@ func (p *listProgress) listed(raw []byte) error { return p.each(watch.Added, raw
 
 // listInSlot makes a list in a slot, and returns its resourceVersion, and the highest one of its
 // objects.
-func (i *Informer) listInSlot(ctx context.Context, r *reader, to taking, list func(*listProgress) (uint64, error)) (rv, highest uint64, err error) {
+func (i *Informer) listInSlot(
+	ctx context.Context, r *reader, to taking, list func(*listProgress) (uint64, error),
+) (rv, highest uint64, err error) {
 	slot, err := i.deps.Lists.Acquire(ctx, i.resource.Group)
 	if err != nil {
 		return 0, 0, err
@@ -287,7 +301,8 @@ func (i *Informer) listInSlot(ctx context.Context, r *reader, to taking, list fu
 		if meta.RemainingItemCount > 0 {
 			expects = loaded + int(meta.RemainingItemCount)
 		}
-		if of.answered(time.Now(), expects); meta.Continue != "" {
+		of.answered(time.Now(), expects)
+		if meta.Continue != "" {
 			asks()
 		}
 		return nil
@@ -299,7 +314,9 @@ func (i *Informer) listInSlot(ctx context.Context, r *reader, to taking, list fu
 
 // request makes the requests of a list. It returns errRestart if the API server does not stream
 // lists.
-func (i *Informer) request(ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, p *listProgress) (rv uint64, err error) {
+func (i *Informer) request(
+	ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, p *listProgress,
+) (rv uint64, err error) {
 	client, namespace := i.deps.Client, i.selection.Namespace
 	switch way {
 	case paged:
@@ -352,7 +369,8 @@ func (l *listing) failed(err error) {
 	case errors.Is(err, apiserver.ErrTooMany):
 		*l = listing{}
 	case l.way == paged && apiserver.Reason(err) == apiserver.ReasonExpired:
-		if l.expired++; l.expired == expiredLists {
+		l.expired++
+		if l.expired == expiredLists {
 			l.way = streamed
 		}
 	}
@@ -363,7 +381,8 @@ func (i *Informer) explained(err error) error {
 	if !i.spec.Shared || !apiserver.SelectableFields.IsMissing(err) {
 		return err
 	}
-	return fmt.Errorf("%w: the API server cannot select it by %s: make that a selectable field of its definition, or watch it in mode cluster or central: %w",
+	return fmt.Errorf(
+		"%w: the API server cannot select it by %s: make that a selectable field of its definition, or watch it in mode cluster or central: %w",
 		apiserver.ErrUnsupported, i.selection.FieldSelector, err)
 }
 

@@ -16,25 +16,36 @@ const (
 	PhaseAnnouncing              // changes wait until the bus has acknowledged a gap, or the start of a snapshot
 	PhaseLive                    // the informer follows the watch
 	PhaseBlocked                 // the queue is full; the watch continues when there is room
-	PhaseRelisting               // the watch could not resume: a list is compared with the last-known objects, or replaces them
-	PhaseDraining                // a changed selection takes effect once the bus has everything sent so far
-	PhaseRetiring                // no longer selected; the bus does not yet have everything sent, or that the objects left
-	PhaseDrained                 // the bus has everything sent so far
-	PhaseRemoved                 // the manager has dropped the informer
+	// the watch could not resume: a list is compared with the last-known objects, or replaces them
+	PhaseRelisting
+	PhaseDraining // a changed selection takes effect once the bus has everything sent so far
+	// no longer selected; the bus does not yet have everything sent, or that the objects left
+	PhaseRetiring
+	PhaseDrained // the bus has everything sent so far
+	PhaseRemoved // the manager has dropped the informer
 )
 
 // String returns the name of a phase, as in the metrics.
 func (p Phase) String() string {
 	return [...]string{
-		PhaseWaiting: "waiting", PhaseListing: "listing", PhaseAnnouncing: "announcing", PhaseLive: "live", PhaseBlocked: "blocked",
-		PhaseRelisting: "relisting", PhaseDraining: "draining", PhaseRetiring: "retiring", PhaseDrained: "drained", PhaseRemoved: "removed",
+		PhaseWaiting:    "waiting",
+		PhaseListing:    "listing",
+		PhaseAnnouncing: "announcing",
+		PhaseLive:       "live",
+		PhaseBlocked:    "blocked",
+		PhaseRelisting:  "relisting",
+		PhaseDraining:   "draining",
+		PhaseRetiring:   "retiring",
+		PhaseDrained:    "drained",
+		PhaseRemoved:    "removed",
 	}[p]
 }
 
 // leadsTo reports whether next may follow p.
 func (p Phase) leadsTo(next Phase) bool {
 	table := [...][]Phase{
-		PhaseWaiting:    {PhaseListing, PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved}, // announcing if there is nothing to list
+		// announcing if there is nothing to list
+		PhaseWaiting:    {PhaseListing, PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved},
 		PhaseListing:    {PhaseWaiting, PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved},
 		PhaseAnnouncing: {PhaseLive, PhaseBlocked, PhaseRelisting, PhaseDraining, PhaseRetiring, PhaseRemoved},
 		PhaseLive:       {PhaseAnnouncing, PhaseBlocked, PhaseRelisting, PhaseDraining, PhaseRetiring, PhaseRemoved},
@@ -42,13 +53,15 @@ func (p Phase) leadsTo(next Phase) bool {
 		PhaseRelisting:  {PhaseAnnouncing, PhaseDraining, PhaseRetiring, PhaseRemoved},
 		PhaseDraining:   {PhaseRetiring, PhaseDrained, PhaseRemoved},
 		PhaseRetiring:   {PhaseDraining, PhaseRemoved},
-		PhaseDrained:    {PhaseDraining, PhaseRetiring, PhaseRemoved}, // another selection came before a successor started
-		PhaseRemoved:    {},
+		// another selection came before a successor started
+		PhaseDrained: {PhaseDraining, PhaseRetiring, PhaseRemoved},
+		PhaseRemoved: {},
 	}
 	return slices.Contains(table[p], next)
 }
 
-// isListed reports whether a list has been loaded. It is not meaningful for an informer that leaves.
+// isListed reports whether a list has been loaded. It is not meaningful for an informer that
+// leaves.
 func (p Phase) isListed() bool { return p > PhaseListing }
 
 // IsLeaving reports whether the informer is ending because of a new selection, or has ended.
@@ -93,7 +106,8 @@ func (s *state) moveLocked(from, next Phase) {
 	}
 }
 
-// gate updates the phase from the store. loading: a list is being loaded. closed: changes wait for the acknowledgement of an announcement.
+// gate updates the phase from the store. loading: a list is being loaded. closed: changes wait for
+// the acknowledgement of an announcement.
 func (s *state) gate(loading, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +140,11 @@ const (
 // String returns the name of a health, as in the metrics.
 func (h Health) String() string {
 	return [...]string{
-		HealthOK: "ok", HealthFailing: "failing", HealthStale: "stale", HealthForbidden: "forbidden", HealthNotServed: "notserved",
+		HealthOK:        "ok",
+		HealthFailing:   "failing",
+		HealthStale:     "stale",
+		HealthForbidden: "forbidden",
+		HealthNotServed: "notserved",
 	}[h]
 }
 

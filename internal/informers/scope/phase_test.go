@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// From each phase a scope can come to its end, and to each phase from the first one; a change that the table does not have is logged.
+// From each phase a scope can come to its end, and to each phase from the first one; a change that
+// the table does not have is logged.
 func TestTableOfPhases(t *testing.T) {
 	reached := map[Phase]bool{PhaseWaiting: true}
 	for range PhaseRemoved {
@@ -37,7 +38,8 @@ func TestTableOfPhases(t *testing.T) {
 	}
 	s.phase = PhaseRelisting
 	s.to(PhaseLive)
-	if got := log.String(); !strings.Contains(got, `level=ERROR msg="illegal change of phase" scope=pods from=relisting to=live`) {
+	if got := log.String(); !strings.Contains(got,
+		`level=ERROR msg="illegal change of phase" scope=pods from=relisting to=live`) {
 		t.Errorf("logged %q", got)
 	}
 }

@@ -97,7 +97,8 @@ func (p *Previous) of(ctx context.Context, r *object.Resource, scope string) (sa
 // withPrevious returns the later of the last stream event of a resource, nil if there is none, and
 // of what the last run has said of a scope.
 func withPrevious(e *LastEvent, said PreviousScope, scope string) *LastEvent {
-	if e != nil && cmp.Or(cmp.Compare(said.History, e.History), cmp.Compare(said.ResourceVersion, e.ResourceVersion)) < 0 {
+	if e != nil &&
+		cmp.Or(cmp.Compare(said.History, e.History), cmp.Compare(said.ResourceVersion, e.ResourceVersion)) < 0 {
 		return e
 	}
 	later := LastEvent{Scope: scope, ResourceVersion: said.ResourceVersion, History: said.History, At: said.To}

@@ -14,9 +14,10 @@ import (
 
 // observed is one version of an object as read.
 type observed struct {
-	rv        uint64
-	object    *object.Object // nil: excluded, because every rule excludes its namespace, or because it is the agent's own
-	outside   bool           // no clause takes it; then object has no content, unless it answers a question
+	rv uint64
+	// nil: excluded, because every rule excludes its namespace, or because it is the agent's own
+	object    *object.Object
+	outside   bool // no clause takes it; then object has no content, unless it answers a question
 	changedBy []byte
 }
 
@@ -25,14 +26,15 @@ type reader struct {
 	informer *Informer
 	state    *state // records the progress of a list: the state of informer, unless it reads for another one
 	scanner  *selection.Scanner
-	lean     bool                         // omits the content of objects that no clause takes
-	live     bool                         // the objects come from a watch
-	own      map[string]store.Fingerprint // collects the fingerprints of the scope's ignored objects, by namespace/name; nil: it does not
-	out      []byte
-	key      []byte
+	lean     bool // omits the content of objects that no clause takes
+	live     bool // the objects come from a watch
+	// collects the fingerprints of the scope's ignored objects, by namespace/name; nil: it does not
+	own map[string]store.Fingerprint
+	out []byte
+	key []byte
 
-	// unapplied has the versions of a watch that the store may not have yet: those of the current batch, and of the previous one, which is
-	// applied meanwhile. The store has all older ones.
+	// unapplied has the versions of a watch that the store may not have yet: those of the current
+	// batch, and of the previous one, which is applied meanwhile. The store has all older ones.
 	unapplied [2][]unapplied
 
 	scanned *object.Scanned // metadata of the last object
@@ -55,14 +57,16 @@ func (r *reader) newBatch() {
 	r.unapplied = [2][]unapplied{r.unapplied[1], before[:0]}
 }
 
-// ref returns the identity, under a clause, of the last object, and the stamp of its previous version's managedFields.
+// ref returns the identity, under a clause, of the last object, and the stamp of its previous
+// version's managedFields.
 func (r *reader) ref(clause uint16) (*object.Ref, object.Stamp) {
 	m := r.scanned
 	ref, since := r.informer.store.Ref(m.Namespace, m.Name, m.UID, clause, &r.key)
 	for _, batch := range r.unapplied {
 		for _, v := range batch { // the newest is the last
 			if v.ref.UID == ref.UID && v.ref.Key == ref.Key {
-				if since = v.managed; v.ref.Clause == clause {
+				since = v.managed
+				if v.ref.Clause == clause {
 					ref = v.ref
 				}
 			}
@@ -76,22 +80,28 @@ func versionOf(m *object.Scanned) (uint64, error) {
 	rv, err := strconv.ParseUint(string(m.ResourceVersion), 10, 64)
 	switch {
 	case err != nil, rv == 0:
-		return 0, fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", apiserver.ErrUnsupported, m.Name, m.ResourceVersion)
+		return 0,
+			fmt.Errorf("%w: %s has the resourceVersion %q, which is not a number", apiserver.ErrUnsupported, m.Name,
+				m.ResourceVersion)
 	case len(m.UID) == 0, len(m.Name) == 0:
 		return 0, fmt.Errorf("%w: an object (name %q) has no uid or name", apiserver.ErrUnsupported, m.Name)
 	}
 	return rv, nil
 }
 
-// read strips and packs one object. It does not keep raw. withChangedBy: the caller needs changedBy (watch events).
+// read strips and packs one object. It does not keep raw. withChangedBy: the caller needs changedBy
+// (watch events).
 func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 	i := r.informer
 	out, m, match, err := r.scanner.Scan(r.out[:0], raw)
 	if err != nil {
 		return o, err
 	}
-	r.out, r.scanned, o.outside = out, m, match.Clause == selection.Outside
-	if o.rv, err = versionOf(m); err != nil {
+	r.out = out
+	r.scanned = m
+	o.outside = match.Clause == selection.Outside
+	o.rv, err = versionOf(m)
+	if err != nil {
 		return o, err
 	}
 	if match.Excluded {
@@ -125,15 +135,17 @@ func (r *reader) read(raw []byte, withChangedBy bool) (o observed, err error) {
 func OwnName(namespace, name string) string { return namespace + "/" + name }
 
 const (
-	// dictionaryObjects is the number of objects in a dictionary. Measured on 200 pods of 20 workloads, 5.4 KB each: 2,608 bytes kept per
-	// object without one, 698 with one object, 568 with eight, 531 with sixteen (docs/decisions/0004).
+	// dictionaryObjects is the number of objects in a dictionary. Measured on 200 pods of 20
+	// workloads, 5.4 KB each: 2,608 bytes kept per object without one, 698 with one object, 568
+	// with eight, 531 with sixteen (docs/decisions/0004).
 	dictionaryObjects = 16
 	// dictionaryBytes is the limit of what a codec uses of them.
 	dictionaryBytes = 64 << 10
 )
 
-// dictionary makes the codec of an informer from the first objects that it sees. Until then objects are packed without one: a resource with
-// few objects needs none. It is made once: an object keeps the codec that packed it.
+// dictionary makes the codec of an informer from the first objects that it sees. Until then objects
+// are packed without one: a resource with few objects needs none. It is made once: an object keeps
+// the codec that packed it.
 type dictionary struct {
 	codec atomic.Pointer[object.Codec]
 
@@ -142,7 +154,8 @@ type dictionary struct {
 	samples []byte
 }
 
-// codecFor returns the codec with which to pack json. While there is none, it adds json to the samples.
+// codecFor returns the codec with which to pack json. While there is none, it adds json to the
+// samples.
 func (d *dictionary) codecFor(json []byte) *object.Codec {
 	if c := d.codec.Load(); c != nil {
 		return c

@@ -9,14 +9,20 @@ const (
 	relistExpired   relistReason = iota // the watch could not resume: a 410
 	relistRewound                       // the API server has another history
 	relistUndecided                     // nothing decides whether it has
-	relistReplay                        // the watches end before they show that the API server has repeated the changes since the checkpoint
-	relistStalled                       // the watches end with an error at one version
+	// the watches end before they show that the API server has repeated the changes since the
+	// checkpoint
+	relistReplay
+	relistStalled // the watches end with an error at one version
 )
 
 // String returns the cause of a list, as in the metrics.
 func (r relistReason) String() string {
 	return [...]string{
-		relistExpired: "expired", relistRewound: "rewound", relistUndecided: "undecided", relistReplay: "replay", relistStalled: "stalled",
+		relistExpired:   "expired",
+		relistRewound:   "rewound",
+		relistUndecided: "undecided",
+		relistReplay:    "replay",
+		relistStalled:   "stalled",
 	}[r]
 }
 

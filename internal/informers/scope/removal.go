@@ -23,8 +23,9 @@ type removal struct {
 	namespace bool        // the namespace was removed, and its permissions with it, which ends no watch
 }
 
-// Remove makes the informer end once it has sent everything: its resource was removed at rv. exists reports whether a resource of that name
-// exists again. It returns false if the removal is known already, or a list was made after it: then the caller need not wait.
+// Remove makes the informer end once it has sent everything: its resource was removed at rv. exists
+// reports whether a resource of that name exists again. It returns false if the removal is known
+// already, or a list was made after it: then the caller need not wait.
 func (i *Informer) Remove(rv uint64, exists func() bool) bool {
 	m := &i.removal
 	m.mu.Lock()
@@ -42,7 +43,8 @@ func (i *Informer) Remove(rv uint64, exists func() bool) bool {
 	return !again
 }
 
-// RemoveWithNamespace is Remove if the namespace was removed, and with it the permission to read it: the watch cannot send the rest.
+// RemoveWithNamespace is Remove if the namespace was removed, and with it the permission to read
+// it: the watch cannot send the rest.
 func (i *Informer) RemoveWithNamespace(rv uint64, exists func() bool) {
 	m := &i.removal
 	m.mu.Lock()
@@ -65,9 +67,10 @@ func (i *Informer) RemovedAt() uint64 {
 	return i.removal.at
 }
 
-// Restore undoes the removal if the resource exists again before the informer has decided that it does not, and reports whether it did. The
-// API server continues an open watch then, or the objects were listed since. All deletions are sent, and later changes follow in the order
-// of history, as if the resource had existed all the time.
+// Restore undoes the removal if the resource exists again before the informer has decided that it
+// does not, and reports whether it did. The API server continues an open watch then, or the objects
+// were listed since. All deletions are sent, and later changes follow in the order of history, as
+// if the resource had existed all the time.
 func (i *Informer) Restore() bool {
 	i.removal.mu.Lock()
 	defer i.removal.mu.Unlock()
@@ -91,7 +94,8 @@ func (i *Informer) isRestorableLocked() bool {
 	return m.at != 0 && !m.decided && i.store.View().Reached >= m.at && m.exists()
 }
 
-// decideRemoval decides whether the resource is removed: then it did not exist at resourceVersion at.
+// decideRemoval decides whether the resource is removed: then it did not exist at resourceVersion
+// at.
 func (i *Informer) decideRemoval() (at uint64, removed bool) {
 	if i.Restore() {
 		return 0, false
@@ -103,16 +107,18 @@ func (i *Informer) decideRemoval() (at uint64, removed bool) {
 	return m.at, m.decided
 }
 
-// endsRemoved reports whether a watch that has ended with err shows that its removed resource is no longer served. If it is served again by
-// now, under another definition, the watch has expired.
+// endsRemoved reports whether a watch that has ended with err shows that its removed resource is no
+// longer served. If it is served again by now, under another definition, the watch has expired.
 func (i *Informer) endsRemoved(err error) bool {
 	m := &i.removal
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.at != 0 && (apierrors.IsNotFound(err) || apiserver.IsGone(err) || m.namespace && apierrors.IsForbidden(err))
+	return m.at != 0 &&
+		(apierrors.IsNotFound(err) || apiserver.IsGone(err) || m.namespace && apierrors.IsForbidden(err))
 }
 
-// loadRemoved empties the store, and waits until ctx ends: there is nothing to watch. Its error is the cause of ctx.
+// loadRemoved empties the store, and waits until ctx ends: there is nothing to watch. Its error is
+// the cause of ctx.
 func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	s := i.store
 	i.state.unlisted.Store(false)
@@ -152,7 +158,8 @@ func (i *Informer) loadRemoved(ctx context.Context, at uint64) error {
 	}
 }
 
-// inferRemoved makes the deletions pending that the watch has not sent: at resourceVersion at there was no object.
+// inferRemoved makes the deletions pending that the watch has not sent: at resourceVersion at there
+// was no object.
 func (i *Informer) inferRemoved(at uint64) {
 	s := i.store
 	from := s.View().Reached
@@ -162,5 +169,6 @@ func (i *Informer) inferRemoved(at uint64) {
 		return
 	}
 	s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
-	s.EndList(at, s.Gap(at, i.find)) // if it is defined again in the same versions, etcd's history may still be readable
+	// if it is defined again in the same versions, etcd's history may still be readable
+	s.EndList(at, s.Gap(at, i.find))
 }

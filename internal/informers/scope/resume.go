@@ -16,8 +16,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been sent, up to the cursor of a snapshot. The
-// watch resumes there. If that is not possible, it returns errRestart.
+// loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been
+// sent, up to the cursor of a snapshot. The watch resumes there. If that is not possible, it
+// returns errRestart.
 func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
 	if !c.Inherited {
@@ -26,7 +27,8 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if c.Rewound {
 		return 0, i.giveUp(ctx, c.ResourceVersion, object.Rewound)
 	}
-	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API server from a restored etcd.
+	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API
+	// server from a restored etcd.
 	i.state.awaits(time.Now(), false)
 	now, err := i.Latest(ctx)
 	if err != nil {
@@ -45,7 +47,8 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if now, err = i.askBus(ctx, now); err != nil {
+	now, err = i.askBus(ctx, now)
+	if err != nil {
 		return 0, err
 	}
 	if lost != "" || i.busHasMore(now) {
@@ -62,7 +65,9 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 		i.store.AwaitReplay(now)
 	}
 	i.store.EndList(c.ResourceVersion, i.announceCheckpoint(c, now)...)
-	i.resume, i.resumed, i.replayed = nil, c, now
+	i.resume = nil
+	i.resumed = c
+	i.replayed = now
 	i.created = 0 // the store has what was before it
 	i.state.resumed.Store(true)
 	i.log.Debug("resumed", "scope", i.name, "rv", c.ResourceVersion, "last_seen", c.LastSeen)
@@ -101,12 +106,14 @@ func (i *Informer) listToResume(ctx context.Context, o metav1.ListOptions) (rv u
 func (i *Informer) listCheckpoint(ctx context.Context) (lost object.GapReason, err error) {
 	c := i.resume
 	rv, matches, err := i.listToResume(ctx, metav1.ListOptions{
-		ResourceVersion: object.FormatVersion(c.ResourceVersion), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+		ResourceVersion:      object.FormatVersion(c.ResourceVersion),
+		ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	})
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return object.Compacted, nil
-	case apiserver.ExactLists.IsMissing(err), err == nil && rv != c.ResourceVersion: // the server does not support Exact
+	case apiserver.ExactLists.IsMissing(err), err == nil && rv != c.ResourceVersion:
+		// the server does not support Exact
 		return object.Expired, nil
 	case err == nil && (c.Rewound || !c.Inherited && !matches):
 		return object.Rewound, nil
@@ -137,12 +144,14 @@ func (i *Informer) announceCheckpoint(c *Origin, now uint64) []*store.Notice {
 		return notices
 	}
 	i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: reason})
-	recovered := i.store.Gap(rv, func(context.Context, uint64) (whole, recovered bool, err error) { return false, true, nil })
+	recovered := i.store.Gap(rv, func(context.Context, uint64) (whole, recovered bool, err error) {
+		return false, true, nil
+	})
 	return append([]*store.Notice{recovered}, notices...)
 }
 
-// hasOtherForms reports whether the API server serves the objects of the checkpoint in another form,
-// under the same rules.
+// hasOtherForms reports whether the API server serves the objects of the checkpoint in another
+// form, under the same rules.
 func (i *Informer) hasOtherForms(c *Origin) bool {
 	return i.otherForms && !c.Inherited && c.Content == i.selection.Content()
 }
@@ -153,9 +162,12 @@ func (c *Origin) isOf(r *object.Resource) bool { return c.Version == r.Version &
 // announceForms returns the notices that the API server serves the objects of the checkpoint in
 // another form. A snapshot that the last run has begun is replaced by another one.
 func (i *Informer) announceForms(c *Origin, now uint64) []*store.Notice {
-	i.log.Warn("since the last run, the API server serves known versions with other contents: publishing a gap and reading the objects again",
+	i.log.Warn(
+		"since the last run, the API server serves known versions with other contents: publishing a gap and reading the objects again",
 		"scope", i.name, "since", c.LastSeen)
-	notices := []*store.Notice{i.store.FormsChanged(c.Forms, store.Loss{From: c.ResourceVersion, Since: c.LastSeen}, now)}
+	notices := []*store.Notice{
+		i.store.FormsChanged(c.Forms, store.Loss{From: c.ResourceVersion, Since: c.LastSeen}, now),
+	}
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 	case !c.Continued && i.isUnknownToBus():
@@ -166,14 +178,16 @@ func (i *Informer) announceForms(c *Origin, now uint64) []*store.Notice {
 	return notices
 }
 
-// snapshotBehind returns the snapshot to send right after resuming from a checkpoint, if any, or makes one follow the replay.
+// snapshotBehind returns the snapshot to send right after resuming from a checkpoint, if any, or
+// makes one follow the replay.
 func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
 	case c.Inherited, !c.Continued && i.isUnknownToBus():
 		return []*store.Notice{i.store.NewSnapshot(c.ResourceVersion, false)}
-	case c.Sweep, c.Where != i.store.Where(), !c.Continued && i.spec.Snapshots == SnapshotAlways, c.Snapshot.MayBeGivenUp():
+	case c.Sweep, c.Where != i.store.Where(), !c.Continued && i.spec.Snapshots == SnapshotAlways,
+		c.Snapshot.MayBeGivenUp():
 		i.store.RequireSnapshot()
 		return nil
 	case c.Snapshot == nil:
@@ -194,8 +208,8 @@ func (i *Informer) since() time.Time {
 	return i.LastSeen()
 }
 
-// busHasMore reports whether the bus has events of a history that the API server lacks, now being the last resourceVersion. Then etcd was
-// restored, and the checkpoint with it.
+// busHasMore reports whether the bus has events of a history that the API server lacks, now being
+// the last resourceVersion. Then etcd was restored, and the checkpoint with it.
 func (i *Informer) busHasMore(now uint64) bool {
 	h := i.lastEvent
 	return h != nil && (h.History > i.resume.History || i.judgeLatest(now, h.ResourceVersion) == another)
@@ -221,7 +235,8 @@ func (i *Informer) busRefutes(ctx context.Context, now uint64) (bool, error) {
 	}
 	ref := object.NewRef(i.resource, o.Namespace, o.Name, o.UID)
 	isSame, known, err := i.inHistory(ctx, ref, o.ResourceVersion, o.Gone, func(there *backfill.Version) bool {
-		return there.Object.Ref.UID == o.UID && there.Object.ResourceVersion == o.ResourceVersion && wasChangedBy(there.Managers, o.ChangedBy)
+		return there.Object.Ref.UID == o.UID && there.Object.ResourceVersion == o.ResourceVersion &&
+			wasChangedBy(there.Managers, o.ChangedBy)
 	})
 	return known && !isSame, err
 }
@@ -309,8 +324,8 @@ func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 	return i.Latest(ctx)
 }
 
-// missed compares now, the last resourceVersion, with the last event on the bus. Without a checkpoint, or with one that was restored with
-// etcd, only the bus shows that there was more.
+// missed compares now, the last resourceVersion, with the last event on the bus. Without a
+// checkpoint, or with one that was restored with etcd, only the bus shows that there was more.
 func (i *Informer) missed(now uint64) {
 	h := i.lastEvent
 	i.lastEvent = nil // once
@@ -322,7 +337,8 @@ func (i *Informer) missed(now uint64) {
 	case i.judgeLatest(now, h.ResourceVersion) == another:
 		l.Reason = object.Rewound
 		i.store.Lose(l)
-	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared: // the bus has only the event of the last scope, and there may be others
+	case h.Scope == i.name || !i.spec.Remembered && !i.spec.Shared:
+		// the bus has only the event of the last scope, and there may be others
 		l.Reason = object.CheckpointLost
 		if i.lastEvents.hadTombstone(i.resource) && !h.Recalled { // nothing was lost: it was not selected for a while
 			l.Reason = object.SelectionChanged

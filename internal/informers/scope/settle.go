@@ -35,9 +35,11 @@ const (
 	// watch lasts for that time, less settleJitter at most, so that not all watches end at once.
 	settleEvery  = 10 * time.Minute
 	settleJitter = 30 * time.Second
-	// settleSlack is how much earlier than necessary the last list before the end of a watch begins.
+	// settleSlack is how much earlier than necessary the last list before the end of a watch
+	// begins.
 	settleSlack = 15 * time.Second
-	// settleFresh is how much earlier than then the last list may have ended, if it is to settle the scope.
+	// settleFresh is how much earlier than then the last list may have ended, if it is to settle
+	// the scope.
 	settleFresh = time.Minute
 	// maxSettleTime bounds the time that is allowed for that list.
 	maxSettleTime = 5 * time.Minute
@@ -50,7 +52,8 @@ type compared struct {
 	ended   time.Time
 	frames  int64 // that were read before the list
 	round   int   // of the interruption that was not over when it began
-	// before is the list before this one: this one may end too late to settle the scope. It has none itself.
+	// before is the list before this one: this one may end too late to settle the scope. It has
+	// none itself.
 	before *compared
 }
 
@@ -83,7 +86,8 @@ func (f *follower) settle(ctx context.Context, s *stream) {
 	if !isProved || c.version < f.rv {
 		return
 	}
-	if f.doubt.probe(ctx, f.rv, true); f.doubt.phase != certain {
+	f.doubt.probe(ctx, f.rv, true)
+	if f.doubt.phase != certain {
 		return
 	}
 	if !i.store.Apply(ctx, []store.Event{{Type: watch.Bookmark, Version: c.version}}, func() {}) {

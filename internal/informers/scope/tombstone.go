@@ -21,11 +21,13 @@ import (
 // RetiringSlow is the time after which a log line says that a scope cannot be drained, or retired.
 const RetiringSlow = 10 * time.Second
 
-// UnreadableFor is how long a tombstone retries to read objects that are not served, or not permitted. A new role, applied together with
-// the configuration, often removes the permission along with the resource.
+// UnreadableFor is how long a tombstone retries to read objects that are not served, or not
+// permitted. A new role, applied together with the configuration, often removes the permission
+// along with the resource.
 const UnreadableFor = time.Minute
 
-// Tombstone ends a scope of the last run that this run does not observe: it sends left events for objects that no scope observes now.
+// Tombstone ends a scope of the last run that this run does not observe: it sends left events for
+// objects that no scope observes now.
 type Tombstone struct {
 	*Informer                     // Informer of the old scope. Its origin is the position in the last run.
 	Forget     func()             // drops the stored position; nil: none is stored
@@ -40,9 +42,10 @@ type Tombstone struct {
 	resumed  chan struct{} // capacity 1: the scope is selected again
 	waits    atomic.Bool   // it waits for a later resourceVersion
 
-	ended    atomic.Pointer[checkpoint.Ended] // set once the bus has all left events: only the end is to be sent
-	blind    bool                             // the objects can no longer be read
-	unproven bool                             // the last resourceVersion is below the position, and does not prove that etcd was restored
+	ended atomic.Pointer[checkpoint.Ended] // set once the bus has all left events: only the end is to be sent
+	blind bool                             // the objects can no longer be read
+	// the last resourceVersion is below the position, and does not prove that etcd was restored
+	unproven bool
 }
 
 // Successor is an Informer that observes the resource of a Tombstone.
@@ -77,8 +80,8 @@ func (t *Tombstone) Retire() {
 }
 
 const (
-	// idleFor is how long a Tombstone waits for a later resourceVersion before successors begin. The
-	// etcd of a cluster has one every ten seconds, because of the leases of its API servers.
+	// idleFor is how long a Tombstone waits for a later resourceVersion before successors begin.
+	// The etcd of a cluster has one every ten seconds, because of the leases of its API servers.
 	idleFor = 15 * time.Second
 	// laterEvery is the longest time between two questions for a later resourceVersion.
 	laterEvery = time.Minute
@@ -87,7 +90,8 @@ const (
 // errSentToOldLog is the error of a tombstone that may be partly on a log that was replaced.
 var errSentToOldLog = errors.New("the log of the bus was replaced")
 
-// Run sends the tombstone. It retries after temporary errors until ctx ends; then the next run sends it.
+// Run sends the tombstone. It retries after temporary errors until ctx ends; then the next run
+// sends it.
 func (t *Tombstone) Run(ctx context.Context) {
 	defer close(t.done)
 	defer t.release()
@@ -95,8 +99,10 @@ func (t *Tombstone) Run(ctx context.Context) {
 		if t.waits.Load() {
 			return
 		}
-		t.log.Warn("a scope is no longer selected, but the bus has not acknowledged its left events yet: retrying, also after each start",
-			"scope", t.name, "advice", "check why the bus rejects the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
+		t.log.Warn(
+			"a scope is no longer selected, but the bus has not acknowledged its left events yet: retrying, also after each start",
+			"scope", t.name, "advice",
+			"check why the bus rejects the records of this resource; to give the scope up, stop the agent and run 'kubecdc checkpoint forget'")
 	})
 	defer slow.Stop()
 	var since time.Time // time since which the objects cannot be read; zero if they can
@@ -123,18 +129,23 @@ func (t *Tombstone) Run(ctx context.Context) {
 	})
 }
 
-// send sends the tombstone: a gap, followed by the objects that left, or by an empty snapshot if they are not known. If the resource is no
-// longer defined, nothing is known about its objects.
+// send sends the tombstone: a gap, followed by the objects that left, or by an empty snapshot if
+// they are not known. If the resource is no longer defined, nothing is known about its objects.
 func (t *Tombstone) send(ctx context.Context) (err error) {
 	s := t.store
-	log, reason, known := s.LogNumber(), object.Expired, false
-	now := max(t.Gone, t.resume.ResourceVersion+1) // the position of the scope may be later than that of the definitions
+	log := s.LogNumber()
+	reason := object.Expired
+	known := false
+	// the position of the scope may be later than that of the definitions
+	now := max(t.Gone, t.resume.ResourceVersion+1)
 	if t.Gone == 0 {
 		reason = object.SelectionChanged
-		if now, err = t.newestLater(ctx); err != nil {
+		now, err = t.newestLater(ctx)
+		if err != nil {
 			return err
 		}
-		if known, err = t.load(ctx, now); err != nil {
+		known, err = t.load(ctx, now)
+		if err != nil {
 			return err
 		}
 	}
@@ -146,8 +157,14 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 		return err
 	}
 	if err := s.SendStream(ctx, &object.StreamEvent{
-		Kind: object.Gap, Resource: t.resource, Scope: t.name, History: s.View().History, From: t.resume.ResourceVersion, To: now,
-		Since: t.Store().Past(t.resume.LastSeen), Reason: reason,
+		Kind:     object.Gap,
+		Resource: t.resource,
+		Scope:    t.name,
+		History:  s.View().History,
+		From:     t.resume.ResourceVersion,
+		To:       now,
+		Since:    t.Store().Past(t.resume.LastSeen),
+		Reason:   reason,
 	}); err != nil {
 		return err
 	}
@@ -171,7 +188,8 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	if t.Forget != nil {
 		t.Forget()
 	}
-	t.log.Info("a scope of the previous run has ended", "scope", t.name, "reason", reason, "rv", now, "left", s.View().Objects, "objects_known", known)
+	t.log.Info("a scope of the previous run has ended", "scope", t.name, "reason", reason, "rv", now, "left",
+		s.View().Objects, "objects_known", known)
 	s.Clear()
 	return nil
 }
@@ -216,7 +234,12 @@ func (t *Tombstone) Position() (checkpoint.Position, bool) {
 // end returns the end of the scope, whose objects have left at resourceVersion now.
 func (t *Tombstone) end(now uint64) *object.StreamEvent {
 	ev := &object.StreamEvent{
-		Kind: object.ScopeEnded, Resource: t.resource, Scope: t.name, History: t.store.View().History, ResourceVersion: now, End: object.Deselected,
+		Kind:            object.ScopeEnded,
+		Resource:        t.resource,
+		Scope:           t.name,
+		History:         t.store.View().History,
+		ResourceVersion: now,
+		End:             object.Deselected,
 	}
 	if t.Gone != 0 {
 		ev.End = object.Removed
@@ -229,17 +252,18 @@ func (t *Tombstone) end(now uint64) *object.StreamEvent {
 	return ev
 }
 
-// sendLater sends the left events if no resourceVersion is later than the position yet. An idle etcd
-// of its own may not have one for long. Until then the objects are as they were, so the scope has
-// ended, and its successors begin. sendLater returns the resourceVersion at which the objects left.
-// The only error is the cause of ctx.
+// sendLater sends the left events if no resourceVersion is later than the position yet. An idle
+// etcd of its own may not have one for long. Until then the objects are as they were, so the scope
+// has ended, and its successors begin. sendLater returns the resourceVersion at which the objects
+// left. The only error is the cause of ctx.
 func (t *Tombstone) sendLater(ctx context.Context) (uint64, error) {
 	s, position := t.store, t.resume.ResourceVersion
 	if err := s.SendStream(ctx, t.end(position)); err != nil {
 		return 0, err
 	}
 	t.release()
-	t.log.Info("a scope is no longer selected, and its etcd has no later resourceVersion: its left events are sent when there is one",
+	t.log.Info(
+		"a scope is no longer selected, and its etcd has no later resourceVersion: its left events are sent when there is one",
 		"scope", t.name, "rv", position, "left", s.View().Objects)
 	now, err := t.awaitLater(ctx)
 	switch {
@@ -257,9 +281,9 @@ func (t *Tombstone) sendLater(ctx context.Context) (uint64, error) {
 	}
 }
 
-// awaitLater waits until there is a later resourceVersion than the position, and removes the objects
-// that other scopes have then. It returns the version at which the objects left, or the position if
-// the scope is selected again. The only error is the cause of ctx.
+// awaitLater waits until there is a later resourceVersion than the position, and removes the
+// objects that other scopes have then. It returns the version at which the objects left, or the
+// position if the scope is selected again. The only error is the cause of ctx.
 func (t *Tombstone) awaitLater(ctx context.Context) (now uint64, err error) {
 	position := t.resume.ResourceVersion
 	wait := time.Second
@@ -276,7 +300,8 @@ func (t *Tombstone) awaitLater(ctx context.Context) (now uint64, err error) {
 				now = position
 				return nil
 			}
-			if now, err = t.newest(ctx); err != nil {
+			now, err = t.newest(ctx)
+			if err != nil {
 				return err
 			}
 			if t.judgeLatest(now, position) == another { // etcd was restored
@@ -347,8 +372,9 @@ func (t *Tombstone) release() {
 	}
 }
 
-// newestLater waits until the last resourceVersion differs from the scope's position: a left event must be later than all events of the
-// scope. After idleFor it returns the position. If a lower one proves nothing, it returns the one after the position.
+// newestLater waits until the last resourceVersion differs from the scope's position: a left event
+// must be later than all events of the scope. After idleFor it returns the position. If a lower one
+// proves nothing, it returns the one after the position.
 func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	until := time.Now().Add(idleFor)
 	t.waits.Store(true)
@@ -370,12 +396,14 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	}
 }
 
-// load loads the objects that left at resourceVersion now. It returns false if they cannot be determined.
+// load loads the objects that left at resourceVersion now. It returns false if they cannot be
+// determined.
 func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error) {
 	switch c := t.resume; {
 	case t.judgeLatest(now, c.ResourceVersion) == another: // etcd was restored
 		t.store.RaiseHistory(c.History + 1)
-	// Consumers may still have objects that no longer exist: only the sweep of a snapshot removes them.
+	// Consumers may still have objects that no longer exist: only the sweep of a snapshot removes
+	// them.
 	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
 	case c.Where != "", t.blind, t.unproven: // withheld objects must not be sent now
 	default:
@@ -384,9 +412,10 @@ func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error
 	return false, nil
 }
 
-// collect loads the objects that the scope had at its checkpoint, except those that another scope had then or has now. If another scope
-// takes an object by now, that scope sends it, at a resourceVersion not above now. known is false if history does not go back so far, may
-// not be read, or is another one.
+// collect loads the objects that the scope had at its checkpoint, except those that another scope
+// had then or has now. If another scope takes an object by now, that scope sends it, at a
+// resourceVersion not above now. known is false if history does not go back so far, may not be
+// read, or is another one.
 func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err error) {
 	lost, err := t.listCheckpoint(ctx)
 	if lost == object.Rewound {
@@ -421,8 +450,9 @@ func passing(err error) error {
 	return err
 }
 
-// newest returns the last resourceVersion, also if only successors, in other namespaces, may read it. If the objects cannot be read any
-// more, it asks for other resources of the same etcd, or assumes the one after the last known.
+// newest returns the last resourceVersion, also if only successors, in other namespaces, may read
+// it. If the objects cannot be read any more, it asks for other resources of the same etcd, or
+// assumes the one after the last known.
 func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 	rv, err := t.Latest(ctx)
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {

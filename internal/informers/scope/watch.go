@@ -19,16 +19,18 @@ import (
 )
 
 const (
-	// blockedFor is how long an HTTP watch may stay unread before it is ended. The API server buffers an unread watch (of Events without a
-	// bound), and a slow reader delays every other watcher.
+	// blockedFor is how long an HTTP watch may stay unread before it is ended. The API server
+	// buffers an unread watch (of Events without a bound), and a slow reader delays every other
+	// watcher.
 	blockedFor = 250 * time.Millisecond
-	// batchEvents and batchBytes (of JSON) bound a batch: a read buffer may hold thousands of small frames.
+	// batchEvents and batchBytes (of JSON) bound a batch: a read buffer may hold thousands of small
+	// frames.
 	batchEvents = 64
 	batchBytes  = 64 << 10
-	// markedWatch is the least time after which the API server is to end a watch of a scope whose watches
-	// have bookmarks. The most is twice as long, at random. An API server takes the same times if a
-	// client names none. The end of such a watch shows nothing that a bookmark does not show each
-	// minute, and the next watch costs two requests.
+	// markedWatch is the least time after which the API server is to end a watch of a scope whose
+	// watches have bookmarks. The most is twice as long, at random. An API server takes the same
+	// times if a client names none. The end of such a watch shows nothing that a bookmark does not
+	// show each minute, and the next watch costs two requests.
 	markedWatch = 30 * time.Minute
 )
 
@@ -46,8 +48,8 @@ type batch struct {
 
 // stream reads one HTTP watch in its own goroutine, and hands its events to the informer's owner.
 //
-// It fills a batch while the owner applies the previous one: there are two, used in turn. The channel is not buffered, so when the owner
-// takes a batch, it has finished the previous one.
+// It fills a batch while the owner applies the previous one: there are two, used in turn. The
+// channel is not buffered, so when the owner takes a batch, it has finished the previous one.
 type stream struct {
 	informer *Informer
 	reader   *reader
@@ -72,7 +74,9 @@ type stream struct {
 	suspect  atomic.Bool  // a list has a change that was not shown
 	passed   atomic.Bool  // the path holds back nothing: see pass
 	compared atomic.Pointer[compared]
-	applying atomic.Int64 // when the owner began to apply an event, in nanoseconds since the opening of the watch; 0: no event
+	// when the owner began to apply an event, in nanoseconds since the opening of the watch; 0: no
+	// event
+	applying atomic.Int64
 
 	// The reader owns these until it has closed batches.
 	whole bool
@@ -125,7 +129,8 @@ func (s *stream) open(rv uint64, alone bool) (err error) {
 	return err
 }
 
-// read reads until the HTTP watch ends, and delivers all of its events. The error is nil if the watch ended cleanly.
+// read reads until the HTTP watch ends, and delivers all of its events. The error is nil if the
+// watch ended cleanly.
 func (s *stream) read() error {
 	var turns [2]batch
 	patience := time.NewTimer(blockedFor)
@@ -148,8 +153,8 @@ func (s *stream) read() error {
 	}
 }
 
-// fill waits for a frame, and reads it and all others in the read buffer. If it returns an error, b has the events before it. The error is
-// io.EOF if the HTTP watch has ended.
+// fill waits for a frame, and reads it and all others in the read buffer. If it returns an error, b
+// has the events before it. The error is io.EOF if the HTTP watch has ended.
 func (s *stream) fill(b *batch) error {
 	*b = batch{events: b.events[:0]}
 	s.reader.newBatch()
@@ -192,7 +197,8 @@ func (s *stream) ended(err error) error {
 	case errors.Is(err, io.EOF):
 		s.whole = cause == nil && s.watch.EndsInTime()
 		return io.EOF
-	case cause != nil, apiserver.IsUnanswered(err): // a server that disappears silently does not end the watch at its timeout
+	case cause != nil, apiserver.IsUnanswered(err):
+		// a server that disappears silently does not end the watch at its timeout
 		return io.EOF
 	default:
 		return fmt.Errorf("watch: %w", err)
@@ -253,14 +259,20 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 		typ = watch.Bookmark
 	}
 	b.events = append(b.events, store.Event{
-		Type: typ, Version: o.rv, Object: o.object, Outside: o.outside, ChangedBy: o.changedBy, Observed: b.observed.UnixNano(),
+		Type:      typ,
+		Version:   o.rv,
+		Object:    o.object,
+		Outside:   o.outside,
+		ChangedBy: o.changedBy,
+		Observed:  b.observed.UnixNano(),
 	})
 	b.objects++
 	return nil
 }
 
-// deliver hands a batch to the owner. If the store has held one event for blockedFor, the owner cannot take the batch. Then deliver ends
-// the HTTP watch, and returns errBlocked once the batch is taken: the next watch begins after it.
+// deliver hands a batch to the owner. If the store has held one event for blockedFor, the owner
+// cannot take the batch. Then deliver ends the HTTP watch, and returns errBlocked once the batch is
+// taken: the next watch begins after it.
 func (s *stream) deliver(b *batch, patience *time.Timer) error {
 	select {
 	case s.batches <- b:

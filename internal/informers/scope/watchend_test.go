@@ -72,14 +72,16 @@ func TestEndOfAWatchRaisesDoubt(t *testing.T) {
 	} {
 		i := &Informer{}
 		f := &follower{informer: i, reopen: retry.New(), doubt: doubt{informer: i}}
-		if f.note(&c.got, c.err); f.doubt.phase != c.want {
+		f.note(&c.got, c.err)
+		if f.doubt.phase != c.want {
 			t.Errorf("%+v, %v: %s, want %s", c.got, c.err, f.doubt.phase, c.want)
 		}
 	}
 }
 
 // A watch that expires is tried again some times, because another API server may go back further.
-// Then a list is needed: at once if the definition has changed, because then no API server has more.
+// Then a list is needed: at once if the definition has changed, because then no API server has
+// more.
 func TestExpiredWatchIsTriedAgain(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -97,7 +99,8 @@ func TestExpiredWatchIsTriedAgain(t *testing.T) {
 				want = 0
 			}
 			if tries != want || (time.Since(began) > 0) != (want > 0) {
-				t.Errorf("definition changed %t: %d tries in %v, want %d with pauses", changed, tries, time.Since(began), want)
+				t.Errorf("definition changed %t: %d tries in %v, want %d with pauses", changed, tries,
+					time.Since(began), want)
 			}
 		})
 	}
@@ -181,12 +184,14 @@ func TestChangedByOfTheOtherHistory(t *testing.T) {
 	}
 }
 
-// Each state of the store's gate shows in the phase of a scope that observes, and in no phase of one
-// that leaves.
+// Each state of the store's gate shows in the phase of a scope that observes, and in no phase of
+// one that leaves.
 func TestPhaseFollowsTheGate(t *testing.T) {
 	for p := range PhaseRemoved + 1 {
 		for n := range 8 {
-			loading, closed, unread := n&1 > 0, n&2 > 0, n&4 > 0
+			loading := n&1 > 0
+			closed := n&2 > 0
+			unread := n&4 > 0
 			s := &state{scope: "pods", log: slog.New(slog.DiscardHandler), changed: func() {}, phase: p}
 			s.unread = unread
 			s.gate(loading, closed)
@@ -221,14 +226,24 @@ func TestWatchesAreBriefUntilThePathPasses(t *testing.T) {
 		brief bool // the next one is brief
 	}
 	shown, late := open, open
-	shown.frames, shown.objects, shown.passed = 5, 2, true
+	shown.frames = 5
+	shown.objects = 2
+	shown.passed = true
 	late.frames, late.objects = 5, 2 // all came with the end
 	for name, ends := range map[string][]end{
-		"passes again":         {{open, errHeldBack, true, true}, {shown, nil, false, false}, {late, nil, false, false}},
-		"holds back for long":  {{open, errHeldBack, true, true}, {late, nil, true, true}, {late, nil, true, true}, {shown, nil, false, false}},
-		"nothing to show":      {{open, errHeldBack, true, true}, {open, nil, false, false}},
-		"silent":               {{open, apiserver.ErrSilent, false, true}, {late, nil, true, true}, {open, nil, false, false}},
-		"cut while it is":      {{open, errHeldBack, true, true}, {late, errors.New("reset"), false, true}, {open, errors.New("reset"), false, true}},
+		"passes again": {{open, errHeldBack, true, true}, {shown, nil, false, false}, {
+			late, nil, false, false,
+		}},
+		"holds back for long": {{open, errHeldBack, true, true}, {late, nil, true, true}, {late, nil, true, true}, {
+			shown, nil, false, false,
+		}},
+		"nothing to show": {{open, errHeldBack, true, true}, {open, nil, false, false}},
+		"silent": {{open, apiserver.ErrSilent, false, true}, {late, nil, true, true}, {
+			open, nil, false, false,
+		}},
+		"cut while it is": {{open, errHeldBack, true, true}, {late, errors.New("reset"), false, true}, {
+			open, errors.New("reset"), false, true,
+		}},
 		"never opened":         {{open, errHeldBack, true, true}, {watched{}, errors.New("refused"), false, true}},
 		"ordinary watches end": {{late, nil, false, false}, {open, nil, false, false}, {shown, nil, false, false}},
 	} {
@@ -242,15 +257,17 @@ func TestWatchesAreBriefUntilThePathPasses(t *testing.T) {
 				row++
 			}
 			held := b.noteEnd(&e.got, e.err)
-			if (held != nil) != e.held || held != nil && !errors.Is(held, errHeldBack) || b.brief != e.brief || b.row != row {
-				t.Errorf("%s: end %d: held back %v, brief %t, in a row %d; want %t, %t, %d", name, n, held, b.brief, b.row, e.held, e.brief, row)
+			if (held != nil) != e.held || held != nil && !errors.Is(held, errHeldBack) || b.brief != e.brief ||
+				b.row != row {
+				t.Errorf("%s: end %d: held back %v, brief %t, in a row %d; want %t, %t, %d", name, n, held, b.brief,
+					b.row, e.held, e.brief, row)
 			}
 		}
 	}
 }
 
-// An outage is logged once a minute for each reason, and its end wakes who waits for an answer later
-// than the own failure.
+// An outage is logged once a minute for each reason, and its end wakes who waits for an answer
+// later than the own failure.
 func TestOutageEndsWithALaterAnswer(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(1_800_000_000+int64(seconds), 0) }
 	o := NewOutage(slog.New(slog.DiscardHandler))
@@ -258,7 +275,9 @@ func TestOutageEndsWithALaterAnswer(t *testing.T) {
 		reason string
 		second int
 		want   bool
-	}{{"network", 0, true}, {"network", 59, false}, {"unauthorized", 59, true}, {"unauthorized", 118, false}, {"unauthorized", 119, true}} {
+	}{{"network", 0, true}, {"network", 59, false}, {"unauthorized", 59, true}, {"unauthorized", 118, false}, {
+		"unauthorized", 119, true,
+	}} {
 		if got := o.Begin(c.reason, at(c.second)); got != c.want {
 			t.Errorf("%s at %d: logged %t", c.reason, c.second, got)
 		}

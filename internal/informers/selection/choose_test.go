@@ -23,15 +23,23 @@ func (n named) String() string { return string(n) }
 func servedAs(group, name, kind string, namespaced bool, versions ...string) selection.APIResource {
 	a := selection.APIResource{Group: group, Name: name}
 	for _, v := range versions {
-		a.Versions = append(a.Versions, object.Resource{Group: group, Version: v, Name: name, Kind: kind, Namespaced: namespaced})
+		a.Versions = append(a.Versions, object.Resource{
+			Group:      group,
+			Version:    v,
+			Name:       name,
+			Kind:       kind,
+			Namespaced: namespaced,
+		})
 	}
 	return a
 }
 
 func TestChoose(t *testing.T) {
 	all := []selection.APIResource{
-		servedAs("", "pods", "Pod", true, "v1"), servedAs("", "nodes", "Node", false, "v1"), servedAs("", "events", "Event", true, "v1"),
-		servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1"), servedAs("events.k8s.io", "events", "Event", true, "v1"),
+		servedAs("", "pods", "Pod", true, "v1"), servedAs("", "nodes", "Node", false, "v1"),
+		servedAs("", "events", "Event", true, "v1"),
+		servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1"),
+		servedAs("events.k8s.io", "events", "Event", true, "v1"),
 	}
 	for _, test := range []struct {
 		name     string
@@ -60,7 +68,9 @@ func TestChoose(t *testing.T) {
 		{
 			name: "every rule that can take objects of a resource, except leaves it to the next",
 			rules: []selection.Rule{
-				{Resources: []selection.Pattern{named("*")}, Except: []selection.Pattern{named("pods")}, AllNamespaces: true},
+				{Resources: []selection.Pattern{named("*")}, Except: []selection.Pattern{
+					named("pods"),
+				}, AllNamespaces: true},
 				{Resources: []selection.Pattern{named("pods"), named("nodes")}, AllNamespaces: true},
 			},
 			want: []string{"v1 nodes", "v1 events", "apps/v1 deployments", "v1 pods"},
@@ -113,17 +123,24 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// A rule that matches the other name of a chosen resource takes the same objects, unless it excepts the chosen name.
+// A rule that matches the other name of a chosen resource takes the same objects, unless it excepts
+// the chosen name.
 func TestChooseByOtherName(t *testing.T) {
-	both := []selection.APIResource{servedAs("", "events", "Event", true, "v1"), servedAs("events.k8s.io", "events", "Event", true, "v1")}
+	both := []selection.APIResource{
+		servedAs("", "events", "Event", true, "v1"), servedAs("events.k8s.io", "events", "Event", true, "v1"),
+	}
 	for name, test := range map[string]struct {
 		second selection.Rule
 		want   int
 	}{
-		"takes":   {selection.Rule{Resources: []selection.Pattern{named("events.events.k8s.io")}}, 2},
-		"excepts": {selection.Rule{Resources: []selection.Pattern{named("*")}, Except: []selection.Pattern{named("events")}}, 1},
+		"takes": {selection.Rule{Resources: []selection.Pattern{named("events.events.k8s.io")}}, 2},
+		"excepts": {selection.Rule{Resources: []selection.Pattern{named("*")}, Except: []selection.Pattern{
+			named("events"),
+		}}, 1},
 	} {
-		got, _ := compile(t, selection.Rule{Resources: []selection.Pattern{named("events")}}, test.second).Choose(both, nil, nil)
+		got, _ := compile(t, selection.Rule{Resources: []selection.Pattern{
+			named("events"),
+		}}, test.second).Choose(both, nil, nil)
 		if len(got) != 1 || len(got[0].Rules) != test.want {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -132,9 +149,17 @@ func TestChooseByOtherName(t *testing.T) {
 
 // Current finds the version to observe: the one that is asked for, or else the preferred one.
 func TestCurrent(t *testing.T) {
-	all := selection.NewIndex([]selection.APIResource{servedAs("", "pods", "Pod", true, "v1"), servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1")})
+	all := selection.NewIndex([]selection.APIResource{
+		servedAs("", "pods", "Pod", true, "v1"), servedAs("apps", "deployments", "Deployment", true, "v1", "v1beta1"),
+	})
 	for version, want := range map[string]string{"v1": "v1", "v1beta1": "v1beta1", "v0": "v1"} {
-		got, ok := all.Current(&object.Resource{Group: "apps", Version: version, Name: "deployments", Kind: "Deployment", Namespaced: true})
+		got, ok := all.Current(&object.Resource{
+			Group:      "apps",
+			Version:    version,
+			Name:       "deployments",
+			Kind:       "Deployment",
+			Namespaced: true,
+		})
 		if !ok || got.Version != want {
 			t.Errorf("%s: %v, want %s", version, got, want)
 		}

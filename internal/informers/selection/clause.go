@@ -41,7 +41,8 @@ type term struct {
 	not   bool
 }
 
-// limits returns the clause in a readable form: "shop,web?labelSelector=team=payments", "*" without any limit.
+// limits returns the clause in a readable form: "shop,web?labelSelector=team=payments", "*" without
+// any limit.
 func (c *clause) limits() string {
 	namespaces := "*"
 	if len(c.patterns) > 0 {
@@ -59,7 +60,8 @@ func (c *clause) takesAll() bool {
 func (c *clause) compile(serverLabels, serverFields string) (err error) {
 	c.selector, c.terms = labels.Everything(), nil
 	if c.labelSelector != serverLabels {
-		if c.selector, err = labels.Parse(c.labelSelector); err != nil {
+		c.selector, err = labels.Parse(c.labelSelector)
+		if err != nil {
 			return fmt.Errorf("labelSelector %q: %w", c.labelSelector, err)
 		}
 	}
@@ -92,7 +94,8 @@ func (c *clause) matches(h *object.Head, raw []byte) bool {
 
 func allNamespaces(string) bool { return true }
 
-// reachable returns the clauses that can take anything, in order: no earlier clause takes all of their objects.
+// reachable returns the clauses that can take anything, in order: no earlier clause takes all of
+// their objects.
 func reachable(all []clause) []clause {
 	var out []clause
 	seen := map[string]bool{}
@@ -112,7 +115,9 @@ func reachable(all []clause) []clause {
 func within(namespace string, all []clause) []clause {
 	out := slices.DeleteFunc(slices.Clone(all), func(c clause) bool { return !c.namespaces(namespace) })
 	for n := range out {
-		out[n].patterns, out[n].literal, out[n].namespaces = nil, false, func(ns string) bool { return ns == namespace }
+		out[n].patterns = nil
+		out[n].literal = false
+		out[n].namespaces = func(ns string) bool { return ns == namespace }
 	}
 	return reachable(out)
 }
@@ -138,7 +143,8 @@ func knownFields(selector string) bool {
 	})
 }
 
-// union returns a name for the objects that any of several clauses takes: the limits of each, sorted, between bars; "" for all objects.
+// union returns a name for the objects that any of several clauses takes: the limits of each,
+// sorted, between bars; "" for all objects.
 func union(clauses []clause) string {
 	if clauses[len(clauses)-1].takesAll() {
 		return ""
@@ -159,7 +165,9 @@ type Filters struct {
 
 // Filters returns the filters of the scope's rules, nil if none has one.
 func (s *Scope) Filters() *Filters {
-	out, some, where := &Filters{byClause: make([]Filter, len(s.clauses))}, false, ""
+	out := &Filters{byClause: make([]Filter, len(s.clauses))}
+	some := false
+	where := ""
 	for n := range s.clauses {
 		rule := s.clauses[n].rule
 		if rule != nil && rule.Filter != nil {
@@ -185,7 +193,8 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Withholds returns why a delta is not sent, "" to send it. The rule that takes the object decides, or the one that took a deleted object.
+// Withholds returns why a delta is not sent, "" to send it. The rule that takes the object decides,
+// or the one that took a deleted object.
 func (f *Filters) Withholds(d *object.Delta) (reason string) {
 	return f.WithholdsAs(cmp.Or(d.After, d.Before).Ref.Clause, d)
 }

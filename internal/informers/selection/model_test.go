@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// match returns a function that reports whether any pattern matches a namespace. A pattern may end in a star. No patterns match everything.
+// match returns a function that reports whether any pattern matches a namespace. A pattern may end
+// in a star. No patterns match everything.
 func match(patterns []string) func(string) bool {
 	return func(ns string) bool {
 		return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
@@ -26,9 +27,11 @@ func match(patterns []string) func(string) bool {
 // drawRule makes a rule over ConfigMaps. It redacts the key of its own index in data, or nothing.
 func drawRule(t *rapid.T, n int, redacts bool) selection.Rule {
 	r := selection.Rule{
-		Resources:     []selection.Pattern{named("configmaps")},
-		LabelSelector: rapid.SampledFrom([]string{"", "", "colour=red", "colour!=red", "colour"}).Draw(t, "labelSelector"),
-		FieldSelector: rapid.SampledFrom([]string{"", "", "metadata.name=a", "metadata.name!=a", "data.size=l"}).Draw(t, "fieldSelector"),
+		Resources: []selection.Pattern{named("configmaps")},
+		LabelSelector: rapid.SampledFrom([]string{"", "", "colour=red", "colour!=red", "colour"}).
+			Draw(t, "labelSelector"),
+		FieldSelector: rapid.SampledFrom([]string{"", "", "metadata.name=a", "metadata.name!=a", "data.size=l"}).
+			Draw(t, "fieldSelector"),
 	}
 	switch rapid.IntRange(0, 2).Draw(t, "namespaces") {
 	case 0:
@@ -104,7 +107,10 @@ func compiled(t *rapid.T, rules []selection.Rule) *selection.Selection {
 }
 
 func drawModel(t *rapid.T) *model {
-	m := &model{redacts: rapid.Bool().Draw(t, "redacts"), rules: make([]selection.Rule, rapid.IntRange(1, 4).Draw(t, "rules"))}
+	m := &model{
+		redacts: rapid.Bool().Draw(t, "redacts"),
+		rules:   make([]selection.Rule, rapid.IntRange(1, 4).Draw(t, "rules")),
+	}
 	for n := range m.rules {
 		m.rules[n] = drawRule(t, n, m.redacts)
 	}
@@ -128,7 +134,9 @@ func (m *model) drawScopes(t *rapid.T) {
 		t.Fatalf("one scope spans namespaces: %t", spans)
 	} else if spans && rapid.Bool().Draw(t, "split") {
 		all, err = m.sel.InNamespaces(&chosen[0], namespaces...)
-		if taken := slices.DeleteFunc(slices.Clone(namespaces), func(ns string) bool { return !chosen[0].Takes(ns) }); len(all) != len(taken) {
+		if taken := slices.DeleteFunc(slices.Clone(namespaces), func(ns string) bool {
+			return !chosen[0].Takes(ns)
+		}); len(all) != len(taken) {
 			t.Fatalf("%d scopes for %v", len(all), taken)
 		}
 	}
@@ -147,8 +155,10 @@ func (m *model) drawScopes(t *rapid.T) {
 
 func drawItem(t *rapid.T) item {
 	return item{
-		name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"), namespace: rapid.SampledFrom(namespaces).Draw(t, "namespace"),
-		colour: rapid.SampledFrom([]string{"", "red", "blue"}).Draw(t, "colour"), size: rapid.SampledFrom([]string{"s", "l"}).Draw(t, "size"),
+		name:      rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"),
+		namespace: rapid.SampledFrom(namespaces).Draw(t, "namespace"),
+		colour:    rapid.SampledFrom([]string{"", "red", "blue"}).Draw(t, "colour"),
+		size:      rapid.SampledFrom([]string{"s", "l"}).Draw(t, "size"),
 	}
 }
 
@@ -172,7 +182,8 @@ func (m *model) check(t *rapid.T, o item) {
 	}
 }
 
-// checkpointed scans an object in a scope that is read from a checkpoint. That must take the same objects.
+// checkpointed scans an object in a scope that is read from a checkpoint. That must take the same
+// objects.
 func (m *model) checkpointed(t *rapid.T, scope *selection.Scope, o item, raw string, taken bool) string {
 	var c checkpoint.Scope
 	scope.Record(&c)
@@ -190,7 +201,8 @@ func (m *model) checkpointed(t *rapid.T, scope *selection.Scope, o item, raw str
 	return old
 }
 
-// checkRedaction checks the redaction of an object that rule want takes: out is read with the rules, old for a checkpoint.
+// checkRedaction checks the redaction of an object that rule want takes: out is read with the
+// rules, old for a checkpoint.
 func (m *model) checkRedaction(t *rapid.T, o item, want int, out, old string) {
 	for n := range m.rules {
 		key := fmt.Sprintf(`"r%d"`, n)
@@ -203,8 +215,9 @@ func (m *model) checkRedaction(t *rapid.T, o item, want int, out, old string) {
 	}
 }
 
-// Every object that a rule takes is in one scope, every other one in none. The first rule that matches decides what is redacted. A
-// checkpoint of a scope brings the same objects back, and still redacts.
+// Every object that a rule takes is in one scope, every other one in none. The first rule that
+// matches decides what is redacted. A checkpoint of a scope brings the same objects back, and still
+// redacts.
 func TestScopesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
@@ -214,7 +227,8 @@ func TestScopesModel(t *testing.T) {
 	})
 }
 
-// scan reads an object as it would be listed in a scope. It returns false if the object is not in the scope.
+// scan reads an object as it would be listed in a scope. It returns false if the object is not in
+// the scope.
 func scan(t *rapid.T, s *selection.Scope, o item, raw string) (string, bool) {
 	if s.Namespace != "" && s.Namespace != o.namespace || !o.selects(t, s.LabelSelector, s.FieldSelector) {
 		return "", false

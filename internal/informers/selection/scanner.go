@@ -41,7 +41,8 @@ func (s *Scope) match(raw []byte, h *object.Head) (Match, error) {
 	return Match{Clause: Outside, Excluded: !s.namespaces(string(h.Namespace))}, nil
 }
 
-// Scanner reads the objects of a scope, and cuts and redacts each by the clause that takes it. It must be used by one goroutine only.
+// Scanner reads the objects of a scope, and cuts and redacts each by the clause that takes it. It
+// must be used by one goroutine only.
 type Scanner struct {
 	scope    *Scope
 	scanners []*object.Scanner // one for each clause, and one for objects that none takes; nil: not needed yet
@@ -53,12 +54,14 @@ func (s *Scope) NewScanner() *Scanner {
 	return &Scanner{scope: s, scanners: make([]*object.Scanner, len(s.clauses)+1)}
 }
 
-// Scan appends the object raw to dst, as object.Scanner.Scan does. It does not keep raw. m is valid until the next call. If the scope has
-// one clause, the API server has applied its selectors, and Scan compares only the namespace.
+// Scan appends the object raw to dst, as object.Scanner.Scan does. It does not keep raw. m is valid
+// until the next call. If the scope has one clause, the API server has applied its selectors, and
+// Scan compares only the namespace.
 func (s *Scanner) Scan(dst, raw []byte) (out []byte, m *object.Scanned, match Match, err error) {
 	r := s.scope.Resource
 	if s.scope.isShared() { // it needs the clause before it copies anything: the clause decides what is redacted
-		if match, err = s.scope.match(raw, &s.head); err != nil {
+		match, err = s.scope.match(raw, &s.head)
+		if err != nil {
 			return dst, nil, match, err
 		}
 	}

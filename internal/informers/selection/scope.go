@@ -22,15 +22,19 @@ type Scope struct {
 	patterns   []string          // of namespaces as configured; none if it takes all
 	namespaces func(string) bool // reports whether a namespace is taken
 	clauses    []clause          // one for each rule, in order; none if nothing can be read
-	union      string            // name of the objects of several clauses; "" for all objects, or if there is one clause
+	// name of the objects of several clauses; "" for all objects, or if there is one clause
+	union string
 
 	rest     *object.Cutter // of objects that no clause takes
 	redacted []string       // paths that any clause redacts
 	content  string
 }
 
-// Unreadable returns a scope of a checkpoint whose resource no longer exists. No object can be read from it.
-func Unreadable(r *object.Resource, name string, c *checkpoint.Scope, match func(patterns []string) func(string) bool) Scope {
+// Unreadable returns a scope of a checkpoint whose resource no longer exists. No object can be read
+// from it.
+func Unreadable(
+	r *object.Resource, name string, c *checkpoint.Scope, match func(patterns []string) func(string) bool,
+) Scope {
 	return Scope{Name: name, Resource: r, patterns: c.Namespaces, namespaces: match(c.Namespaces)}
 }
 
@@ -71,7 +75,8 @@ func query(labelSelector, fieldSelector, union string) (out string) {
 	return out
 }
 
-// SingleNamespace returns the only namespace that patterns name. It returns false if there are several or none, or it is a glob.
+// SingleNamespace returns the only namespace that patterns name. It returns false if there are
+// several or none, or it is a glob.
 func SingleNamespace(patterns []string) (namespace string, ok bool) {
 	if len(patterns) != 1 || strings.Trim(patterns[0], "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		return "", false
@@ -79,7 +84,8 @@ func SingleNamespace(patterns []string) (namespace string, ok bool) {
 	return patterns[0], true
 }
 
-// Takes reports whether the scope can have objects in a namespace. A cluster-scoped resource has its objects in "".
+// Takes reports whether the scope can have objects in a namespace. A cluster-scoped resource has
+// its objects in "".
 func (s *Scope) Takes(namespace string) bool {
 	return s.Resource.Namespaced == (namespace != "") && s.namespaces(namespace)
 }
@@ -93,32 +99,49 @@ func (s *Scope) HasAgentSelector() bool { return s.union != "" }
 // HasSelector reports whether an object can enter or leave the scope while it exists.
 func (s *Scope) HasSelector() bool { return s.HasServerSelector() || s.HasAgentSelector() }
 
-// ForNode returns the scope of a node's objects. s is that of objects on no node: its field selector ends in "spec.nodeName=".
+// ForNode returns the scope of a node's objects. s is that of objects on no node: its field
+// selector ends in "spec.nodeName=".
 func (s *Scope) ForNode(node string) Scope {
 	of := *s
 	of.FieldSelector += node
 	return of.named()
 }
 
-// IsSame reports whether the same rules take the same objects in the same order, and cut and redact them in the same way. An
-// informer keeps its version of the resource, unless the rules of other ask for another one.
+// IsSame reports whether the same rules take the same objects in the same order, and cut and redact
+// them in the same way. An informer keeps its version of the resource, unless the rules of other
+// ask for another one.
 func (s *Scope) IsSame(other *Scope) bool {
 	was, is := s.Resource, other.Resource
-	sameResource := *was == *is || was.Kind == is.Kind && was.Namespaced == is.Namespaced && other.clauses[0].rule.takes(was)
-	return sameResource && s.content == other.content && slices.EqualFunc(s.clauses, other.clauses, func(a, b clause) bool {
-		return a.limits() == b.limits()
-	})
+	sameResource := *was == *is ||
+		was.Kind == is.Kind && was.Namespaced == is.Namespaced && other.clauses[0].rule.takes(was)
+	return sameResource && s.content == other.content &&
+		slices.EqualFunc(s.clauses, other.clauses, func(a, b clause) bool {
+			return a.limits() == b.limits()
+		})
 }
 
-// Record writes the description of the scope into its checkpoint, in the form that FromCheckpoint reads.
+// Record writes the description of the scope into its checkpoint, in the form that FromCheckpoint
+// reads.
 func (s *Scope) Record(c *checkpoint.Scope) {
 	r := s.Resource
-	c.Group, c.Version, c.Resource, c.Kind, c.Namespaced = r.Group, r.Version, r.Name, r.Kind, r.Namespaced
-	c.Namespaces, c.LabelSelector, c.FieldSelector = s.patterns, s.LabelSelector, s.FieldSelector
-	c.Redact, c.Content, c.Clauses = s.redacted, s.content, nil
+	c.Group = r.Group
+	c.Version = r.Version
+	c.Resource = r.Name
+	c.Kind = r.Kind
+	c.Namespaced = r.Namespaced
+	c.Namespaces = s.patterns
+	c.LabelSelector = s.LabelSelector
+	c.FieldSelector = s.FieldSelector
+	c.Redact = s.redacted
+	c.Content = s.content
+	c.Clauses = nil
 	if s.isShared() {
 		for _, cl := range s.clauses {
-			c.Clauses = append(c.Clauses, checkpoint.Clause{Namespaces: cl.patterns, LabelSelector: cl.labelSelector, FieldSelector: cl.fieldSelector})
+			c.Clauses = append(c.Clauses, checkpoint.Clause{
+				Namespaces:    cl.patterns,
+				LabelSelector: cl.labelSelector,
+				FieldSelector: cl.fieldSelector,
+			})
 		}
 	}
 }
@@ -141,7 +164,11 @@ func (s *Scope) Rules() []byte {
 	all := make([]rule, len(s.clauses))
 	for n := range s.clauses {
 		c := &s.clauses[n]
-		all[n].Clause = checkpoint.Clause{Namespaces: c.patterns, LabelSelector: c.labelSelector, FieldSelector: c.fieldSelector}
+		all[n].Clause = checkpoint.Clause{
+			Namespaces:    c.patterns,
+			LabelSelector: c.labelSelector,
+			FieldSelector: c.fieldSelector,
+		}
 		if s.Namespace != "" {
 			all[n].Namespaces = []string{s.Namespace}
 		}
@@ -156,10 +183,12 @@ func (s *Scope) Rules() []byte {
 // isShared reports whether the agent decides for each object which of several clauses takes it.
 func (s *Scope) isShared() bool { return len(s.clauses) > 1 }
 
-// Content returns a name for the way in which objects are cut and redacted. Another way has another name.
+// Content returns a name for the way in which objects are cut and redacted. Another way has another
+// name.
 func (s *Scope) Content() string { return s.content }
 
-// content returns a name for the way in which the clause cuts and redacts: "whole" if it does neither. Old releases saved none.
+// content returns a name for the way in which the clause cuts and redacts: "whole" if it does
+// neither. Old releases saved none.
 func (c *clause) content() string { return cmp.Or(c.cutter.Fingerprint(), "whole") }
 
 // alike reports whether of returns the same for all clauses.

@@ -38,7 +38,9 @@ func scopes(t *testing.T, part selection.Part, rules ...selection.Rule) []select
 
 // rule takes ConfigMaps of all namespaces.
 func rule(change func(*selection.Rule)) selection.Rule {
-	r := selection.Rule{Resources: []selection.Pattern{named("configmaps")}, Namespaces: func(string) bool { return true }, AllNamespaces: true}
+	r := selection.Rule{Resources: []selection.Pattern{named("configmaps")}, Namespaces: func(string) bool {
+		return true
+	}, AllNamespaces: true}
 	if change != nil {
 		change(&r)
 	}
@@ -56,8 +58,8 @@ func selected(labels, fields string) func(*selection.Rule) {
 	return func(r *selection.Rule) { r.LabelSelector, r.FieldSelector = labels, fields }
 }
 
-// The scope of several rules has one name whatever their order, and another one for other objects; what one rule before takes
-// needs no name.
+// The scope of several rules has one name whatever their order, and another one for other objects;
+// what one rule before takes needs no name.
 func TestScopeOfSeveralRules(t *testing.T) {
 	globs := func(patterns ...string) func(*selection.Rule) {
 		return func(r *selection.Rule) { r.AllNamespaces, r.Patterns = false, patterns }
@@ -70,7 +72,9 @@ func TestScopeOfSeveralRules(t *testing.T) {
 		{"one rule", []selection.Rule{rule(selected("a=b", ""))}, []string{"configmaps?labelSelector=a=b"}},
 		{"the second takes the rest", []selection.Rule{rule(selected("a=b", "")), rule(nil)}, []string{"configmaps"}},
 		{"the first leaves nothing", []selection.Rule{rule(nil), rule(selected("a=b", ""))}, []string{"configmaps"}},
-		{"the same once more", []selection.Rule{rule(selected("a=b", "")), rule(selected("a=b", ""))}, []string{"configmaps?labelSelector=a=b"}},
+		{"the same once more", []selection.Rule{rule(selected("a=b", "")), rule(selected("a=b", ""))}, []string{
+			"configmaps?labelSelector=a=b",
+		}},
 		{
 			"globs",
 			[]selection.Rule{rule(globs("team-*", "!team-x")), rule(globs("shop-*"))},
@@ -95,7 +99,10 @@ func TestScopeOfSeveralRules(t *testing.T) {
 				inNamespaces("shop", "other")(r)
 				r.FieldSelector = "metadata.name=x"
 			})},
-			[]string{"configmaps/other?fieldSelector=metadata.name=x", "configmaps/shop?any=*?fieldSelector=metadata.name=x|*?labelSelector=a=b"},
+			[]string{
+				"configmaps/other?fieldSelector=metadata.name=x",
+				"configmaps/shop?any=*?fieldSelector=metadata.name=x|*?labelSelector=a=b",
+			},
 		},
 		{
 			"what all have in common is asked of the API server",
@@ -103,7 +110,9 @@ func TestScopeOfSeveralRules(t *testing.T) {
 				globs("shop-*")(r)
 				r.LabelSelector = "a=b"
 			}), rule(selected("a=b", "metadata.name=x"))},
-			[]string{"configmaps?labelSelector=a=b&any=*?labelSelector=a=b&fieldSelector=metadata.name=x|shop-*?labelSelector=a=b"},
+			[]string{
+				"configmaps?labelSelector=a=b&any=*?labelSelector=a=b&fieldSelector=metadata.name=x|shop-*?labelSelector=a=b",
+			},
 		},
 		{
 			"not where they redact otherwise",

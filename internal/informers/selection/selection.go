@@ -51,7 +51,8 @@ func (s *Selection) PartOf(r *object.Resource) Part {
 	return s.Part(r.Group, r.Name)
 }
 
-// Scopes returns the scopes of a choice: one, or one for each namespace if all rules name theirs one by one.
+// Scopes returns the scopes of a choice: one, or one for each namespace if all rules name theirs
+// one by one.
 func (s *Selection) Scopes(c *Choice) ([]Scope, error) {
 	clauses, err := s.clauses(&c.Resource, c.Rules)
 	if err != nil || len(clauses) == 0 {
@@ -77,7 +78,9 @@ func (s *Selection) InNamespaces(c *Choice, namespaces ...string) ([]Scope, erro
 	return s.inNamespaces(&c.Resource, clauses, Part{}, namespaces)
 }
 
-func (s *Selection) inNamespaces(r *object.Resource, clauses []clause, part Part, namespaces []string) ([]Scope, error) {
+func (s *Selection) inNamespaces(
+	r *object.Resource, clauses []clause, part Part, namespaces []string,
+) ([]Scope, error) {
 	var out []Scope
 	for _, ns := range namespaces {
 		if in := within(ns, clauses); len(in) > 0 {
@@ -91,7 +94,8 @@ func (s *Selection) inNamespaces(r *object.Resource, clauses []clause, part Part
 	return out, nil
 }
 
-// clauses returns the clauses of the rules for a resource, in order, without those that can take nothing.
+// clauses returns the clauses of the rules for a resource, in order, without those that can take
+// nothing.
 func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error) {
 	var out []clause
 	for _, rule := range rules {
@@ -105,11 +109,13 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 			c.patterns, c.literal = rule.Names, true
 		}
 		var err error
-		if c.cutter, err = s.redact(r, s.redacted(r, rule), s.Secrets); err != nil {
+		c.cutter, err = s.redact(r, s.redacted(r, rule), s.Secrets)
+		if err != nil {
 			return nil, fmt.Errorf("%s: redact: %w", r, err)
 		}
 		if rule.uses != nil {
-			if c.cutter, err = c.cutter.Record(rule.uses); err != nil {
+			c.cutter, err = c.cutter.Record(rule.uses)
+			if err != nil {
 				return nil, fmt.Errorf("%s: redact: %w", r, err)
 			}
 		}
@@ -118,8 +124,9 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 	return reachable(out), nil
 }
 
-// scope makes a scope of clauses: in one namespace, or ("") in all that they take. If there are several clauses, the API server applies the
-// selectors common to all of them, if it supports their fields for every resource.
+// scope makes a scope of clauses: in one namespace, or ("") in all that they take. If there are
+// several clauses, the API server applies the selectors common to all of them, if it supports their
+// fields for every resource.
 func (s *Selection) scope(r *object.Resource, namespace string, clauses []clause, part Part) (Scope, error) {
 	scope := Scope{Resource: r, Namespace: namespace, clauses: clauses}
 	first := &clauses[0]
@@ -127,7 +134,9 @@ func (s *Selection) scope(r *object.Resource, namespace string, clauses []clause
 		scope.patterns = []string{namespace}
 	}
 	if len(clauses) == 1 {
-		scope.LabelSelector, scope.FieldSelector, scope.namespaces = first.labelSelector, first.fieldSelector, first.namespaces
+		scope.LabelSelector = first.labelSelector
+		scope.FieldSelector = first.fieldSelector
+		scope.namespaces = first.namespaces
 		if namespace == "" {
 			scope.patterns = first.patterns
 		}
@@ -135,12 +144,13 @@ func (s *Selection) scope(r *object.Resource, namespace string, clauses []clause
 		scope.namespaces = func(ns string) bool {
 			return slices.ContainsFunc(clauses, func(c clause) bool { return c.namespaces(ns) })
 		}
-		// If the API server applies a selector, the last version of an object before it matched belongs to no clause. All clauses must then cut
-		// and redact alike.
+		// If the API server applies a selector, the last version of an object before it matched
+		// belongs to no clause. All clauses must then cut and redact alike.
 		if alike(clauses, (*clause).content) && alike(clauses, func(c *clause) string { return c.labelSelector }) {
 			scope.LabelSelector = first.labelSelector
 		}
-		if alike(clauses, (*clause).content) && alike(clauses, func(c *clause) string { return c.fieldSelector }) && knownFields(first.fieldSelector) {
+		if alike(clauses, (*clause).content) && alike(clauses, func(c *clause) string { return c.fieldSelector }) &&
+			knownFields(first.fieldSelector) {
 			scope.FieldSelector = first.fieldSelector
 		}
 		scope.union = union(clauses)
@@ -188,8 +198,8 @@ func (s *Selection) redact(r *object.Resource, paths []string, copies bool) (*ob
 	})
 }
 
-// cutters keeps compiled cutters, because most resources have the same one. Discovery asks for those
-// of all resources each minute.
+// cutters keeps compiled cutters, because most resources have the same one. Discovery asks for
+// those of all resources each minute.
 type cutters struct {
 	mu sync.Mutex
 	of map[cutterKey]*object.Cutter
@@ -216,7 +226,9 @@ func (c *cutters) get(key cutterKey, compile func() (*object.Cutter, error)) (*o
 }
 
 func isCarrier(r *object.Resource) bool {
-	return slices.ContainsFunc(object.Carriers(), func(c object.Carrier) bool { return c.Group == r.Group && c.Resource == r.Name })
+	return slices.ContainsFunc(object.Carriers(), func(c object.Carrier) bool {
+		return c.Group == r.Group && c.Resource == r.Name
+	})
 }
 
 func isSecrets(r *object.Resource) bool { return r.Group == "" && r.Name == "secrets" }
@@ -231,7 +243,8 @@ func (s *Selection) redactedByAny(r *object.Resource) (paths []string) {
 	return paths
 }
 
-// Whole returns a scope of all objects of a resource, whatever rules take them. It redacts the paths of every rule.
+// Whole returns a scope of all objects of a resource, whatever rules take them. It redacts the
+// paths of every rule.
 func (s *Selection) Whole(r *object.Resource) (Scope, error) {
 	clauses, err := s.clauses(r, []*Rule{{Namespaces: allNamespaces, Redact: s.redactedByAny(r)}})
 	if err != nil {
@@ -240,9 +253,10 @@ func (s *Selection) Whole(r *object.Resource) (Scope, error) {
 	return s.scope(r, "", clauses, Part{})
 }
 
-// MatchOnly returns a scope of the objects that the rules take of a cluster-scoped resource, or nil if no rule takes any. It is for Match
-// and Filters only: the API server does not apply its selectors. It keeps only those terms of field selectors that are on metadata.name.
-// Only the API server has the values of other fields that an object lacks, so they exclude nothing.
+// MatchOnly returns a scope of the objects that the rules take of a cluster-scoped resource, or nil
+// if no rule takes any. It is for Match and Filters only: the API server does not apply its
+// selectors. It keeps only those terms of field selectors that are on metadata.name. Only the API
+// server has the values of other fields that an object lacks, so they exclude nothing.
 func (s *Selection) MatchOnly(r *object.Resource) (*Scope, error) {
 	var rules []*Rule
 	for n := range s.Rules {
@@ -264,9 +278,12 @@ func (s *Selection) MatchOnly(r *object.Resource) (*Scope, error) {
 	return &Scope{Resource: r, clauses: clauses, namespaces: allNamespaces}, nil
 }
 
-// FromCheckpoint returns the scope with that name as recorded by another run, or under another Selection. Its rules no longer exist: it
-// redacts their paths, and those of the current rules. Secrets are always redacted.
-func (s *Selection) FromCheckpoint(r *object.Resource, name string, c *checkpoint.Scope, match func(patterns []string) func(string) bool) (Scope, error) {
+// FromCheckpoint returns the scope with that name as recorded by another run, or under another
+// Selection. Its rules no longer exist: it redacts their paths, and those of the current rules.
+// Secrets are always redacted.
+func (s *Selection) FromCheckpoint(
+	r *object.Resource, name string, c *checkpoint.Scope, match func(patterns []string) func(string) bool,
+) (Scope, error) {
 	paths := append(slices.Clone(c.Redact), s.redactedByAny(r)...)
 	if isSecrets(r) {
 		paths = append(paths, object.SecretPaths(s.MAC != nil)...)
@@ -276,18 +293,32 @@ func (s *Selection) FromCheckpoint(r *object.Resource, name string, c *checkpoin
 		return Scope{}, err
 	}
 	scope := Scope{
-		Name: name, Resource: r, LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector, patterns: c.Namespaces, namespaces: match(c.Namespaces), rest: cutter,
+		Name:          name,
+		Resource:      r,
+		LabelSelector: c.LabelSelector,
+		FieldSelector: c.FieldSelector,
+		patterns:      c.Namespaces,
+		namespaces:    match(c.Namespaces),
+		rest:          cutter,
 	}
 	if ns, ok := SingleNamespace(c.Namespaces); ok && strings.HasPrefix(name, scopeName(r, c.Namespaces, "", "", "")) {
 		scope.Namespace = ns
 	}
 	recorded := c.Clauses
 	if len(recorded) == 0 {
-		recorded = []checkpoint.Clause{{Namespaces: c.Namespaces, LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector}}
+		recorded = []checkpoint.Clause{{
+			Namespaces:    c.Namespaces,
+			LabelSelector: c.LabelSelector,
+			FieldSelector: c.FieldSelector,
+		}}
 	}
 	for _, k := range recorded {
 		cl := clause{
-			patterns: k.Namespaces, namespaces: match(k.Namespaces), labelSelector: k.LabelSelector, fieldSelector: k.FieldSelector, cutter: cutter,
+			patterns:      k.Namespaces,
+			namespaces:    match(k.Namespaces),
+			labelSelector: k.LabelSelector,
+			fieldSelector: k.FieldSelector,
+			cutter:        cutter,
 		}
 		if err := cl.compile(c.LabelSelector, c.FieldSelector); err != nil {
 			return Scope{}, fmt.Errorf("%s: %w", name, err)

@@ -19,7 +19,9 @@ func TestCompileErrors(t *testing.T) {
 		`strip: `:                   {Strip: []string{"metadata."}},
 		`rule 1: labelSelector "="`: {Rules: []selection.Rule{rule(nil), rule(selected("=", ""))}},
 		`rule 0: fieldSelector "a"`: {Rules: []selection.Rule{rule(selected("", "a"))}},
-		`rule 0: redact: `:          {Rules: []selection.Rule{rule(func(r *selection.Rule) { r.Redact = []string{"kind"} })}},
+		`rule 0: redact: `: {Rules: []selection.Rule{rule(func(r *selection.Rule) {
+			r.Redact = []string{"kind"}
+		})}},
 	} {
 		if _, err := selection.Compile(spec); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s…", err, want)
@@ -35,10 +37,14 @@ func TestPart(t *testing.T) {
 		want  []string
 	}{
 		{selection.Part{Namespace: "shop"}, []selection.Rule{rule(nil)}, []string{"configmaps/shop"}},
-		{selection.Part{Namespace: "shop"}, []selection.Rule{rule(inNamespaces("shop", "other"))}, []string{"configmaps/shop"}},
+		{selection.Part{Namespace: "shop"}, []selection.Rule{rule(inNamespaces("shop", "other"))}, []string{
+			"configmaps/shop",
+		}},
 		{selection.Part{Namespace: "shop"}, []selection.Rule{rule(inNamespaces("other"))}, nil},
 		{selection.Part{FieldSelector: "a=b"}, []selection.Rule{rule(nil)}, []string{"configmaps?fieldSelector=a=b"}},
-		{selection.Part{FieldSelector: "a=b"}, []selection.Rule{rule(selected("", "c=d"))}, []string{"configmaps?fieldSelector=c=d,a=b"}},
+		{selection.Part{FieldSelector: "a=b"}, []selection.Rule{rule(selected("", "c=d"))}, []string{
+			"configmaps?fieldSelector=c=d,a=b",
+		}},
 	} {
 		var got []string
 		for _, s := range scopes(t, test.part, test.rules...) {
@@ -49,7 +55,8 @@ func TestPart(t *testing.T) {
 		}
 	}
 	all := scopes(t, selection.Part{FieldSelector: "spec.nodeName="}, rule(nil))
-	if of := all[0].ForNode("n1"); of.Name != "configmaps?fieldSelector=spec.nodeName=n1" || of.FieldSelector != "spec.nodeName=n1" {
+	if of := all[0].ForNode("n1"); of.Name != "configmaps?fieldSelector=spec.nodeName=n1" ||
+		of.FieldSelector != "spec.nodeName=n1" {
 		t.Errorf("for a node: %s, %s", of.Name, of.FieldSelector)
 	}
 }
@@ -84,7 +91,8 @@ func TestIsSame(t *testing.T) {
 	}
 	asks := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{named("configmaps.v2.")} })
 	one, err := compile(t, asks).Scopes(&selection.Choice{
-		Resource: object.Resource{Version: "v2", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}, Rules: []*selection.Rule{&asks},
+		Resource: object.Resource{Version: "v2", Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
+		Rules:    []*selection.Rule{&asks},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +127,8 @@ func TestFieldValues(t *testing.T) {
 	}
 }
 
-// Deleted Nodes are matched as their own agents would have matched them. The name is the only field that counts.
+// Deleted Nodes are matched as their own agents would have matched them. The name is the only field
+// that counts.
 func TestMatchOnly(t *testing.T) {
 	nodes := &object.Resource{Version: "v1", Name: "nodes", Kind: "Node"}
 	onNodes := func(labels, fields string) selection.Rule {
@@ -152,7 +161,8 @@ func TestMatchOnly(t *testing.T) {
 	}
 }
 
-// Secrets are redacted in each of their scopes, also in one that an agent recorded before it redacted any.
+// Secrets are redacted in each of their scopes, also in one that an agent recorded before it
+// redacted any.
 func TestSecretsAreRedacted(t *testing.T) {
 	secrets := &object.Resource{Version: "v1", Name: "secrets", Kind: "Secret", Namespaced: true}
 	all := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{named("secrets")} })
@@ -172,9 +182,14 @@ func TestSecretsAreRedacted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, scope := range map[string]*selection.Scope{"selected": &scopes[0], "whole": &whole, "from a checkpoint": &old} {
-		out, _, _, err := scope.NewScanner().Scan(nil, []byte(`{"metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"1",`+
-			`"annotations":{"example.com/backup":"c2VjcmV0"}},"data":{"key":"c2VjcmV0"}}`))
+	for name, scope := range map[string]*selection.Scope{
+		"selected":          &scopes[0],
+		"whole":             &whole,
+		"from a checkpoint": &old,
+	} {
+		out, _, _, err := scope.NewScanner().
+			Scan(nil, []byte(`{"metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"1",`+
+				`"annotations":{"example.com/backup":"c2VjcmV0"}},"data":{"key":"c2VjcmV0"}}`))
 		if err != nil || strings.Contains(string(out), "c2VjcmV0") {
 			t.Errorf("%s: %s, %v", name, out, err)
 		}
@@ -183,7 +198,13 @@ func TestSecretsAreRedacted(t *testing.T) {
 
 // Copies of Secrets are removed from the objects of every resource, by default.
 func TestCopiesOfSecretsAreRemoved(t *testing.T) {
-	works := &object.Resource{Group: "work.karmada.io", Version: "v1alpha1", Name: "works", Kind: "Work", Namespaced: true}
+	works := &object.Resource{
+		Group:      "work.karmada.io",
+		Version:    "v1alpha1",
+		Name:       "works",
+		Kind:       "Work",
+		Namespaced: true,
+	}
 	const in = `{"kind":"Work","apiVersion":"work.karmada.io/v1alpha1","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":"1",` +
 		`"annotations":{"openshift.io/token-secret.value":"c2VjcmV0"}},"spec":{"a":[{"apiVersion":"v1","kind":"Secret","data":{"key":"c2VjcmV0"}}]}}`
 	all := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{named("works")} })
@@ -204,7 +225,11 @@ func TestCopiesOfSecretsAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, scope := range map[string]*selection.Scope{"selected": &scopes[0], "whole": &whole, "from a checkpoint": &old} {
+		for name, scope := range map[string]*selection.Scope{
+			"selected":          &scopes[0],
+			"whole":             &whole,
+			"from a checkpoint": &old,
+		} {
 			out, _, _, err := scope.NewScanner().Scan(nil, []byte(in))
 			if err != nil || strings.Contains(string(out), "c2VjcmV0") == on {
 				t.Errorf("%s, redaction.secrets %t: %s, %v", name, on, out, err)
@@ -213,7 +238,8 @@ func TestCopiesOfSecretsAreRemoved(t *testing.T) {
 	}
 }
 
-// A redacted path that has matched nothing for a day is reported. A changed selection continues the record of a rule that stays.
+// A redacted path that has matched nothing for a day is reported. A changed selection continues the
+// record of a rule that stays.
 func TestUnmatchedPaths(t *testing.T) {
 	pods := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
 	compile := func(previous *selection.Selection, redact ...string) *selection.Selection {

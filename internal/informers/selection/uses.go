@@ -9,15 +9,17 @@ import (
 // unmatchedAfter is how long a redacted path may match nothing before Unmatched returns it.
 const unmatchedAfter = 24 * time.Hour
 
-// UnmatchedPath is a redacted path of a rule that has matched no value since a time, although objects were read: it may be misspelled.
+// UnmatchedPath is a redacted path of a rule that has matched no value since a time, although
+// objects were read: it may be misspelled.
 type UnmatchedPath struct {
 	object.UnmatchedPath
 
 	Rule int // its index
 }
 
-// Continue continues the records of the paths that previous redacts too, those of a rule with the same resources before others. Scopes that
-// do not change continue with the cutters of previous. It must be called before s has scopes.
+// Continue continues the records of the paths that previous redacts too, those of a rule with the
+// same resources before others. Scopes that do not change continue with the cutters of previous. It
+// must be called before s has scopes.
 func (s *Selection) Continue(previous *Selection) {
 	for n := range s.Rules {
 		rule := &s.Rules[n]

@@ -15,8 +15,9 @@ type gate struct {
 	interrupt context.CancelFunc // ends the wait of the cursor
 }
 
-// Notice precedes the deltas that a list made pending. The cursor calls prepare, sends the result of event (nil: nothing), waits for its
-// acknowledgement, and calls done. Any of the three may be nil. event and done are called with mu held.
+// Notice precedes the deltas that a list made pending. The cursor calls prepare, sends the result
+// of event (nil: nothing), waits for its acknowledgement, and calls done. Any of the three may be
+// nil. event and done are called with mu held.
 type Notice struct {
 	prepare func(ctx context.Context) error
 	event   func() *object.StreamEvent
@@ -42,7 +43,8 @@ func (a acknowledged) wait(ctx context.Context) error {
 	}
 }
 
-// announceLists sends every Notice, each after the acknowledgement of the one before, and opens the gate unless another list began.
+// announceLists sends every Notice, each after the acknowledgement of the one before, and opens the
+// gate unless another list began.
 func (s *Store) announceLists(ctx context.Context) error {
 	for {
 		if more, err := s.announceNext(ctx); !more || err != nil {
@@ -51,8 +53,8 @@ func (s *Store) announceLists(ctx context.Context) error {
 	}
 }
 
-// announceNext sends the first notice, and returns after its acknowledgement, or once it is replaced or given up. It returns false if there
-// is no notice to send. An error ends the cursor.
+// announceNext sends the first notice, and returns after its acknowledgement, or once it is
+// replaced or given up. It returns false if there is no notice to send. An error ends the cursor.
 func (s *Store) announceNext(ctx context.Context) (more bool, err error) {
 	limit, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -112,8 +114,9 @@ func (s *Store) nextNoticeLocked() *Notice {
 	return nil
 }
 
-// prepared returns the event of n, whose prepare returned err; nil sends nothing. It returns false if n is replaced or given up, or with an
-// error that ends the cursor. If a list began, it has ended ctx.
+// prepared returns the event of n, whose prepare returned err; nil sends nothing. It returns false
+// if n is replaced or given up, or with an error that ends the cursor. If a list began, it has
+// ended ctx.
 func (s *Store) prepared(ctx context.Context, n *Notice, err error) (ev *object.StreamEvent, ok bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +130,8 @@ func (s *Store) prepared(ctx context.Context, n *Notice, err error) (ev *object.
 		return nil, false, err
 	}
 	if n.event != nil {
-		if ev = n.event(); ev != nil {
+		ev = n.event()
+		if ev != nil {
 			ev.History = s.pos.history
 		}
 	}
@@ -141,8 +145,9 @@ func (s *Store) prepared(ctx context.Context, n *Notice, err error) (ev *object.
 	return ev, true, nil
 }
 
-// sendNotice sends the event of n, and reports whether the bus has acknowledged it. If limit ends before ctx, the snapshot is given up,
-// unless a list has begun: then the snapshot continues with the objects of that list.
+// sendNotice sends the event of n, and reports whether the bus has acknowledged it. If limit ends
+// before ctx, the snapshot is given up, unless a list has begun: then the snapshot continues with
+// the objects of that list.
 func (s *Store) sendNotice(ctx, limit context.Context, n *Notice, ev *object.StreamEvent) (sent bool, err error) {
 	acked, err := s.putStream(limit, ev)
 	if err == nil {
@@ -170,7 +175,8 @@ func (s *Store) sendNotice(ctx, limit context.Context, n *Notice, ev *object.Str
 	return err == nil, err
 }
 
-// SendStream puts a stream event into the lane and waits until the bus has acknowledged it. The only error is the cause of ctx.
+// SendStream puts a stream event into the lane and waits until the bus has acknowledged it. The
+// only error is the cause of ctx.
 func (s *Store) SendStream(ctx context.Context, ev *object.StreamEvent) error {
 	acked, err := s.putStream(ctx, ev)
 	if err != nil {
@@ -205,14 +211,23 @@ func put(ctx context.Context, lane Lane, d *object.Delta) error {
 	return lane.Put(ctx, "stream:"+d.Stream.Scope, deltaOverhead, d)
 }
 
-// SendLeft sends a left delta at rv for every object, and waits for acknowledgements. The last one calls end, even if ctx has ended. If ctx
-// ends before all are sent, none does. It needs exclusive use of s. The only error is the cause of ctx.
+// SendLeft sends a left delta at rv for every object, and waits for acknowledgements. The last one
+// calls end, even if ctx has ended. If ctx ends before all are sent, none does. It needs exclusive
+// use of s. The only error is the cause of ctx.
 func (s *Store) SendLeft(ctx context.Context, rv uint64, end func()) error {
 	all := newCount()
 	for key, e := range s.known.objects {
 		d := &object.Delta{
-			Op: object.Left, Inferred: true, Ref: e.last.Ref, Before: e.last, ResourceVersion: rv, Previous: e.last.ResourceVersion,
-			History: s.pos.history, Observed: s.o.Now().UnixNano(), Scope: s.o.Scope, Acker: all.Add(struct{}{}),
+			Op:              object.Left,
+			Inferred:        true,
+			Ref:             e.last.Ref,
+			Before:          e.last,
+			ResourceVersion: rv,
+			Previous:        e.last.ResourceVersion,
+			History:         s.pos.history,
+			Observed:        s.o.Now().UnixNano(),
+			Scope:           s.o.Scope,
+			Acker:           all.Add(struct{}{}),
 		}
 		s.o.Metrics.count(d)
 		if err := s.o.Lane.Put(ctx, key, heldBytes(d), d); err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// catchUp is the cursor. It announces each list and opens the gate for live deltas. It sends pending deltas in key order, in the room that
-// live ones leave. It also begins requested snapshots and completes them. It returns when ctx ends.
+// catchUp is the cursor. It announces each list and opens the gate for live deltas. It sends
+// pending deltas in key order, in the room that live ones leave. It also begins requested snapshots
+// and completes them. It returns when ctx ends.
 func (s *Store) catchUp(ctx context.Context) {
 	defer close(s.ended)
 	var completed <-chan struct{} // the bus has all reads of the snapshot
@@ -37,8 +38,9 @@ func (s *Store) catchUp(ctx context.Context) {
 	}
 }
 
-// review returns a channel that is closed once the bus has all reads of the snapshot; nil while not all are sent. first reports whether the
-// bus has, for the first time, everything that the first list made pending.
+// review returns a channel that is closed once the bus has all reads of the snapshot; nil while not
+// all are sent. first reports whether the bus has, for the first time, everything that the first
+// list made pending.
 func (s *Store) review() (completed <-chan struct{}, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,12 +69,14 @@ func (s *Store) review() (completed <-chan struct{}, first bool) {
 	return s.snaps.current.done, false
 }
 
-// Settle makes the position pass gaps once the bus has everything sent, if nothing is pending. It follows the end of Run and of the owner:
-// live deltas may have taken the last pending ones while the cursor waited for room.
+// Settle makes the position pass gaps once the bus has everything sent, if nothing is pending. It
+// follows the end of Run and of the owner: live deltas may have taken the last pending ones while
+// the cursor waited for room.
 func (s *Store) Settle() { _, _ = s.review() }
 
-// sendPending sends everything pending, or returns when a new list begins. BeginList cancels its waits for room and for the API server,
-// because live deltas then wait for an announcement that only the cursor can send.
+// sendPending sends everything pending, or returns when a new list begins. BeginList cancels its
+// waits for room and for the API server, because live deltas then wait for an announcement that
+// only the cursor can send.
 func (s *Store) sendPending(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
@@ -121,20 +125,23 @@ const (
 	offerNeedsVerdict              // the Selector must be asked about ref first
 )
 
-// offerBatch and offerFor bound the number of deltas and the time with mu held, so that live deltas do not wait for a whole snapshot.
+// offerBatch and offerFor bound the number of deltas and the time with mu held, so that live deltas
+// do not wait for a whole snapshot.
 const (
 	offerBatch = 256
 	offerFor   = 10 * time.Millisecond
 )
 
-// offerPending puts pending deltas into the lane, in key order, while there is room. gone is the answer to the last offerNeedsVerdict.
+// offerPending puts pending deltas into the lane, in key order, while there is room. gone is the
+// answer to the last offerNeedsVerdict.
 func (s *Store) offerPending(gone verdict) (offer, *object.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.gaugeLocked()
 	began := time.Now()
 	for n := range offerBatch {
-		if n > 0 && s.filters.Load().by != nil && time.Since(began) > offerFor { // a single expression may take that long
+		if n > 0 && s.filters.Load().by != nil && time.Since(began) > offerFor {
+			// a single expression may take that long
 			return offeredSome, nil
 		}
 		if s.list.at.isLoading() || len(s.gate.notices) > 0 || s.log.owes() {

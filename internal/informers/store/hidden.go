@@ -71,8 +71,8 @@ func (h *hiding) afterDelta(d *object.Delta, sent bool, before hiddenState) hidd
 	return before
 }
 
-// noteOutcomeLocked notes that a delta of a key was sent or withheld. before is what consumers lacked
-// of the object, the result what they lack now.
+// noteOutcomeLocked notes that a delta of a key was sent or withheld. before is what consumers
+// lacked of the object, the result what they lack now.
 func (s *Store) noteOutcomeLocked(key string, d *object.Delta, sent bool, before hiddenState) hiddenState {
 	if sent && !s.hidden.any() {
 		return shown
@@ -130,9 +130,10 @@ func (h *hiding) prune() {
 	}
 }
 
-// report returns the spans that progress lists: the open one, those that ended at since or later, and those that reach above the
-// version that the bus has. Otherwise a reader that begins here would not know of them: they are not over at that version.
-// former are the rest. Progress lists them if it claims an earlier version.
+// report returns the spans that progress lists: the open one, those that ended at since or later,
+// and those that reach above the version that the bus has. Otherwise a reader that begins here
+// would not know of them: they are not over at that version. former are the rest. Progress lists
+// them if it claims an earlier version.
 func (h *hiding) report(since time.Time, rv uint64) (all, former []object.HiddenSpan) {
 	h.keep = since
 	for _, s := range h.spans {
@@ -146,7 +147,8 @@ func (h *hiding) report(since time.Time, rv uint64) (all, former []object.Hidden
 	return all, former
 }
 
-// rewind notes that etcd was restored, which had come up to a point. Versions start over, so an open span has two parts.
+// rewind notes that etcd was restored, which had come up to a point. Versions start over, so an
+// open span has two parts.
 func (h *hiding) rewind(at object.Point) {
 	n := len(h.spans)
 	isOpen := n > 0 && h.spans[n-1].noted.IsZero()
@@ -158,7 +160,10 @@ func (h *hiding) rewind(at object.Point) {
 		h.spans[i].before = true
 	}
 	if isOpen {
-		h.spans = append(h.spans, notedSpan{HiddenSpan: object.HiddenSpan{From: object.Point{ResourceVersion: 1, Time: at.Time}}})
+		h.spans = append(h.spans, notedSpan{HiddenSpan: object.HiddenSpan{From: object.Point{
+			ResourceVersion: 1,
+			Time:            at.Time,
+		}}})
 	}
 }
 

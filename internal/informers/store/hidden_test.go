@@ -36,8 +36,8 @@ func spansOf(all []object.HiddenSpan) (out []string) {
 	return out
 }
 
-// A span that ended long ago is reported until the bus has come up to its end. At the version that the bus has, something is hidden. A later
-// span does not make the store forget it.
+// A span that ended long ago is reported until the bus has come up to its end. At the version that
+// the bus has, something is hidden. A later span does not make the store forget it.
 func TestSpanAboveThePositionIsKept(t *testing.T) {
 	h := newHidingScript()
 	h.span(10, 20)
@@ -45,7 +45,9 @@ func TestSpanAboveThePositionIsKept(t *testing.T) {
 	h.now = h.now.Add(20 * time.Minute)
 	h.span(30, 40)
 	since := h.now.Add(time.Minute)
-	for rv, want := range map[uint64][]string{9: {"10-20", "30-40"}, 15: {"10-20", "30-40"}, 20: {"30-40"}, 39: {"30-40"}, 40: nil} {
+	for rv, want := range map[uint64][]string{9: {"10-20", "30-40"}, 15: {"10-20", "30-40"}, 20: {"30-40"}, 39: {
+		"30-40",
+	}, 40: nil} {
 		got, former := h.report(since, rv)
 		if diff := gocmp.Diff(want, spansOf(got)); diff != "" {
 			t.Errorf("at %d: -want +got\n%s", rv, diff)
@@ -80,7 +82,8 @@ func TestFormerSpansAreBounded(t *testing.T) {
 	}
 }
 
-// After a restore of etcd, versions start over. A span does not reach from one history into the other: it has two parts.
+// After a restore of etcd, versions start over. A span does not reach from one history into the
+// other: it has two parts.
 func TestHiddenSpansOfARestoredEtcd(t *testing.T) {
 	h := newHidingScript()
 	h.span(300, 400)

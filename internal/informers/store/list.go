@@ -25,13 +25,15 @@ const (
 func (l ListState) isLoading() bool { return l != unlisted && l != listed }
 
 type list struct {
-	at          ListState
-	rv          uint64 // of the last one
-	unseen      map[string]struct{}
-	differs     bool        // the list shows another version of an object, or another object
-	older       bool        // the list shows an older version of a known object
-	backwards   bool        // the list shows a version that the watch should have shown before
-	unread      bool        // it shows another version of an object whose read is pending: the versions in between are not sent
+	at        ListState
+	rv        uint64 // of the last one
+	unseen    map[string]struct{}
+	differs   bool // the list shows another version of an object, or another object
+	older     bool // the list shows an older version of a known object
+	backwards bool // the list shows a version that the watch should have shown before
+	// it shows another version of an object whose read is pending: the versions in between are not
+	// sent
+	unread      bool
 	stateBefore Fingerprint // known.state when the list first began
 	lost        *Loss       // lost history that no gap event covers yet; nil if there is none
 	gaps        uint64      // gap events that the bus has acknowledged
@@ -41,8 +43,8 @@ type list struct {
 // isUnchanged reports whether a Relist has shown the last-known objects, in their versions.
 func (l *list) isUnchanged() bool { return l.at == Relist && !l.differs && len(l.unseen) == 0 }
 
-// BeginList prepares for a list. The owner calls Load (Relist: Compare) for each of its objects, then EndList. If the list fails half-way,
-// the owner calls BeginList again.
+// BeginList prepares for a list. The owner calls Load (Relist: Compare) for each of its objects,
+// then EndList. If the list fails half-way, the owner calls BeginList again.
 func (s *Store) BeginList(at ListState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +59,8 @@ func (s *Store) beginListLocked(at ListState) {
 	s.gate.interrupt()
 	switch snap := s.snaps.current; {
 	case !snap.mayBeGivenUp():
-	case at == Relist && snap.phase == snapshotTried: // it continues, unless history or the log is lost: then another one follows
+	case at == Relist && snap.phase == snapshotTried:
+		// it continues, unless history or the log is lost: then another one follows
 		s.enterLocked(snap, snapshotStarting)
 		snap.answer()
 	default:
@@ -68,12 +71,16 @@ func (s *Store) beginListLocked(at ListState) {
 		s.forgetLocked()
 		return
 	}
-	if snap := s.snaps.current; snap != nil && snap.resumed && snap.phase != snapshotSent { // it may be complete on the bus: it takes no later versions
+	if snap := s.snaps.current; snap != nil && snap.resumed && snap.phase != snapshotSent {
+		// it may be complete on the bus: it takes no later versions
 		s.dropSnapshotLocked()
 		s.snaps.due = true
 	}
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.gap })
-	s.list.differs, s.list.older, s.list.backwards, s.list.unread = false, false, false, false
+	s.list.differs = false
+	s.list.older = false
+	s.list.backwards = false
+	s.list.unread = false
 	s.list.unseen = make(map[string]struct{}, len(s.known.objects))
 	for key, e := range s.known.objects {
 		if e.last != nil {
@@ -96,7 +103,8 @@ func (s *Store) showGateLocked() {
 	}
 }
 
-// forgetLocked drops the last-known objects and everything pending. It keeps the position until another one is adopted.
+// forgetLocked drops the last-known objects and everything pending. It keeps the position until
+// another one is adopted.
 func (s *Store) forgetLocked() {
 	s.hidden.forget()
 	s.known = known{objects: map[string]entry{}, pending: map[string]*pending{}}
@@ -104,7 +112,9 @@ func (s *Store) forgetLocked() {
 	if snap := s.snaps.current; snap != nil {
 		s.enterLocked(snap, snapshotDropped)
 	}
-	s.gate.notices, s.snaps.current, s.snaps.after = nil, nil, 0
+	s.gate.notices = nil
+	s.snaps.current = nil
+	s.snaps.after = 0
 }
 
 // Load takes one object of a Fresh or AtCheckpoint list. If the list is streamed, a later version
@@ -140,7 +150,8 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 		s.setLocked(key, entry{last: o, pending: pendingRead})
 	default:
 		s.addPendingLocked(key, e, 0)
-		if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests { // only the first ones are walked back
+		if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests {
+			// only the first ones are walked back
 			d.managers = m.CopyManagers()
 		}
 		s.setLocked(key, entry{last: o, pending: pendingInferred})
@@ -154,8 +165,8 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 	}
 }
 
-// Miss takes an object of a Relist that was deleted while the list was read. It has the signature of
-// Compare.
+// Miss takes an object of a Relist that was deleted while the list was read. It has the signature
+// of Compare.
 func (s *Store) Miss(o *object.Object, _ *object.Scanned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,21 +175,30 @@ func (s *Store) Miss(o *object.Object, _ *object.Scanned) {
 	}
 }
 
-// addPendingLocked makes what a list shows of a key pending. missed is the resourceVersion of a list without the object, else 0.
+// addPendingLocked makes what a list shows of a key pending. missed is the resourceVersion of a
+// list without the object, else 0.
 func (s *Store) addPendingLocked(key string, e entry, missed uint64) {
 	next := pending{from: e.last, base: e.last, gap: s.list.gaps}
 	if d := s.known.pending[key]; d != nil && d.gap == s.list.gaps {
 		next = *d // it is replaced
 	} else if d != nil { // the gap of the previous list is announced: its version is sent before that of this list
 		steps := append(slices.Clone(d.steps), d.listed(e.last))
-		next = pending{from: d.from, outside: d.outside, steps: steps, base: e.last, announced: len(steps), gap: s.list.gaps}
+		next = pending{
+			from:      d.from,
+			outside:   d.outside,
+			steps:     steps,
+			base:      e.last,
+			announced: len(steps),
+			gap:       s.list.gaps,
+		}
 	}
 	next.missed = missed
 	s.known.pending[key] = &next
 }
 
-// EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist; differences are pending. The cursor
-// announces the notices first, in order. One of them may open a snapshot, whose reads follow.
+// EndList completes a list at resourceVersion rv. Objects that a Relist missed no longer exist;
+// differences are pending. The cursor announces the notices first, in order. One of them may open a
+// snapshot, whose reads follow.
 func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +219,11 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 			s.pos.barrier = &barrier{due: newCount()}
 			s.pos.barrier.due.Notify(s.mu.Notify)
 		}
-		s.pos.barrier.receipts = append(s.pos.barrier.receipts, s.pos.ledger.Add(mark{rv: rv, state: s.known.state.xor(s.list.stateBefore), since: s.o.Now().UnixNano()}))
+		s.pos.barrier.receipts = append(s.pos.barrier.receipts, s.pos.ledger.Add(mark{
+			rv:    rv,
+			state: s.known.state.xor(s.list.stateBefore),
+			since: s.o.Now().UnixNano(),
+		}))
 		if s.list.lost != nil {
 			s.list.lost.Unrecoverable = s.list.lost.Unrecoverable || s.list.unread
 			s.collapseLocked()
@@ -215,7 +239,10 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	if s.list.at != Relist {
 		s.beginLocked()
 	}
-	s.list.unseen, s.list.at, s.list.rv, s.known.rv = nil, listed, rv, rv
+	s.list.unseen = nil
+	s.list.at = listed
+	s.list.rv = rv
+	s.known.rv = rv
 	if r := reformOf(notices); r != nil {
 		s.noteReformLocked(r)
 	}
@@ -261,8 +288,9 @@ func (s *Store) sortPendingLocked() {
 	slices.Sort(s.known.order)
 }
 
-// Restart begins a Fresh list because the API server has another history, or none back to the last-known objects. The position remains
-// until a new snapshot starts. The step that records the loss also drops pending deltas, and each Notice, of the old history.
+// Restart begins a Fresh list because the API server has another history, or none back to the
+// last-known objects. The position remains until a new snapshot starts. The step that records the
+// loss also drops pending deltas, and each Notice, of the old history.
 func (s *Store) Restart(l Loss) {
 	p, known := s.Position()
 	s.mu.Lock()
@@ -304,7 +332,10 @@ func (s *Store) loseLocked(l Loss) {
 		if was.Unrecoverable && l.Reason != object.Rewound { // the worse of both
 			l.Reason = was.Reason
 		}
-		l.From, l.Since, l.Unrecoverable, l.SkipIfRecovered = was.From, was.Since, l.Unrecoverable || was.Unrecoverable, l.SkipIfRecovered && was.SkipIfRecovered
+		l.From = was.From
+		l.Since = was.Since
+		l.Unrecoverable = l.Unrecoverable || was.Unrecoverable
+		l.SkipIfRecovered = l.SkipIfRecovered && was.SkipIfRecovered
 	}
 	s.list.lost = &l
 }
@@ -342,7 +373,13 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context, to uint64) (whole,
 		}
 		s.snaps.due = s.snaps.due || n.Sweeps
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: l.From, To: rv, Since: s.Past(l.Since), Reason: l.Reason,
+			Kind:      object.Gap,
+			Resource:  s.o.Resource,
+			Scope:     s.o.Scope,
+			From:      l.From,
+			To:        rv,
+			Since:     s.Past(l.Since),
+			Reason:    l.Reason,
 			Recovered: recovered && !l.Unrecoverable,
 		}
 	}
@@ -361,20 +398,27 @@ func (s *Store) Gap(rv uint64, find func(ctx context.Context, to uint64) (whole,
 	return n
 }
 
-// Changes returns the input of Gap's find: the loss, and each key that differs between its ends. There must be a Loss.
+// Changes returns the input of Gap's find: the loss, and each key that differs between its ends.
+// There must be a Loss.
 func (s *Store) Changes() (Loss, []backfill.Change) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var out []backfill.Change
 	for key, d := range s.known.pending {
 		if d.gap == s.list.gaps {
-			out = append(out, backfill.Change{Key: key, Before: d.base, After: s.known.objects[key].last, Managers: d.managers})
+			out = append(out, backfill.Change{
+				Key:      key,
+				Before:   d.base,
+				After:    s.known.objects[key].last,
+				Managers: d.managers,
+			})
 		}
 	}
 	return *s.list.lost, out
 }
 
-// AddSteps adds the steps that backfill.Walk found to the pending deltas, and returns the number of versions.
+// AddSteps adds the steps that backfill.Walk found to the pending deltas, and returns the number of
+// versions.
 func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -384,7 +428,8 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 			continue
 		}
 		found := *d
-		found.managers, found.steps = nil, slices.Clone(d.steps[:d.announced]) // steps of a walk whose gap was not announced are replaced
+		// steps of a walk whose gap was not announced are replaced
+		found.managers, found.steps = nil, slices.Clone(d.steps[:d.announced])
 		for n, st := range w.Steps {
 			found.steps = append(found.steps, link{Step: st, linked: w.Complete || n > 0})
 		}
@@ -395,8 +440,9 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 	return versions
 }
 
-// AddAllSteps adds the steps that backfill.EveryRevision found to the pending deltas, and returns the number of versions. It returns false,
-// and changes nothing, unless the steps lead from the objects before the last list to the listed ones.
+// AddAllSteps adds the steps that backfill.EveryRevision found to the pending deltas, and returns
+// the number of versions. It returns false, and changes nothing, unless the steps lead from the
+// objects before the last list to the listed ones.
 func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -419,7 +465,10 @@ func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok 
 	for key, way := range byKey {
 		d, e := &pending{gap: s.list.gaps}, s.known.objects[key]
 		if was := s.known.pending[key]; was != nil {
-			d.from, d.outside, d.base, d.announced = was.from, was.outside, was.base, was.announced
+			d.from = was.from
+			d.outside = was.outside
+			d.base = was.base
+			d.announced = was.announced
 			d.steps = slices.Clone(was.steps[:was.announced])
 		}
 		for _, st := range way {

@@ -20,7 +20,8 @@ func at(name, uid string, rv uint64) *object.Object {
 	return object.New(ref, rv, 0, nil, []byte("{}"))
 }
 
-// stepsOf reads steps of a name: "11 1, 13 gone" is the object with the uid 1, written at 11 and deleted at 13.
+// stepsOf reads steps of a name: "11 1, 13 gone" is the object with the uid 1, written at 11 and
+// deleted at 13.
 func stepsOf(name, text string) (steps []backfill.Step) {
 	for _, one := range strings.Split(text, ", ") {
 		number, uid, _ := strings.Cut(one, " ")
@@ -37,7 +38,8 @@ func stepsOf(name, text string) (steps []backfill.Step) {
 	return steps
 }
 
-// TestFoundAll has a store take the steps that a list at each revision has shown, and checks what is due then.
+// TestFoundAll has a store take the steps that a list at each revision has shown, and checks what
+// is due then.
 func TestFoundAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, listed []*object.Object // before the list at 20, and by it
@@ -54,7 +56,9 @@ func TestFoundAll(t *testing.T) {
 			steps:  map[string]string{"a": "11 1, 12 1", "b": "13 gone, 14 9", "c": "15 gone"},
 			want:   "a u11 u12; b d13 c14; c d15",
 		},
-		"a version that no revision has":  {listed: []*object.Object{at("a", "1", 13)}, steps: map[string]string{"a": "11 1"}},
+		"a version that no revision has": {listed: []*object.Object{at("a", "1", 13)}, steps: map[string]string{
+			"a": "11 1",
+		}},
 		"an object that the list has not": {steps: map[string]string{"a": "11 1"}},
 		"a deletion that no revision has": {known: []*object.Object{at("a", "1", 5)}},
 	} {
@@ -110,7 +114,9 @@ func TestStepsOfAnotherListAreNotAdded(t *testing.T) {
 	s.Lose(Loss{From: 10, Reason: object.Expired, SkipIfRecovered: true})
 	s.EndList(20)
 	s.Restart(Loss{From: 20, Reason: object.Rewound})
-	if _, ok := s.AddAllSteps(map[string][]backfill.Step{"configmaps/shop/b": stepsOf("b", "11 2, 13 gone")}); ok || s.known.pendingKeys > 0 {
+	if _, ok := s.AddAllSteps(map[string][]backfill.Step{
+		"configmaps/shop/b": stepsOf("b", "11 2, 13 gone"),
+	}); ok || s.known.pendingKeys > 0 {
 		t.Errorf("added: %t, %d keys are pending, and no object is known", ok, s.known.pendingKeys)
 	}
 }

@@ -22,8 +22,9 @@ type Event struct {
 	Observed  int64           // time of the read, in Unix nanoseconds
 }
 
-// Apply takes watch events in order. It blocks until the lane has all of their deltas. It returns false if ctx ended first: a restart, or
-// the next list, then reads the rest again. next is called before each event. Only the owner may call Apply.
+// Apply takes watch events in order. It blocks until the lane has all of their deltas. It returns
+// false if ctx ended first: a restart, or the next list, then reads the rest again. next is called
+// before each event. Only the owner may call Apply.
 func (s *Store) Apply(ctx context.Context, events []Event, next func()) bool {
 	defer s.rest()
 	for k := range events {
@@ -111,7 +112,8 @@ func (s *Store) takeLocked(last *object.Object, e *Event, gone, d *object.Delta)
 			p.History, p.Acker = s.pos.history, s.pos.ledger.Add(mark{since: p.Observed})
 		}
 	}
-	s.pos.ledger.Advance(mark{rv: e.Version, state: s.known.state.xor(state)}) // after both: the ledger has the whole event only now
+	// after both: the ledger has the whole event only now
+	s.pos.ledger.Advance(mark{rv: e.Version, state: s.known.state.xor(state)})
 }
 
 func isVersion(last *object.Object, e *Event) bool {
@@ -126,9 +128,11 @@ func (s *Store) ignoredLocked(last *object.Object, e *Event) prometheus.Counter 
 	}
 	switch {
 	case same && (e.Version < last.ResourceVersion || e.Version == last.ResourceVersion && e.Type != watch.Deleted):
-		// The API server replays. A deletion may have the version of the deleted object, if the API server assigns no new one.
+		// The API server replays. A deletion may have the version of the deleted object, if the API
+		// server assigns no new one.
 		return s.o.Metrics.Known
-	case !same && e.Type == watch.Deleted && e.Version <= s.known.rv: // a repeated deletion that has the version of the deleted object
+	case !same && e.Type == watch.Deleted && e.Version <= s.known.rv:
+		// a repeated deletion that has the version of the deleted object
 		return s.o.Metrics.Known
 	case e.Outside && !same && (last == nil || e.Type == watch.Deleted): // no rule takes the object, or took it
 		return s.o.Metrics.Excluded
@@ -136,7 +140,8 @@ func (s *Store) ignoredLocked(last *object.Object, e *Event) prometheus.Counter 
 	return nil
 }
 
-// compare returns the deltas of e. Either may be nil. gone deletes an earlier object of that name, whose deletion the watch missed.
+// compare returns the deltas of e. Either may be nil. gone deletes an earlier object of that name,
+// whose deletion the watch missed.
 func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 	now := e.Object
 	same := isVersion(last, e)
@@ -155,7 +160,8 @@ func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 	}
 	switch {
 	case e.Type == watch.Deleted:
-		if d.Op = object.Deleted; same {
+		d.Op = object.Deleted
+		if same {
 			d.Ref = last.Ref
 		} else {
 			d.Before = now
@@ -163,11 +169,15 @@ func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 	case e.Outside: // it has changed, and no rule takes its new version
 		d.Op, d.Ref = object.Left, last.Ref
 	case same:
-		d.Op, d.After, d.ChangedBy = object.Updated, now, e.ChangedBy
+		d.Op = object.Updated
+		d.After = now
+		d.ChangedBy = e.ChangedBy
 	case s.o.Several && e.Type == watch.Modified: // there was an earlier version, which no rule took
 		d.Op, d.After = object.Entered, now // no ChangedBy: it would name all managers
 	default:
-		d.Op, d.After, d.ChangedBy = object.Created, now, e.ChangedBy
+		d.Op = object.Created
+		d.After = now
+		d.ChangedBy = e.ChangedBy
 	}
 	return gone, d
 }
@@ -176,7 +186,8 @@ func (s *Store) isCertain(last *object.Object, e *Event, d *object.Delta) bool {
 	return !s.o.Pushed || d == nil || e.Type != watch.Deleted && (d.Op != object.Created || last != nil)
 }
 
-// ask corrects a deletion or a creation that the selectors of the API server may have caused. It returns false if ctx ended first.
+// ask corrects a deletion or a creation that the selectors of the API server may have caused. It
+// returns false if ctx ended first.
 func (s *Store) ask(ctx context.Context, d *object.Delta, now *object.Object) bool {
 	if d.Op == object.Deleted {
 		exists, known, ok := s.o.Selector.Exists(ctx, now.Ref, now.ResourceVersion)
@@ -188,10 +199,16 @@ func (s *Store) ask(ctx context.Context, d *object.Delta, now *object.Object) bo
 	was, known, ok := s.o.Selector.Before(ctx, now)
 	switch {
 	case !ok:
-	case !known: // history no longer shows whether it was created, or changed to match the selectors. Entered claims less.
+	case !known:
+		// history no longer shows whether it was created, or changed to match the selectors.
+		// Entered claims less.
 		d.Op, d.Inferred = object.Entered, true
 	case was != nil:
-		d.Op, d.Before, d.Previous, d.ChangedBy = object.Entered, was, was.ResourceVersion, nil // ChangedBy names all managers
+		// ChangedBy names all managers
+		d.Op = object.Entered
+		d.Before = was
+		d.Previous = was.ResourceVersion
+		d.ChangedBy = nil
 	}
 	return ok
 }
@@ -201,7 +218,8 @@ func (s *Store) put(ctx context.Context, key string, d *object.Delta) bool {
 	return s.o.Lane.Put(ctx, key, heldBytes(d), d) == nil
 }
 
-// takePendingLocked takes the pending deltas of key, which precede a live one of that uid. skipped counts the versions withheld after them.
+// takePendingLocked takes the pending deltas of key, which precede a live one of that uid. skipped
+// counts the versions withheld after them.
 func (s *Store) takePendingLocked(key, uid string) (out []*object.Delta, skipped uint32) {
 	e := s.known.objects[key]
 	skipped = e.skipped
@@ -246,7 +264,8 @@ func (s *Store) advance(version uint64) {
 	s.pos.ledger.Advance(mark{rv: version})
 }
 
-// lockOpen waits until the gate is open and locks mu. It returns false if ctx ended first. The owner rests while it waits.
+// lockOpen waits until the gate is open and locks mu. It returns false if ctx ended first. The
+// owner rests while it waits.
 func (s *Store) lockOpen(ctx context.Context) bool {
 	s.mu.Lock()
 	for s.gate.closed != nil {
@@ -283,9 +302,10 @@ type filtering struct {
 // hasRulesOf reports whether the rules are those of other.
 func (f *filtering) hasRulesOf(other *filtering) bool { return bytes.Equal(f.rules, other.rules) }
 
-// SetFilter replaces the filter; nil withholds nothing. where names the condition that withholds whole objects. If it changes after the
-// first list has begun, a snapshot must follow: also if it changes back, because consumers lack what was withheld in between. The counts
-// of withheld versions remain. rules is the JSON of the scope's rules, for consumers.
+// SetFilter replaces the filter; nil withholds nothing. where names the condition that withholds
+// whole objects. If it changes after the first list has begun, a snapshot must follow: also if it
+// changes back, because consumers lack what was withheld in between. The counts of withheld
+// versions remain. rules is the JSON of the scope's rules, for consumers.
 func (s *Store) SetFilter(f Filter, where string, rules []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,17 +352,19 @@ func (s *Store) pass(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	return skipped + 1, false
 }
 
-// acknowledge acknowledges a withheld delta, once the hidden span that it begins is noted: no report
-// may claim its version before.
+// acknowledge acknowledges a withheld delta, once the hidden span that it begins is noted: no
+// report may claim its version before.
 func acknowledge(d *object.Delta) {
 	if d.Acker != nil {
 		d.Acker.Acked(d)
 	}
 }
 
-// passPendingLocked is pass for a pending delta. A withheld read does not count as an object of its snapshot.
+// passPendingLocked is pass for a pending delta. A withheld read does not count as an object of its
+// snapshot.
 func (s *Store) passPendingLocked(d *object.Delta, skipped uint32) (next uint32, ok bool) {
-	if next, ok = s.pass(d, skipped); !ok && d.Op == object.Read {
+	next, ok = s.pass(d, skipped)
+	if !ok && d.Op == object.Read {
 		s.snaps.current.objects--
 		s.snaps.current.withheld = append(s.snaps.current.withheld, d.Ref.Key)
 	}

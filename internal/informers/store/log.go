@@ -10,11 +10,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had acknowledged. The scope continues and
-// sends everything again: a gap up to the last change that may have gone to the old log, followed by a snapshot.
+// A log of the bus (a stream, a topic) may be replaced by another one, or lose records that it had
+// acknowledged. The scope continues and sends everything again: a gap up to the last change that
+// may have gone to the old log, followed by a snapshot.
 //
-// Each replacement has a number. A gap is owed while the number of the log is higher than the announced one. The checkpoint has the
-// announced number and the snapshot that is due: both are saved before the snapshot starts. A crash before that repeats the gap.
+// Each replacement has a number. A gap is owed while the number of the log is higher than the
+// announced one. The checkpoint has the announced number and the snapshot that is due: both are
+// saved before the snapshot starts. A crash before that repeats the gap.
 
 type replacements struct { // numbers of replacements
 	owed      uint64    // the last one
@@ -29,7 +31,8 @@ func (s *Store) Resume(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.announced = c.Log
-	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) { // zero: the API server had not answered then
+	if !c.LastSeen.IsZero() && (!s.log.owes() || c.LastSeen.Before(s.log.since)) {
+		// zero: the API server had not answered then
 		s.log.since = c.LastSeen
 	}
 	s.noteReplacementLocked()
@@ -39,7 +42,8 @@ func (s *Store) Resume(c *checkpoint.Scope) {
 func (s *Store) Rebase() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.noteReplacementLocked(); !s.log.owes() {
+	s.noteReplacementLocked()
+	if !s.log.owes() {
 		return
 	}
 	if s.list.at == listed {
@@ -61,16 +65,20 @@ func (s *Store) noteReplacementLocked() {
 	}
 }
 
-// announceReplacementLocked inserts the gap of a replacement, if owed, before any other Notice. The cursor calls it between lists.
+// announceReplacementLocked inserts the gap of a replacement, if owed, before any other Notice. The
+// cursor calls it between lists.
 func (s *Store) announceReplacementLocked() {
 	s.noteReplacementLocked()
-	if s.list.at == unlisted || !s.log.owes() || slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.rebase }) {
+	if s.list.at == unlisted || !s.log.owes() ||
+		slices.ContainsFunc(s.gate.notices, func(n *Notice) bool { return n.rebase }) {
 		return
 	}
 	s.closeGateLocked()
 	snap := s.snaps.current
-	follows := snap != nil && snap.namespace == "" && !snap.resumed && snap.phase == snapshotBound // a snapshot of the whole scope
-	// If a snapshot is given up, another one follows: the dropped reads may be the only deltas of what a list found.
+	// a snapshot of the whole scope
+	follows := snap != nil && snap.namespace == "" && !snap.resumed && snap.phase == snapshotBound
+	// If a snapshot is given up, another one follows: the dropped reads may be the only deltas of
+	// what a list found.
 	sweep := !follows && (s.o.Snapshots || snap != nil)
 	switch {
 	case follows:
@@ -84,9 +92,16 @@ func (s *Store) announceReplacementLocked() {
 	n.event = func() *object.StreamEvent {
 		s.noteReplacementLocked()
 		number = s.log.owed
-		// Every delta that was put into the lane so far is at or below rv, and may have gone to the old log. Etcd begins at 1.
+		// Every delta that was put into the lane so far is at or below rv, and may have gone to the
+		// old log. Etcd begins at 1.
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope, From: 1, To: s.known.rv, Since: s.Past(s.log.since), Reason: object.CheckpointLost,
+			Kind:     object.Gap,
+			Resource: s.o.Resource,
+			Scope:    s.o.Scope,
+			From:     1,
+			To:       s.known.rv,
+			Since:    s.Past(s.log.since),
+			Reason:   object.CheckpointLost,
 		}
 	}
 	n.done = func() {

@@ -14,8 +14,13 @@ func testMetrics() Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{}, labels)
 	}
 	m := Metrics{
-		Deltas: map[object.Op]prometheus.Counter{}, Stream: counter(), Excluded: counter(), Known: counter(), Objects: gauge(),
-		Withheld: counters("reason"), Gaps: counters("reason", "recovered"),
+		Deltas:   map[object.Op]prometheus.Counter{},
+		Stream:   counter(),
+		Excluded: counter(),
+		Known:    counter(),
+		Objects:  gauge(),
+		Withheld: counters("reason"),
+		Gaps:     counters("reason", "recovered"),
 	}
 	for _, op := range object.Ops() {
 		m.Deltas[op] = counter()

@@ -83,7 +83,14 @@ type modelLane struct {
 
 func newModelLane(t *testing.T, e *etcd, room int) *modelLane {
 	return &modelLane{
-		t: t, etcd: e, room: room, changed: make(chan struct{}), sent: map[string]version{}, acked: map[string]version{}, swept: map[string]version{}, touched: map[string]bool{},
+		t:       t,
+		etcd:    e,
+		room:    room,
+		changed: make(chan struct{}),
+		sent:    map[string]version{},
+		acked:   map[string]version{},
+		swept:   map[string]version{},
+		touched: map[string]bool{},
 	}
 }
 
@@ -149,7 +156,8 @@ func (l *modelLane) takeLocked(key string, d *object.Delta) {
 		}
 	case object.Updated, object.Deleted:
 		if !wasSent || d.Previous != was.rv {
-			l.t.Errorf("%s %s at %d follows %d (%v), and the consumer has %v", d.Op, key, d.ResourceVersion, d.Previous, d.Before, was)
+			l.t.Errorf("%s %s at %d follows %d (%v), and the consumer has %v", d.Op, key, d.ResourceVersion, d.Previous,
+				d.Before, was)
 		}
 	case object.Read:
 		l.reads++
@@ -176,7 +184,8 @@ func (l *modelLane) takeStreamLocked(s *object.StreamEvent) {
 	case object.SnapshotCompleted: // the consumer now deletes what was neither read nor changed
 		l.completed++
 		if s.Snapshot != l.snapshot || s.Objects != l.reads {
-			l.t.Errorf("snapshot %s of %d objects is completed after %d reads of %s", s.Snapshot, s.Objects, l.reads, l.snapshot)
+			l.t.Errorf("snapshot %s of %d objects is completed after %d reads of %s", s.Snapshot, s.Objects, l.reads,
+				l.snapshot)
 		}
 		for key, v := range l.sent {
 			if l.touched[key] {
@@ -273,7 +282,9 @@ func (m *model) step(ctx context.Context) {
 
 // relist skips the changes that the owner has not seen, and compares a list with the objects.
 func (m *model) relist() {
-	objects, rv, from := maps.Clone(m.objects), m.rv, m.s.View().Reached
+	objects := maps.Clone(m.objects)
+	rv := m.rv
+	from := m.s.View().Reached
 	relist := func() {
 		m.s.BeginList(Relist)
 		for key, v := range objects {
@@ -305,7 +316,8 @@ func (m *model) checkPosition() {
 		case !changed, p.Snapshot != nil && key > p.Snapshot.Cursor: // a restart reads it
 		case last.Type == watch.Deleted && has && acked.rv < last.Version,
 			last.Type != watch.Deleted && (!has || acked.rv < last.Version) && !m.isLater(key, last.Version):
-			m.t.Errorf("the position is %d, etcd has %s %s at %d, and the bus has acknowledged %v", p.ResourceVersion, last.Type, key, last.Version, acked)
+			m.t.Errorf("the position is %d, etcd has %s %s at %d, and the bus has acknowledged %v", p.ResourceVersion,
+				last.Type, key, last.Version, acked)
 		}
 	}
 }
@@ -334,8 +346,15 @@ func TestStoreIsFaithful(t *testing.T) {
 			}
 			m.lane = newModelLane(t, m.etcd, 2+m.r.IntN(4))
 			m.s = New(Options{
-				Resource: configMaps, Scope: "configmaps", Lane: m.lane, Now: time.Now, Snapshots: true, Log: slog.New(slog.DiscardHandler), Metrics: testMetrics(),
-				Save: func(context.Context) error { return nil }, Progressed: func() {},
+				Resource:   configMaps,
+				Scope:      "configmaps",
+				Lane:       m.lane,
+				Now:        time.Now,
+				Snapshots:  true,
+				Log:        slog.New(slog.DiscardHandler),
+				Metrics:    testMetrics(),
+				Save:       func(context.Context) error { return nil },
+				Progressed: func() {},
 			})
 			var ends sync.WaitGroup
 			ends.Go(func() { m.s.Run(ctx, 0) })
@@ -389,7 +408,8 @@ func (m *model) finish(ctx context.Context) {
 		m.t.Errorf("a consumer has %v, and etcd %v", m.lane.acked, m.objects)
 	}
 	if p, ok := m.s.Position(); !ok || p.ResourceVersion != m.s.View().Reached || m.s.View().Pending > 0 {
-		m.t.Errorf("the position is %d (%t), and everything up to %d is acknowledged", p.ResourceVersion, ok, m.s.View().Reached)
+		m.t.Errorf("the position is %d (%t), and everything up to %d is acknowledged", p.ResourceVersion, ok,
+			m.s.View().Reached)
 	}
 	if m.lane.gaps == 0 && m.lost > 0 {
 		m.t.Errorf("history was lost %d times, and no gap says so", m.lost)

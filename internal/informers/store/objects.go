@@ -7,13 +7,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Ref returns the Ref of the last-known object with that name, uid and clause, or a new one, and the stamp of its last-known managedFields.
-// It keeps none of the arguments. scratch is a buffer for the key.
+// Ref returns the Ref of the last-known object with that name, uid and clause, or a new one, and
+// the stamp of its last-known managedFields. It keeps none of the arguments. scratch is a buffer
+// for the key.
 func (s *Store) Ref(namespace, name, uid []byte, clause uint16, scratch *[]byte) (*object.Ref, object.Stamp) {
 	last := s.lastOf(namespace, name, scratch)
 	var managed object.Stamp
 	if last != nil && last.Ref.UID == string(uid) {
-		if managed = last.Managed; last.Ref.Clause == clause {
+		managed = last.Managed
+		if last.Ref.Clause == clause {
 			return last.Ref, managed
 		}
 	}
@@ -96,9 +98,10 @@ const (
 	OtherForms                // the versions are the same, in another form
 )
 
-// Matches compares the last-known objects with the fingerprints of the checkpoint c. own has the fingerprints of the agent's own
-// objects, which are not captured, by namespace/name; nil if the resource never has any. The previous run may have ignored others. Older
-// releases did not save which ones: then any one object, or all of own, may account for the difference.
+// Matches compares the last-known objects with the fingerprints of the checkpoint c. own has the
+// fingerprints of the agent's own objects, which are not captured, by namespace/name; nil if the
+// resource never has any. The previous run may have ignored others. Older releases did not save
+// which ones: then any one object, or all of own, may account for the difference.
 func (s *Store) Matches(c *checkpoint.Scope, own map[string]Fingerprint) Match {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -144,8 +147,8 @@ func (s *Store) matchesFormerLocked(c *checkpoint.Scope, own map[string]Fingerpr
 	return false
 }
 
-// Fingerprint identifies objects by their versions, and by these in their forms. Those of several objects are combined by exclusive or:
-// removing one is the same operation as adding it.
+// Fingerprint identifies objects by their versions, and by these in their forms. Those of several
+// objects are combined by exclusive or: removing one is the same operation as adding it.
 type Fingerprint struct{ Versions, Forms uint64 }
 
 func (f Fingerprint) xor(g Fingerprint) Fingerprint {

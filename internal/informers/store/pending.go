@@ -8,7 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// pending has the steps of a key from the version sent last to the one that a relist shows. A pending is never changed, only replaced.
+// pending has the steps of a key from the version sent last to the one that a relist shows. A
+// pending is never changed, only replaced.
 type pending struct {
 	from    *object.Object // sent last; nil if none was
 	outside bool           // from was not sent: no rule takes it
@@ -44,16 +45,19 @@ func (d *pending) latestUID() string {
 	return latest.Ref.UID
 }
 
-// listed returns the link to the version that the lists show, or to the end of the object: that was at or before the first list without it.
+// listed returns the link to the version that the lists show, or to the end of the object: that was
+// at or before the first list without it.
 func (d *pending) listed(last *object.Object) link {
 	to := d.last
-	if to.Object, to.ResourceVersion = last, d.missed; last != nil {
+	to.Object, to.ResourceVersion = last, d.missed
+	if last != nil {
 		to.ResourceVersion = last.ResourceVersion
 	}
 	return to
 }
 
-// needsVerdictLocked returns the object if the next delta of key is the end of an object that the list missed.
+// needsVerdictLocked returns the object if the next delta of key is the end of an object that the
+// list missed.
 func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	d := s.known.pending[key]
 	if d == nil || d.from == nil || d.outside || len(d.steps) > 0 || d.last.linked || s.known.objects[key].last != nil {
@@ -62,7 +66,8 @@ func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	return d.from.Ref
 }
 
-// nextPendingLocked returns the next pending delta of key and the rest, nil: none. gone is the operation if the list missed the object.
+// nextPendingLocked returns the next pending delta of key and the rest, nil: none. gone is the
+// operation if the list missed the object.
 func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *pending) {
 	e := s.known.objects[key]
 	switch e.pending {
@@ -70,14 +75,22 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 		return nil, nil
 	case pendingRead:
 		return &object.Delta{
-			Op: object.Read, Ref: e.last.Ref, After: e.last, ResourceVersion: e.last.ResourceVersion, Snapshot: s.snaps.current.id,
-			History: s.pos.history, Observed: s.o.Now().UnixNano(), Scope: s.o.Scope,
+			Op:              object.Read,
+			Ref:             e.last.Ref,
+			After:           e.last,
+			ResourceVersion: e.last.ResourceVersion,
+			Snapshot:        s.snaps.current.id,
+			History:         s.pos.history,
+			Observed:        s.o.Now().UnixNano(),
+			Scope:           s.o.Scope,
 		}, nil
 	case pendingInferred:
 	}
 	rest := *s.known.pending[key]
 	for {
-		to, op, final := rest.last, gone, len(rest.steps) == 0
+		to := rest.last
+		op := gone
+		final := len(rest.steps) == 0
 		if final {
 			to = rest.listed(e.last)
 		} else {
@@ -90,7 +103,9 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 		case final:
 			return d, nil
 		default:
-			rest.from, rest.outside, rest.steps = to.Object, to.Outside, rest.steps[1:]
+			rest.from = to.Object
+			rest.outside = to.Outside
+			rest.steps = rest.steps[1:]
 		}
 		if d != nil {
 			return d, &rest
@@ -98,15 +113,24 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 	}
 }
 
-// betweenLocked forms the delta of one link, or nil. arrived is false if the delta only deletes an earlier object of that name.
-func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone object.Op) (d *object.Delta, arrived bool) {
+// betweenLocked forms the delta of one link, or nil. arrived is false if the delta only deletes an
+// earlier object of that name.
+func (s *Store) betweenLocked(
+	from *object.Object, outside bool, to link, gone object.Op,
+) (d *object.Delta, arrived bool) {
 	d = &object.Delta{
-		Inferred: !to.linked, ResourceVersion: to.ResourceVersion, ChangedBy: to.ChangedBy, Scope: s.o.Scope, History: s.pos.history,
-		Observed: s.o.Now().UnixNano(),
+		Inferred:        !to.linked,
+		ResourceVersion: to.ResourceVersion,
+		ChangedBy:       to.ChangedBy,
+		Scope:           s.o.Scope,
+		History:         s.pos.history,
+		Observed:        s.o.Now().UnixNano(),
 	}
 	s.known.found = max(s.known.found, d.Observed)
 	if from != nil {
-		d.Ref, d.Before, d.Previous = from.Ref, from, from.ResourceVersion
+		d.Ref = from.Ref
+		d.Before = from
+		d.Previous = from.ResourceVersion
 	}
 	switch {
 	case from != nil && (to.Object == nil || to.Object.Ref.UID != from.Ref.UID):
@@ -119,7 +143,9 @@ func (s *Store) betweenLocked(from *object.Object, outside bool, to link, gone o
 	case from != nil && from.ResourceVersion == to.Object.ResourceVersion, to.Outside && (from == nil || outside):
 		return nil, true
 	case to.Outside:
-		d.Op, d.After, d.ChangedBy = object.Left, nil, nil
+		d.Op = object.Left
+		d.After = nil
+		d.ChangedBy = nil
 	default:
 		d.Op = s.arrival(from, outside, to.linked)
 	}
@@ -157,7 +183,8 @@ func (s *Store) settleLocked(key string, rest *pending) {
 	s.setLocked(key, entry{last: s.known.objects[key].last})
 }
 
-// expectAckLocked makes the acknowledgement of d count for its snapshot and the barrier. cursor is its key, "" if it is out of key order.
+// expectAckLocked makes the acknowledgement of d count for its snapshot and the barrier. cursor is
+// its key, "" if it is out of key order.
 func (s *Store) expectAckLocked(cursor string, d *object.Delta) receipts {
 	var r receipts
 	if d.Op == object.Read {
@@ -196,8 +223,9 @@ func (r receipts) Withdraw() {
 
 const maxSteps = 10_000 // see Options.MaxSteps
 
-// collapseLocked bounds pending steps while catch-up has no room. It keeps at most the last step of each key for announced gaps.
-// If those gaps were announced as recovered, the next gap covers them, and is not recovered itself. There must be a Loss.
+// collapseLocked bounds pending steps while catch-up has no room. It keeps at most the last step of
+// each key for announced gaps. If those gaps were announced as recovered, the next gap covers them,
+// and is not recovered itself. There must be a Loss.
 func (s *Store) collapseLocked() {
 	versions := 0
 	for _, d := range s.known.pending {
@@ -207,21 +235,30 @@ func (s *Store) collapseLocked() {
 		return
 	}
 	if b := s.pos.barrier; b.from != 0 {
-		s.list.lost.From, s.list.lost.Since, s.list.lost.Unrecoverable, s.list.lost.SkipIfRecovered = b.from, b.since, true, false
+		s.list.lost.From = b.from
+		s.list.lost.Since = b.since
+		s.list.lost.Unrecoverable = true
+		s.list.lost.SkipIfRecovered = false
 	}
 	for key, d := range s.known.pending {
 		short := *d
 		if d.gap == s.list.gaps { // package backfill continues from the last one
 			kept := d.steps[max(0, d.announced-1):d.announced]
-			if short.announced = len(kept); short.announced > 0 {
-				kept = []link{{Step: backfill.Step{ResourceVersion: kept[0].ResourceVersion, Object: kept[0].Object, Outside: kept[0].Outside}}}
+			short.announced = len(kept)
+			if short.announced > 0 {
+				kept = []link{{Step: backfill.Step{
+					ResourceVersion: kept[0].ResourceVersion,
+					Object:          kept[0].Object,
+					Outside:         kept[0].Outside,
+				}}}
 			}
 			short.steps = append(kept, d.steps[d.announced:]...)
 		} else {
 			short.steps, short.last = nil, link{}
 		}
 		s.known.pending[key] = &short
-		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil { // created and deleted since, and never sent
+		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil {
+			// created and deleted since, and never sent
 			delete(s.known.pending, key)
 			s.setLocked(key, entry{})
 		}

@@ -12,13 +12,15 @@ import (
 type position struct {
 	ledger  *checkpoint.Ledger[mark]
 	barrier *barrier // of relists whose deltas are not all sent; nil if there are none
-	// own: a restart resumes from ledger and snapshot. Otherwise it resumes from previous, or starts over if that is nil.
+	// own: a restart resumes from ledger and snapshot. Otherwise it resumes from previous, or
+	// starts over if that is nil.
 	own      bool
 	previous *checkpoint.Position
 	history  uint32 // restores of etcd so far
 }
 
-// mark is a point of history: its resourceVersion, and the change of the fingerprint of all objects up to it.
+// mark is a point of history: its resourceVersion, and the change of the fingerprint of all objects
+// up to it.
 type mark struct {
 	rv    uint64
 	state Fingerprint
@@ -33,13 +35,16 @@ func (s *Store) newLedger(at mark) *checkpoint.Ledger[mark] {
 	return l
 }
 
-// barrier holds the position before a gap until the bus has everything that the relist after the gap made pending: a restart must find the
-// gap again. Relists before all is sent share one barrier, because pending deltas of the first are sent after the last one.
+// barrier holds the position before a gap until the bus has everything that the relist after the
+// gap made pending: a restart must find the gap again. Relists before all is sent share one
+// barrier, because pending deltas of the first are sent after the last one.
 type barrier struct {
 	receipts []*checkpoint.Receipt[mark] // one for each relist
 	due      *checkpoint.Ledger[struct{}]
-	from     uint64    // start of the first gap announced as recovered since the last unrecovered one; 0 if there is none
-	since    time.Time // last contact with the API server at from
+	// start of the first gap announced as recovered since the last unrecovered one; 0 if there is
+	// none
+	from  uint64
+	since time.Time // last contact with the API server at from
 }
 
 // newCount returns a ledger without marks.
@@ -47,8 +52,9 @@ func newCount() *checkpoint.Ledger[struct{}] {
 	return checkpoint.NewLedger(struct{}{}, func(a, _ struct{}) struct{} { return a })
 }
 
-// Position returns where a restart resumes, or false if it starts over. Resource and selection are set only in the position of Continue.
-// LastSeen is the time of the oldest change that the bus has not acknowledged, zero if there is none.
+// Position returns where a restart resumes, or false if it starts over. Resource and selection are
+// set only in the position of Continue. LastSeen is the time of the oldest change that the bus has
+// not acknowledged, zero if there is none.
 func (s *Store) Position() (checkpoint.Position, bool) {
 	s.mu.RLock() // what it changes, nobody waits for
 	defer s.mu.RUnlock()
@@ -61,10 +67,14 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	p.LastSeen = s.pos.oldest() // before Mark: an acknowledgement in between may advance that
 	m, acked := s.pos.ledger.Mark()
 	p.Acked = acked
-	p.ResourceVersion, p.State, p.Forms = m.rv, m.state.Versions, m.state.Forms
+	p.ResourceVersion = m.rv
+	p.State = m.state.Versions
+	p.Forms = m.state.Forms
 	p.History, p.SnapshotBegan = s.pos.history, s.snaps.began
 	p.Initial, p.ObservedSince = s.snaps.initial, s.begins.since
-	p.Log, p.Filtered, p.Where = s.log.announced, s.filtered.Load(), s.Where()
+	p.Log = s.log.announced
+	p.Filtered = s.filtered.Load()
+	p.Where = s.Where()
 	if p.Filtered {
 		hides := s.hidden.covers(m.rv)
 		p.Hides = &hides
@@ -77,10 +87,16 @@ func (s *Store) Position() (checkpoint.Position, bool) {
 	if snap := shown; snap != nil {
 		cursor, reads := snap.reads.Mark()
 		p.Acked += reads
-		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor }) // later keys are withheld again
+		// later keys are withheld again
+		snap.withheld = slices.DeleteFunc(snap.withheld, func(key string) bool { return key <= cursor })
 		p.Snapshot = &checkpoint.Snapshot{
-			ID: snap.id, Announced: !snap.mayBeGivenUp(), Begun: snap.begun, ResourceVersion: snap.rv, Objects: snap.objects + len(snap.withheld),
-			Namespace: snap.namespace, Cursor: cursor,
+			ID:              snap.id,
+			Announced:       !snap.mayBeGivenUp(),
+			Begun:           snap.begun,
+			ResourceVersion: snap.rv,
+			Objects:         snap.objects + len(snap.withheld),
+			Namespace:       snap.namespace,
+			Cursor:          cursor,
 		}
 	}
 	return p, true
@@ -96,7 +112,8 @@ func (s *Store) Lag() time.Duration {
 	return 0
 }
 
-// oldest returns the time of the oldest change that the bus has not acknowledged, zero if there is none.
+// oldest returns the time of the oldest change that the bus has not acknowledged, zero if there is
+// none.
 func (p *position) oldest() (at time.Time) {
 	if m, ok := p.ledger.Oldest(); ok {
 		at = time.Unix(0, m.since)
@@ -112,7 +129,8 @@ func (s *Store) Past(t time.Time) time.Time {
 	return t
 }
 
-// Continue makes the checkpoint c the position until the store has one of its own, and adopts its history number.
+// Continue makes the checkpoint c the position until the store has one of its own, and adopts its
+// history number.
 func (s *Store) Continue(c *checkpoint.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

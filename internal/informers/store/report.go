@@ -8,7 +8,8 @@ import (
 
 // Report returns what the bus has of the scope, with the hidden spans that were noted at since or
 // later, or reach above the version that the bus has. To is the time of the oldest change that the
-// bus has not acknowledged, zero if there is none. ResourceVersion is 0 while the bus lacks the first snapshot, or the gap of lost history.
+// bus has not acknowledged, zero if there is none. ResourceVersion is 0 while the bus lacks the
+// first snapshot, or the gap of lost history.
 func (s *Store) Report(since time.Time) object.ScopeReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +25,9 @@ func (s *Store) Report(since time.Time) object.ScopeReport {
 		r.To = at.Add(-1)
 	}
 	m, _ = s.pos.ledger.Mark()
-	r.ResourceVersion, r.History, r.SnapshotBegan = m.rv, s.pos.history, s.snaps.completed
+	r.ResourceVersion = m.rv
+	r.History = s.pos.history
+	r.SnapshotBegan = s.snaps.completed
 	return r
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
 
-// snapshot is a snapshot in progress. snapshot.completed must follow the last of its reads: a consumer then deletes every object of the
-// scope that was neither read nor changed since snapshot.started.
+// snapshot is a snapshot in progress. snapshot.completed must follow the last of its reads: a
+// consumer then deletes every object of the scope that was neither read nor changed since
+// snapshot.started.
 type snapshot struct {
 	id        string
 	scope     string
@@ -27,8 +28,9 @@ type snapshot struct {
 	reads     *checkpoint.Ledger[string] // its mark is the key up to which all reads are acknowledged
 	phase     snapshotPhase              // guarded by the store's mu
 	done      <-chan struct{}            // closed when all reads are acknowledged; nil before snapshotSent
-	// resumed: an earlier run began it. The bus has the objects up to cursor, and those that changed since. The deltas of changes below the
-	// checkpoint are acknowledged, and the reads of those objects before them.
+	// resumed: an earlier run began it. The bus has the objects up to cursor, and those that
+	// changed since. The deltas of changes below the checkpoint are acknowledged, and the reads of
+	// those objects before them.
 	resumed  bool
 	begun    bool // the bus has its start. Otherwise nothing has passed it, and a resumed one begins as a new one
 	cursor   string
@@ -45,17 +47,21 @@ type snapshot struct {
 }
 
 type snapshots struct {
-	current   *snapshot    // the one that the bus has not acknowledged completely
-	due       bool         // another one must follow
-	after     uint64       // see AwaitReplay; 0 if none
-	initial   bool         // the scope began without a position, and has no complete snapshot: the bus may have records of an earlier run
-	began     time.Time    // of the last snapshot of the whole scope
-	completed time.Time    // when the last snapshot of the whole scope began that the bus has completely; zero: not known
+	current *snapshot // the one that the bus has not acknowledged completely
+	due     bool      // another one must follow
+	after   uint64    // see AwaitReplay; 0 if none
+	// the scope began without a position, and has no complete snapshot: the bus may have records of
+	// an earlier run
+	initial bool
+	began   time.Time // of the last snapshot of the whole scope
+	// when the last snapshot of the whole scope began that the bus has completely; zero: not known
+	completed time.Time
 	lastAsked time.Time    // time in the id of the last requested one
 	orphan    acknowledged // closed when the bus has the start of the last one that was given up; nil if there is none
 }
 
-// NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList. initial: the scope has no position.
+// NewSnapshot returns a snapshot of the whole scope at the list of resourceVersion rv, for EndList.
+// initial: the scope has no position.
 func (s *Store) NewSnapshot(rv uint64, initial bool) *Notice {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now(), s.o.Now())
 	snap.initial = initial
@@ -63,11 +69,21 @@ func (s *Store) NewSnapshot(rv uint64, initial bool) *Notice {
 	return s.started(snap)
 }
 
-// ResumeSnapshot returns the unfinished snapshot of the checkpoint c, of the part named scope, for EndList.
+// ResumeSnapshot returns the unfinished snapshot of the checkpoint c, of the part named scope, for
+// EndList.
 func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	snap := &snapshot{
-		id: c.Snapshot.ID, scope: scope, namespace: c.Snapshot.Namespace, rv: c.Snapshot.ResourceVersion, objects: c.Snapshot.Objects,
-		phase: snapshotBound, reads: newCursor(c.Snapshot.Cursor), resumed: true, begun: c.Snapshot.Begun, cursor: c.Snapshot.Cursor, filtered: c.Filtered,
+		id:        c.Snapshot.ID,
+		scope:     scope,
+		namespace: c.Snapshot.Namespace,
+		rv:        c.Snapshot.ResourceVersion,
+		objects:   c.Snapshot.Objects,
+		phase:     snapshotBound,
+		reads:     newCursor(c.Snapshot.Cursor),
+		resumed:   true,
+		begun:     c.Snapshot.Begun,
+		cursor:    c.Snapshot.Cursor,
+		filtered:  c.Filtered,
 	}
 	if snap.cursor == "" { // it may not have been announced
 		return s.started(snap)
@@ -75,8 +91,9 @@ func (s *Store) ResumeSnapshot(scope string, c *checkpoint.Scope) *Notice {
 	return &Notice{opens: snap}
 }
 
-// AwaitReplay makes snapshots of the last-known objects wait until the watch has sent everything up to rv; 0 ends the wait. The bus may have
-// events up to rv of an earlier run. An older read would follow them, and consumers would sweep what was created in between.
+// AwaitReplay makes snapshots of the last-known objects wait until the watch has sent everything up
+// to rv; 0 ends the wait. The bus may have events up to rv of an earlier run. An older read would
+// follow them, and consumers would sweep what was created in between.
 func (s *Store) AwaitReplay(rv uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,12 +108,19 @@ func (s *Store) RequireSnapshot() {
 	s.snaps.due = true
 }
 
-// newSnapshot returns a snapshot with a unique id, because the bus drops reads with known ids. Another scope of the resource may begin a
-// snapshot at the same resourceVersion within the same second. The id has the time of the wall clock: that of the run may stand still.
+// newSnapshot returns a snapshot with a unique id, because the bus drops reads with known ids.
+// Another scope of the resource may begin a snapshot at the same resourceVersion within the same
+// second. The id has the time of the wall clock: that of the run may stand still.
 func newSnapshot(scope, namespace string, rv uint64, named, began time.Time) *snapshot {
 	return &snapshot{
-		id: named.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv), scope: scope, namespace: namespace, rv: rv, named: named, began: began,
-		phase: snapshotBound, reads: newCursor(""),
+		id:        named.UTC().Format("20060102T150405.000Z") + "-" + object.FormatVersion(rv),
+		scope:     scope,
+		namespace: namespace,
+		rv:        rv,
+		named:     named,
+		began:     began,
+		phase:     snapshotBound,
+		reads:     newCursor(""),
 	}
 }
 
@@ -133,8 +157,8 @@ func (s *snapshot) status(running bool) Started {
 	return Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects, Running: running}
 }
 
-// started returns the notice of the start of snap. The position is saved before it: otherwise a restart would begin another snapshot, and
-// changes in between would be missing from both.
+// started returns the notice of the start of snap. The position is saved before it: otherwise a
+// restart would begin another snapshot, and changes in between would be missing from both.
 func (s *Store) started(snap *snapshot) *Notice {
 	return &Notice{
 		prepare: s.adopt, opens: snap,
@@ -146,7 +170,8 @@ func (s *Store) started(snap *snapshot) *Notice {
 	}
 }
 
-// complete sends snapshot.completed, unless the snapshot was given up: then another one replaces it, because history or the log was lost.
+// complete sends snapshot.completed, unless the snapshot was given up: then another one replaces
+// it, because history or the log was lost.
 func (s *Store) complete(ctx context.Context) error {
 	s.mu.Lock()
 	s.noteReplacementLocked()
@@ -175,7 +200,8 @@ func (s *Store) complete(ctx context.Context) error {
 	return nil
 }
 
-// SendEmptySnapshot sends a snapshot without objects at rv, and waits for acknowledgements. The only error is the cause of ctx.
+// SendEmptySnapshot sends a snapshot without objects at rv, and waits for acknowledgements. The
+// only error is the cause of ctx.
 func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
 	snap := newSnapshot(s.o.Scope, "", rv, time.Now(), s.o.Now())
 	for _, kind := range []object.StreamKind{object.SnapshotStarted, object.SnapshotCompleted} {
@@ -188,7 +214,8 @@ func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-// Adopt returns a notice that sends nothing. It makes the store use its own position, and saves it. It is for scopes without snapshots.
+// Adopt returns a notice that sends nothing. It makes the store use its own position, and saves it.
+// It is for scopes without snapshots.
 func (s *Store) Adopt() *Notice { return &Notice{prepare: s.adopt} }
 
 func (s *Store) adopt(ctx context.Context) error {
@@ -222,7 +249,8 @@ const (
 	gateWithin  = 5 * time.Second  // limit of live deltas' wait for a snapshot that begins. It is given up then
 )
 
-// ErrNotBegun means that a snapshot was given up because it could not begin in time. No change waits for it.
+// ErrNotBegun means that a snapshot was given up because it could not begin in time. No change
+// waits for it.
 var ErrNotBegun = errors.New("the snapshot cannot begin")
 
 var (
@@ -231,17 +259,21 @@ var (
 	errCatchUp   = errors.New("it is still catching up: try again in a minute")
 )
 
-// TakeSnapshot starts a snapshot of the last-known objects in a namespace ("": of all). scope is the name of that part. It returns once the
-// bus has acknowledged the start, or at once if a snapshot is in progress. If the snapshot cannot begin within 25 s, it is given up,
-// logged, and ErrNotBegun is returned. Other errors say why no snapshot can begin now, or are the cause of ctx.
+// TakeSnapshot starts a snapshot of the last-known objects in a namespace ("": of all). scope is
+// the name of that part. It returns once the bus has acknowledged the start, or at once if a
+// snapshot is in progress. If the snapshot cannot begin within 25 s, it is given up, logged, and
+// ErrNotBegun is returned. Other errors say why no snapshot can begin now, or are the cause of ctx.
 func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ Started, err error) {
 	defer func() {
 		if errors.Is(err, ErrNotBegun) {
-			s.o.Log.Warn("a snapshot cannot begin and is canceled; changes are still captured", "scope", s.o.Scope, "err", err)
+			s.o.Log.Warn("a snapshot cannot begin and is canceled; changes are still captured", "scope", s.o.Scope,
+				"err", err)
 		}
 	}()
 	s.mu.Lock()
-	refusal, rv, orphan := s.refusalLocked(), s.known.rv, s.snaps.orphan
+	refusal := s.refusalLocked()
+	rv := s.known.rv
+	orphan := s.snaps.orphan
 	s.mu.Unlock()
 	if refusal != nil { // the cursor may be busy for long
 		return refusal.started, refusal.err
@@ -276,8 +308,8 @@ func (s *Store) TakeSnapshot(ctx context.Context, scope, namespace string) (_ St
 	}
 }
 
-// clearTheWay waits, with the gate open, until the bus has acknowledged everything up to rv and the position is saved. A snapshot then waits
-// only for later changes while the gate is closed.
+// clearTheWay waits, with the gate open, until the bus has acknowledged everything up to rv and the
+// position is saved. A snapshot then waits only for later changes while the gate is closed.
 func (s *Store) clearTheWay(ctx context.Context, rv uint64, orphan acknowledged) error {
 	if orphan != nil {
 		if err := orphan.wait(ctx); err != nil {
@@ -297,7 +329,8 @@ func (s *Store) awaitAcknowledged(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-// refusalLocked returns the answer to a request for a snapshot of the last-known objects, or nil if one can begin now.
+// refusalLocked returns the answer to a request for a snapshot of the last-known objects, or nil if
+// one can begin now.
 func (s *Store) refusalLocked() *begun {
 	switch {
 	case s.snaps.current != nil:
@@ -310,7 +343,8 @@ func (s *Store) refusalLocked() *begun {
 	return nil
 }
 
-// begin begins a snapshot of the last-known objects, and closes the gate. It answers r once the start is acknowledged or given up.
+// begin begins a snapshot of the last-known objects, and closes the gate. It answers r once the
+// start is acknowledged or given up.
 func (s *Store) begin(ctx context.Context, r *request) {
 	// The reads must not pass a live delta of the last-known objects that is not in the lane yet.
 	s.mu.Lock()
@@ -345,8 +379,9 @@ func (s *Store) begin(ctx context.Context, r *request) {
 	s.closeGateLocked()
 	n := s.started(snap)
 	n.prepare = func(ctx context.Context) error {
-		// A restart from below the snapshot's resourceVersion would complete the snapshot before it repeats the changes in between. A consumer
-		// would then delete objects that were created there.
+		// A restart from below the snapshot's resourceVersion would complete the snapshot before it
+		// repeats the changes in between. A consumer would then delete objects that were created
+		// there.
 		if err := s.awaitAcknowledged(ctx, snap.rv); err != nil {
 			return err
 		}
@@ -385,7 +420,8 @@ func (s *Store) removeSnapshotLocked() {
 	s.sortPendingLocked()
 }
 
-// runSchedule takes the snapshots of Run that are not requested, until ctx ends. It retries one that cannot begin.
+// runSchedule takes the snapshots of Run that are not requested, until ctx ends. It retries one
+// that cannot begin.
 func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 	var last time.Time
 	var again <-chan time.Time // fires when the next snapshot is due
@@ -405,13 +441,15 @@ func (s *Store) runSchedule(ctx context.Context, every time.Duration) {
 		}
 		_, began := s.due()
 		if every > 0 && !began.IsZero() && (again == nil || !began.Equal(last)) {
-			// An overdue snapshot, as at a start, or one that could not begin, waits up to a minute.
+			// An overdue snapshot, as at a start, or one that could not begin, waits up to a
+			// minute.
 			last, again = began, time.After(max(began.Add(every).Sub(s.o.Now()), min(every, time.Minute)))
 		}
 	}
 }
 
-// due reports whether a snapshot must begin now, and when the last one of the whole scope began (zero: never).
+// due reports whether a snapshot must begin now, and when the last one of the whole scope began
+// (zero: never).
 func (s *Store) due() (now bool, began time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

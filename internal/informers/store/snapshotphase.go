@@ -22,18 +22,27 @@ const (
 // String returns the name of a phase, for the log.
 func (p snapshotPhase) String() string {
 	return [...]string{
-		snapshotOffered: "offered", snapshotTried: "tried", snapshotBound: "bound", snapshotStarting: "starting", snapshotReading: "reading",
-		snapshotSent: "sent", snapshotCompleted: "completed", snapshotGivenUp: "given up", snapshotDropped: "dropped",
+		snapshotOffered:   "offered",
+		snapshotTried:     "tried",
+		snapshotBound:     "bound",
+		snapshotStarting:  "starting",
+		snapshotReading:   "reading",
+		snapshotSent:      "sent",
+		snapshotCompleted: "completed",
+		snapshotGivenUp:   "given up",
+		snapshotDropped:   "dropped",
 	}[p]
 }
 
 // leadsTo reports whether next may follow p.
 func (p snapshotPhase) leadsTo(next snapshotPhase) bool {
 	table := [...][]snapshotPhase{
-		snapshotOffered:   {snapshotTried, snapshotGivenUp, snapshotDropped},
-		snapshotTried:     {snapshotStarting, snapshotReading, snapshotGivenUp, snapshotDropped}, // starting: a list holds changes back anyway
-		snapshotBound:     {snapshotStarting, snapshotDropped},
-		snapshotStarting:  {snapshotReading, snapshotBound, snapshotDropped}, // bound: the lane has not taken its start in time
+		snapshotOffered: {snapshotTried, snapshotGivenUp, snapshotDropped},
+		// starting: a list holds changes back anyway
+		snapshotTried: {snapshotStarting, snapshotReading, snapshotGivenUp, snapshotDropped},
+		snapshotBound: {snapshotStarting, snapshotDropped},
+		// bound: the lane has not taken its start in time
+		snapshotStarting:  {snapshotReading, snapshotBound, snapshotDropped},
 		snapshotReading:   {snapshotSent, snapshotDropped},
 		snapshotSent:      {snapshotCompleted, snapshotDropped},
 		snapshotCompleted: {},
@@ -56,7 +65,8 @@ func (s *Store) enterLocked(snap *snapshot, next snapshotPhase) {
 		return
 	}
 	if !snap.phase.leadsTo(next) {
-		s.o.Log.Error(IllegalChange, "scope", s.o.Scope, "snapshot", snap.id, "from", snap.phase.String(), "to", next.String())
+		s.o.Log.Error(IllegalChange, "scope", s.o.Scope, "snapshot", snap.id, "from", snap.phase.String(), "to",
+			next.String())
 	}
 	snap.phase = next
 }

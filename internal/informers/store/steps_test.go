@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Lists that follow each other while catch-up has no room keep a bounded number of objects and of their versions.
+// Lists that follow each other while catch-up has no room keep a bounded number of objects and of
+// their versions.
 func TestPendingStepsAreBounded(t *testing.T) {
 	const most, lists = 12, 30
 	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics(), Now: time.Now, MaxSteps: most})
@@ -36,8 +37,10 @@ func TestPendingStepsAreBounded(t *testing.T) {
 		for _, d := range s.known.pending {
 			versions += len(d.steps)
 		}
-		if highest = max(highest, versions); versions > most+10 || len(s.known.pending) > most+10 {
-			t.Fatalf("after %d lists, %d objects are pending, and %d versions of them; want %d of either at most", n+1, len(s.known.pending), versions, most+10)
+		highest = max(highest, versions)
+		if versions > most+10 || len(s.known.pending) > most+10 {
+			t.Fatalf("after %d lists, %d objects are pending, and %d versions of them; want %d of either at most", n+1,
+				len(s.known.pending), versions, most+10)
 		}
 	}
 	if highest < most {

@@ -14,30 +14,38 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Lane is the input of the bounded queue of a scope's deltas. Deltas of one key leave it in the order of Put and TryPut.
+// Lane is the input of the bounded queue of a scope's deltas. Deltas of one key leave it in the
+// order of Put and TryPut.
 type Lane interface {
 	// Put blocks until it has taken d, and returns an error only if ctx ended before.
 	Put(ctx context.Context, key string, bytes int, d *object.Delta) error
 	// TryPut takes d if live deltas leave room, and reports whether it did. It never blocks.
 	TryPut(key string, bytes int, d *object.Delta) bool
-	// Room returns a channel that is closed when a TryPut is likely to succeed. A loop of TryPut and Room does not spin.
+	// Room returns a channel that is closed when a TryPut is likely to succeed. A loop of TryPut
+	// and Room does not spin.
 	Room() <-chan struct{}
 }
 
-// Options are the parameters of New. Selector, Replaced and Gate may be nil, and so may Progressed and Save if Run is not called.
+// Options are the parameters of New. Selector, Replaced and Gate may be nil, and so may Progressed
+// and Save if Run is not called.
 type Options struct {
 	Resource *object.Resource
 	Scope    string // name in events
 	Lane     Lane
 	Selector Selector // nil if the scope has no selectors: an object that a list misses was deleted then
-	Pushed   bool     // the API server applies selectors: its ADDED and DELETED may mean that an object matches now, or no longer
-	Several  bool     // the agent applies selectors: it sees objects that no rule takes
-	// Replaced returns the number of the last replacement of the scope's log, and until when the previous log was known to be whole.
+	// the API server applies selectors: its ADDED and DELETED may mean that an object matches now,
+	// or no longer
+	Pushed  bool
+	Several bool // the agent applies selectors: it sees objects that no rule takes
+	// Replaced returns the number of the last replacement of the scope's log, and until when the
+	// previous log was known to be whole.
 	Replaced func() (number uint64, since time.Time)
 	Now      func() time.Time // time of the run; it never goes back
-	// Gate is called when a list begins (loading), or when changes start or stop waiting for a gap or the start of a snapshot (closed).
-	Gate       func(loading, closed bool)
-	MaxSteps   int                             // limit of pending steps of earlier gaps, besides one per object; 0: 10,000
+	// Gate is called when a list begins (loading), or when changes start or stop waiting for a gap
+	// or the start of a snapshot (closed).
+	Gate func(loading, closed bool)
+	// limit of pending steps of earlier gaps, besides one per object; 0: 10,000
+	MaxSteps   int
 	Snapshots  bool                            // false: none is sent, unless a replacement of the log interrupted one
 	Save       func(ctx context.Context) error // saves the positions of all scopes
 	Progressed func()                          // called once the bus has everything that the first list made pending
@@ -45,10 +53,12 @@ type Options struct {
 	Metrics    Metrics
 }
 
-// Selector finds out what happened to an object under selectors of the API server or of the agent. Its methods retry until the API server
-// answers (known), or its history no longer has the answer. ok is false if ctx ended first.
+// Selector finds out what happened to an object under selectors of the API server or of the agent.
+// Its methods retry until the API server answers (known), or its history no longer has the answer.
+// ok is false if ctx ended first.
 type Selector interface {
-	// Before returns the version of the object right before o. It is outside the selectors; nil if there was none.
+	// Before returns the version of the object right before o. It is outside the selectors; nil if
+	// there was none.
 	Before(ctx context.Context, o *object.Object) (was *object.Object, known, ok bool)
 	// Exists reports whether the object existed at resourceVersion rv, or exists now if rv is 0.
 	Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool)
@@ -60,7 +70,8 @@ type Filter interface {
 	Withholds(d *object.Delta) (reason string)
 }
 
-const deltaOverhead = 384 // estimated bytes of a queued delta besides compressed ones: Delta, Object, receipt and queue item
+// estimated bytes of a queued delta besides compressed ones: Delta, Object, receipt and queue item
+const deltaOverhead = 384
 
 // pendingKind is the kind of deltas that a list made pending for an entry.
 type pendingKind uint8
@@ -78,11 +89,13 @@ type entry struct {
 	pending pendingKind
 }
 
-// Store holds the state of one scope. The package comment says who may call what, and the lock rules.
+// Store holds the state of one scope. The package comment says who may call what, and the lock
+// rules.
 //
-// Only the owner changes last-known objects. The owner and the cursor change and take pending deltas, all with mu held. The cursor puts it
-// into the lane before it unlocks: TryPut does not block. The owner unlocks, then puts it before its live delta. Nothing can put a delta of
-// that key in between: there is one owner, and the cursor no longer finds the delta pending.
+// Only the owner changes last-known objects. The owner and the cursor change and take pending
+// deltas, all with mu held. The cursor puts it into the lane before it unlocks: TryPut does not
+// block. The owner unlocks, then puts it before its live delta. Nothing can put a delta of that key
+// in between: there is one owner, and the cursor no longer finds the delta pending.
 type Store struct {
 	o        Options
 	prefix   string // of the keys of all objects
@@ -101,7 +114,9 @@ type Store struct {
 	gone     bool // the resource was removed: no more events follow
 	stopped  bool // the gate stays closed
 	caughtUp bool // the bus has everything that the first list made pending
-	applying bool // a watch event is being applied, also while the lane is full or an API server is asked: its deltas may not be in the lane
+	// a watch event is being applied, also while the lane is full or an API server is asked: its
+	// deltas may not be in the lane
+	applying bool
 
 	wake     chan struct{}
 	requests chan *request // for snapshots; not buffered
@@ -125,7 +140,10 @@ type known struct {
 func New(o Options) *Store {
 	s := &Store{
 		o: o, prefix: o.Resource.String() + "/", gate: gate{closed: make(chan struct{}), interrupt: func() {}},
-		wake: make(chan struct{}, 1), requests: make(chan *request), kick: make(chan struct{}, 1), ended: make(chan struct{}),
+		wake:     make(chan struct{}, 1),
+		requests: make(chan *request),
+		kick:     make(chan struct{}, 1),
+		ended:    make(chan struct{}),
 	}
 	s.filters.Store(&filtering{})
 	s.forgetLocked() // no other goroutine has s yet
@@ -135,8 +153,9 @@ func New(o Options) *Store {
 	return s
 }
 
-// Run sends pending deltas and takes snapshots until ctx ends. Snapshots are taken on demand, at the interval every (0: never) from start
-// to start, and after a gap, a changed condition or a restart that requires one. It must be called at most once.
+// Run sends pending deltas and takes snapshots until ctx ends. Snapshots are taken on demand, at
+// the interval every (0: never) from start to start, and after a gap, a changed condition or a
+// restart that requires one. It must be called at most once.
 func (s *Store) Run(ctx context.Context, every time.Duration) {
 	var cursor sync.WaitGroup
 	cursor.Go(func() { s.catchUp(ctx) })
@@ -176,7 +195,8 @@ func (s *Store) gaugeLocked() {
 	s.o.Metrics.Objects.Set(float64(len(s.known.objects)))
 }
 
-// heldBytes returns an upper bound of the memory of a waiting delta: Before is usually shared with the previous delta, or with the store.
+// heldBytes returns an upper bound of the memory of a waiting delta: Before is usually shared with
+// the previous delta, or with the store.
 func heldBytes(d *object.Delta) int {
 	n := deltaOverhead + len(d.ChangedBy)
 	for _, o := range [...]*object.Object{d.Before, d.After} {
@@ -217,11 +237,22 @@ func (s *Store) View() View {
 	m, _ := s.pos.ledger.Mark()
 	outstanding := s.pos.ledger.Outstanding()
 	v := View{
-		Loaded: s.list.at == listed || s.list.at == Relist, WentBack: s.list.backwards, Older: s.list.older, Unchanged: s.list.isUnchanged(),
-		Loss: s.list.lost, History: s.pos.history,
-		Objects: len(s.known.objects), Bytes: s.known.bytes, Pending: s.known.pendingKeys, CaughtUp: s.caughtUp,
-		Sweeping: s.snaps.due || s.snaps.current != nil, Replaying: s.known.rv < s.snaps.after,
-		Adopted: s.pos.own, InFlight: outstanding, Reached: s.known.rv, Acknowledged: m.rv,
+		Loaded:       s.list.at == listed || s.list.at == Relist,
+		WentBack:     s.list.backwards,
+		Older:        s.list.older,
+		Unchanged:    s.list.isUnchanged(),
+		Loss:         s.list.lost,
+		History:      s.pos.history,
+		Objects:      len(s.known.objects),
+		Bytes:        s.known.bytes,
+		Pending:      s.known.pendingKeys,
+		CaughtUp:     s.caughtUp,
+		Sweeping:     s.snaps.due || s.snaps.current != nil,
+		Replaying:    s.known.rv < s.snaps.after,
+		Adopted:      s.pos.own,
+		InFlight:     outstanding,
+		Reached:      s.known.rv,
+		Acknowledged: m.rv,
 	}
 	if b := s.pos.barrier; b != nil {
 		v.InFlight += b.due.Outstanding() - len(b.receipts)
@@ -278,9 +309,10 @@ func (s *Store) Stop() {
 
 // Metrics are the metrics of one scope.
 type Metrics struct {
-	Deltas          map[object.Op]prometheus.Counter // of objects, handed to the lane
-	Stream          prometheus.Counter               // stream events handed to the lane
-	Excluded, Known prometheus.Counter               // ignored watch events: no rule takes the object; the version was applied before
+	Deltas map[object.Op]prometheus.Counter // of objects, handed to the lane
+	Stream prometheus.Counter               // stream events handed to the lane
+	// ignored watch events: no rule takes the object; the version was applied before
+	Excluded, Known prometheus.Counter
 	Objects         prometheus.Gauge
 	Withheld        *prometheus.CounterVec // by reason
 	Gaps            *prometheus.CounterVec // by reason, and whether the gap is recovered

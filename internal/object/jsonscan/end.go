@@ -17,7 +17,8 @@ func StringEnd(b []byte, i int) int {
 	for end := i + 1; end+8 <= len(b) && end < i+32; end += 8 { // most strings are too short for IndexByte
 		x := binary.LittleEndian.Uint64(b[end:]) ^ '"'*ones
 		if zeros := (x - ones) & ^x & tops; zeros != 0 { // the lowest bit marks the first byte of x that is zero
-			if end += bits.TrailingZeros64(zeros) / 8; b[end-1] != '\\' {
+			end += bits.TrailingZeros64(zeros) / 8
+			if b[end-1] != '\\' {
 				return end + 1
 			}
 			break
@@ -63,14 +64,16 @@ func ValueEnd(b []byte, i int) int {
 	for depth := 0; i < len(b); { // counts brackets instead of recursing, so that no depth overflows the stack
 		switch b[i] {
 		case '"':
-			if i = StringEnd(b, i); i < 0 {
+			i = StringEnd(b, i)
+			if i < 0 {
 				return i
 			}
 			continue
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth--; depth == 0 {
+			depth--
+			if depth == 0 {
 				return i + 1
 			}
 		}

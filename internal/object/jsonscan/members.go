@@ -28,7 +28,8 @@ func NewMembers(doc []byte) *Members {
 	return &Members{b: doc, i: SkipSpace(doc, 0)}
 }
 
-// Enter enters the current value if it begins with c, '{' or '['; else it does nothing and returns false.
+// Enter enters the current value if it begins with c, '{' or '['; else it does nothing and returns
+// false.
 func (m *Members) Enter(c byte) bool {
 	if m.bad != 0 || m.i >= len(m.b) || m.b[m.i] != c {
 		return false
@@ -38,8 +39,8 @@ func (m *Members) Enter(c byte) bool {
 	return true
 }
 
-// Next advances to the next member of the last entered object, and returns its name, unescaped and valid until the next
-// call. At the end of the object it leaves the object and returns false.
+// Next advances to the next member of the last entered object, and returns its name, unescaped and
+// valid until the next call. At the end of the object it leaves the object and returns false.
 func (m *Members) Next() (name []byte, ok bool) {
 	if !m.more('}') {
 		return nil, false
@@ -65,8 +66,8 @@ func (m *Members) Next() (name []byte, ok bool) {
 	return name, true
 }
 
-// NextElement advances to the next element of the last entered array. At the end of the array it leaves the array and
-// returns false.
+// NextElement advances to the next element of the last entered array. At the end of the array it
+// leaves the array and returns false.
 func (m *Members) NextElement() bool { return m.more(']') }
 
 func (m *Members) more(closing byte) bool {

@@ -65,7 +65,12 @@ func TestMembers(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	for value, want := range map[string]string{`""`: "", `"a"`: "a", `"\u00e9\"\ud83d\ude00"`: "é\"😀", "\"\xff\"": "\uFFFD"} {
+	for value, want := range map[string]string{
+		`""`:                     "",
+		`"a"`:                    "a",
+		`"\u00e9\"\ud83d\ude00"`: "é\"😀",
+		"\"\xff\"":               "\uFFFD",
+	} {
 		if got, ok := jsonscan.Text([]byte(value)); got != want || !ok {
 			t.Errorf("%s: %q, %v, want %q", value, got, ok, want)
 		}
@@ -92,7 +97,8 @@ func FuzzMembers(f *testing.F) {
 		if json.Valid(doc) != (err == nil) {
 			t.Fatalf("valid: %v, error %v", json.Valid(doc), err)
 		}
-		if syntax := new(jsonscan.SyntaxError); err != nil && !errors.Is(err, jsonscan.ErrTruncated) && !errors.As(err, &syntax) {
+		if syntax := new(jsonscan.SyntaxError); err != nil && !errors.Is(err, jsonscan.ErrTruncated) &&
+			!errors.As(err, &syntax) {
 			t.Fatalf("error %v", err)
 		}
 	})
@@ -114,7 +120,8 @@ func TestMembersOfDeepestValue(t *testing.T) {
 		t.Errorf("%v, got %d bytes, want %d", err, len(got), len(deepest))
 	}
 	m = jsonscan.NewMembers([]byte("[" + deepest + "]"))
-	if m.Value(); m.End() == nil {
+	m.Value()
+	if m.End() == nil {
 		t.Error("a value of 10,001 levels has no error")
 	}
 }

@@ -24,8 +24,8 @@ func (e *SyntaxError) Error() string {
 }
 
 // The functions below take JSON and an offset, and return the offset after the skipped part, or the
-// complement (^) of the offset of the first invalid byte. That is len(b) if b is truncated. An int is
-// cheaper to return than an error, and one value in a million needs the message, which ErrorAt
+// complement (^) of the offset of the first invalid byte. That is len(b) if b is truncated. An int
+// is cheaper to return than an error, and one value in a million needs the message, which ErrorAt
 // creates.
 
 // ErrorAt returns the error for a failed result: ErrTruncated or a *SyntaxError.
@@ -37,14 +37,16 @@ func ErrorAt(b []byte, failed int) error {
 	return &SyntaxError{Offset: at, Msg: fmt.Sprintf("unexpected %q", b[at])}
 }
 
-// Nesting is a stack of the containers around a value: one bit per level, set for an object. It makes Skip independent of
-// the goroutine's stack, whose depth must not depend on external input. The zero value is ready.
+// Nesting is a stack of the containers around a value: one bit per level, set for an object. It
+// makes Skip independent of the goroutine's stack, whose depth must not depend on external input.
+// The zero value is ready.
 type Nesting struct {
 	objects [MaxDepth/64 + 1]uint64
 	Deepest int // the deepest level that was entered
 }
 
-// Skip skips the value at b[i], which is depth levels deep, and checks it as strictly as encoding/json.Valid.
+// Skip skips the value at b[i], which is depth levels deep, and checks it as strictly as
+// encoding/json.Valid.
 func (n *Nesting) Skip(b []byte, i, depth int) int {
 	for outside := depth; ; {
 		if i >= len(b) {
@@ -59,7 +61,8 @@ func (n *Nesting) Skip(b []byte, i, depth int) int {
 			}
 			depth++
 			n.enter(depth, c == '{')
-			if i = skipBlank(b, i+1); i >= len(b) || b[i] != c+2 { // '}' and ']' are '{'+2 and '['+2
+			i = skipBlank(b, i+1)
+			if i >= len(b) || b[i] != c+2 { // '}' and ']' are '{'+2 and '['+2
 				if c == '{' {
 					i = skipName(b, i)
 				}
@@ -76,7 +79,8 @@ func (n *Nesting) Skip(b []byte, i, depth int) int {
 		if i < 0 {
 			return i
 		}
-		if i, depth = n.after(b, i, depth, outside); i < 0 || depth == outside {
+		i, depth = n.after(b, i, depth, outside)
+		if i < 0 || depth == outside {
 			return i
 		}
 	}
@@ -86,15 +90,18 @@ func (n *Nesting) Skip(b []byte, i, depth int) int {
 func (n *Nesting) enter(depth int, object bool) {
 	n.Deepest = max(n.Deepest, depth)
 	bit := uint64(1) << (depth & 63)
-	if n.objects[depth>>6] &^= bit; object {
+	n.objects[depth>>6] &^= bit
+	if object {
 		n.objects[depth>>6] |= bit
 	}
 }
 
-// after skips the separators after a value, up to the next value, or to the end of the value at outside.
+// after skips the separators after a value, up to the next value, or to the end of the value at
+// outside.
 func (n *Nesting) after(b []byte, i, depth, outside int) (int, int) {
 	for depth != outside {
-		if i = skipBlank(b, i); i >= len(b) {
+		i = skipBlank(b, i)
+		if i >= len(b) {
 			return ^len(b), depth
 		}
 		object := n.objects[depth>>6]&(1<<(depth&63)) != 0
@@ -131,7 +138,8 @@ func skipName(b []byte, i int) int {
 	if b[i] != '"' {
 		return ^i
 	}
-	if i = SkipString(b, i+1); i < 0 {
+	i = SkipString(b, i+1)
+	if i < 0 {
 		return i
 	}
 	if i+1 < len(b) && b[i] == ':' && b[i+1] > ' ' {
@@ -166,8 +174,8 @@ func SkipSpace(b []byte, i int) int {
 	return i
 }
 
-// StringStops marks the bytes of x that need a check inside a string: quotes, backslashes and control characters. The lowest
-// mark is exact; borrows may set marks above it.
+// StringStops marks the bytes of x that need a check inside a string: quotes, backslashes and
+// control characters. The lowest mark is exact; borrows may set marks above it.
 func StringStops(x uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	low := x ^ ones*('"'^' ') // maps the quote to the space, so that one comparison finds it and the control characters
@@ -175,7 +183,8 @@ func StringStops(x uint64) uint64 {
 	return ((low-ones*(' '+1))&^low | (slash-ones)&^slash) & tops
 }
 
-// StringStop returns the offset of the first byte from b[i] on that needs a check inside a string, or len(b).
+// StringStop returns the offset of the first byte from b[i] on that needs a check inside a string,
+// or len(b).
 func StringStop(b []byte, i int) int {
 	for i+8 <= len(b) {
 		if stops := StringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
@@ -193,7 +202,8 @@ func StringStop(b []byte, i int) int {
 func SkipString(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 { // inlined StringStop: most strings are short, and have no escapes
 		if stops := StringStops(binary.LittleEndian.Uint64(b[i:])); stops != 0 {
-			if i += bits.TrailingZeros64(stops) >> 3; b[i] == '"' {
+			i += bits.TrailingZeros64(stops) >> 3
+			if b[i] == '"' {
 				return i + 1
 			}
 			break
@@ -208,7 +218,8 @@ func SkipString(b []byte, i int) int {
 		case '"':
 			return i + 1
 		case '\\':
-			if i = skipEscape(b, i+1); i < 0 {
+			i = skipEscape(b, i+1)
+			if i < 0 {
 				return i
 			}
 		default:
@@ -277,7 +288,8 @@ func skipNumber(b []byte, i int) int {
 		return i
 	}
 	if i < len(b) && b[i] == '.' {
-		if i = skipDigits(b, i+1); i < 0 {
+		i = skipDigits(b, i+1)
+		if i < 0 {
 			return i
 		}
 	}

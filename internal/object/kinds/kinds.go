@@ -32,8 +32,8 @@ func Of(plural string) []Kind {
 	return those(func(k *Kind) bool { return k.Plural == plural })
 }
 
-// Named returns the kinds that kubectl finds by a word: the plural, the singular (which is the kind)
-// or a short name, in any case. They have one plural, and several groups may serve them.
+// Named returns the kinds that kubectl finds by a word: the plural, the singular (which is the
+// kind) or a short name, in any case. They have one plural, and several groups may serve them.
 func Named(word string) []Kind {
 	word = strings.ToLower(word)
 	return those(func(k *Kind) bool {

@@ -36,7 +36,8 @@ func TestTableHasTheKindsOfKubernetes(t *testing.T) {
 		for _, k := range kinds.Of(plural) {
 			got[schema.GroupKind{Group: k.Group, Kind: k.Name}.String()+" "+k.Plural] = true
 			kind := schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Name}
-			if !scheme.Scheme.Recognizes(kind) && k.Group != "apiextensions.k8s.io" && k.Group != "apiregistration.k8s.io" {
+			if !scheme.Scheme.Recognizes(kind) && k.Group != "apiextensions.k8s.io" &&
+				k.Group != "apiregistration.k8s.io" {
 				t.Errorf("Kubernetes has no %s", kind)
 			}
 		}
@@ -80,7 +81,13 @@ func namesOf(all []kinds.Kind) (names []string) {
 }
 
 func TestIsGroup(t *testing.T) {
-	for group, want := range map[string]bool{"": true, "apps": true, "events.k8s.io": true, "example.com": false, "app": false} {
+	for group, want := range map[string]bool{
+		"":              true,
+		"apps":          true,
+		"events.k8s.io": true,
+		"example.com":   false,
+		"app":           false,
+	} {
 		if got := kinds.IsGroup(group); got != want {
 			t.Errorf("%q: %v", group, got)
 		}

@@ -17,7 +17,8 @@ func BenchmarkAppend(b *testing.B) {
 			var dst []byte
 			var err error
 			for b.Loop() {
-				if dst, err = patch.Append(dst[:0], p[0], p[1]); err != nil {
+				dst, err = patch.Append(dst[:0], p[0], p[1])
+				if err != nil {
 					b.Fatal(err)
 				}
 			}

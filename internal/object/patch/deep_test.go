@@ -99,7 +99,8 @@ func TestDeepObjectVisitsEachByteOnlySoOften(t *testing.T) {
 				}
 				total := len(before) + len(after)
 				if visited > maxVisits*total {
-					t.Errorf("%s, %d levels, %d bytes: visited each byte %.1f times", name, depth, total, float64(visited)/float64(total))
+					t.Errorf("%s, %d levels, %d bytes: visited each byte %.1f times", name, depth, total,
+						float64(visited)/float64(total))
 				}
 			}
 		}
@@ -109,7 +110,9 @@ func TestDeepObjectVisitsEachByteOnlySoOften(t *testing.T) {
 // The same holds for many values beside each other.
 func TestWideObjectVisitsEachByteOnlySoOften(t *testing.T) {
 	const count = 10_000
-	objects, members, numbers := make([]string, count), make([]string, count), make([]string, count)
+	objects := make([]string, count)
+	members := make([]string, count)
+	numbers := make([]string, count)
 	for k := range count {
 		objects[k] = `{"name":"x","in":{"b":[1,{}]}}`
 		members[k] = fmt.Sprintf(`"k%06d":{"b":[1]}`, k)

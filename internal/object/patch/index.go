@@ -127,9 +127,9 @@ func (d *Differ) compareObjects(x, y int32, same int) error {
 	return nil
 }
 
-// compareArrays first skips the equal elements at both ends. If the lengths differ, it then pairs the elements at both ends
-// that are versions of each other. The patch for an inserted container thus contains only the new one. All other elements
-// are paired in order.
+// compareArrays first skips the equal elements at both ends. If the lengths differ, it then pairs
+// the elements at both ends that are versions of each other. The patch for an inserted container
+// thus contains only the new one. All other elements are paired in order.
 func (d *Differ) compareArrays(x, y int32, same int) error {
 	outer := d.pairs
 	p := pairing{d: d, heads: outer.heads[len(outer.heads):], tails: outer.tails[len(outer.tails):]}
@@ -186,7 +186,8 @@ func (p *pairing) compare(base, tail int, vb []byte) error {
 			return nil
 		}
 	}
-	// Removals run from the last element to the first, so that each index is the element's index in before.
+	// Removals run from the last element to the first, so that each index is the element's index in
+	// before.
 	for k := len(as) - tail - 1; k >= pairs && !d.exceeds(w, vb); k-- {
 		d.at(segment{index: base + k})
 		d.emit(opRemove, nil)
@@ -312,7 +313,8 @@ func (p *pairing) alike(a, b int32, same int) bool {
 	return same >= i && i < len(vb) && (vb[i] == ',' || vb[i] == '}')
 }
 
-// memberIndex finds members by key. It creates the map only if necessary: members nearly always have the same order.
+// memberIndex finds members by key. It creates the map only if necessary: members nearly always
+// have the same order.
 type memberIndex struct{ byKey map[string]int }
 
 func (x *memberIndex) find(ms []member, key []byte) int {
@@ -370,7 +372,8 @@ func lastOfEach(ms []member) []member {
 	return out
 }
 
-// appendMembers appends the members of an object, starting with the one at doc[i]. end is the index of the closing bracket.
+// appendMembers appends the members of an object, starting with the one at doc[i]. end is the index
+// of the closing bracket.
 func appendMembers(ms []member, doc []byte, i int) (_ []member, end int, err error) {
 	for first := true; ; first = false {
 		i = jsonscan.SkipSpace(doc, i)
@@ -386,7 +389,8 @@ func appendMembers(ms []member, doc []byte, i int) (_ []member, end int, err err
 		if i >= len(doc) || doc[i] != '"' {
 			return ms, 0, errSyntax
 		}
-		if end = jsonscan.StringEnd(doc, i); end < 0 {
+		end = jsonscan.StringEnd(doc, i)
+		if end < 0 {
 			return ms, 0, jsonscan.ErrorAt(doc, end)
 		}
 		raw := doc[i+1 : end-1]
@@ -395,7 +399,8 @@ func appendMembers(ms []member, doc []byte, i int) (_ []member, end int, err err
 			return ms, 0, errSyntax
 		}
 		i = jsonscan.SkipSpace(doc, i+1)
-		if end = jsonscan.ValueEnd(doc, i); end < 0 {
+		end = jsonscan.ValueEnd(doc, i)
+		if end < 0 {
 			return ms, 0, jsonscan.ErrorAt(doc, end)
 		}
 		ms = append(ms, member{key: jsonscan.Unescape(raw), raw: raw, value: doc[i:end]})

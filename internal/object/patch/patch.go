@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// maxDepth is the depth to which Append descends. Deeper values are compared byte by byte and replaced as a whole.
-	// This bounds the stack, and the length of a path in the patch.
+	// maxDepth is the depth to which Append descends. Deeper values are compared byte by byte and
+	// replaced as a whole. This bounds the stack, and the length of a path in the patch.
 	maxDepth = 100
 
-	// slack is how many bytes longer than a value the operations inside it may be before one replacement takes their
-	// place. It is not 0: a few paths are more readable than a slightly shorter copy of a whole object.
+	// slack is how many bytes longer than a value the operations inside it may be before one
+	// replacement takes their place. It is not 0: a few paths are more readable than a slightly
+	// shorter copy of a whole object.
 	slack = 512
 
-	// maxKept is the largest buffer that a Differ keeps for its next patch. Without this bound, each of
-	// a thousand workers would eventually hold buffers of the size of the largest object.
+	// maxKept is the largest buffer that a Differ keeps for its next patch. Without this bound,
+	// each of a thousand workers would eventually hold buffers of the size of the largest object.
 	maxKept = 64 << 10
 
 	// maxVisited is the number of bytes that one comparison may visit. It bounds for how long one
@@ -58,24 +59,25 @@ func Append(dst, before, after []byte) ([]byte, error) {
 	return d.Append(dst, before, after)
 }
 
-// Differ computes patches. It traverses two documents in lockstep. Versions of one object are mostly equal, so it mostly
-// reads only one of them. A comparison of whole words finds that a[i:same] equals the bytes of b
-// from j on; inside that part only the tokens of a are read. If the documents diverge inside a
-// scalar, both scalars are skipped and the traversal continues after them. If they diverge between
-// members or elements, the enclosing object or array is compared again with an index (index.go).
+// Differ computes patches. It traverses two documents in lockstep. Versions of one object are
+// mostly equal, so it mostly reads only one of them. A comparison of whole words finds that
+// a[i:same] equals the bytes of b from j on; inside that part only the tokens of a are read. If the
+// documents diverge inside a scalar, both scalars are skipped and the traversal continues after
+// them. If they diverge between members or elements, the enclosing object or array is compared
+// again with an index (index.go).
 //
 // Objects that diverge so on each level would be compared again on each level. So the bytes that
 // are compared again are counted. If they are more than both documents have, the index replaces the
 // lockstep for the whole documents. The patch is the same.
 //
-// It keeps its allocations for the next patch, up to 64 KiB each. The zero value is ready. It belongs
-// to one goroutine.
+// It keeps its allocations for the next patch, up to 64 KiB each. The zero value is ready. It
+// belongs to one goroutine.
 type Differ struct {
 	a, b []byte
 	i, j int // the next byte of each
 	same int // a[i:same] == b[j:j+same-i], and same is maximal
-	// diverging has the starts, in a, of the nested objects and arrays that contain same, where the documents diverge.
-	// Empty: not known.
+	// diverging has the starts, in a, of the nested objects and arrays that contain same, where the
+	// documents diverge. Empty: not known.
 	diverging []int
 	open      []int // the memory of diverging
 
@@ -138,7 +140,8 @@ func (d *Differ) run() error {
 	if err := d.value(); err != nil {
 		return err
 	}
-	if d.next(); d.i < len(d.a) || d.j < len(d.b) {
+	d.next()
+	if d.i < len(d.a) || d.j < len(d.b) {
 		return errTrailing
 	}
 	return nil
@@ -172,10 +175,12 @@ type mark struct {
 
 func (d *Differ) mark() mark { return mark{i: d.i, j: d.j, keys: len(d.keys), written: d.written()} }
 
-// resync moves to i and j and finds how far the documents agree from there. Each byte is compared once: the next call
-// happens only after the traversal has left the equal part.
+// resync moves to i and j and finds how far the documents agree from there. Each byte is compared
+// once: the next call happens only after the traversal has left the equal part.
 func (d *Differ) resync(i, j int) {
-	d.i, d.j, d.diverging = i, j, nil
+	d.i = i
+	d.j = j
+	d.diverging = nil
 	d.same = i + d.common(d.a[i:], d.b[j:])
 }
 
@@ -238,7 +243,8 @@ func (d *Differ) value() error {
 		return jsonscan.ErrorAt(d.a, i)
 	}
 	d.visited += i - d.i
-	// Below same even the byte after the value is equal, so the value cannot be the beginning of a longer number.
+	// Below same even the byte after the value is equal, so the value cannot be the beginning of a
+	// longer number.
 	if i < d.same {
 		d.j += i - d.i
 		d.i = i
@@ -273,9 +279,9 @@ func (d *Differ) bounded() error {
 	return nil
 }
 
-// skipEqual skips an object or array that ends before the documents diverge, and reports whether it did. Otherwise it
-// records which objects and arrays inside contain the divergence, so that it reads each byte at most once. The outermost one
-// is always traversed, which checks the syntax.
+// skipEqual skips an object or array that ends before the documents diverge, and reports whether it
+// did. Otherwise it records which objects and arrays inside contain the divergence, so that it
+// reads each byte at most once. The outermost one is always traversed, which checks the syntax.
 func (d *Differ) skipEqual() bool {
 	end := 0
 	switch {
@@ -296,7 +302,8 @@ func (d *Differ) skipEqual() bool {
 	return true
 }
 
-// diverge returns the index after the object or array that begins at a[i], 0 if it ends after the documents diverge.
+// diverge returns the index after the object or array that begins at a[i], 0 if it ends after the
+// documents diverge.
 func (d *Differ) diverge() int {
 	open, doc := d.open[:0], d.a[:d.same]
 	for i := d.i; i < len(doc); {
@@ -306,7 +313,8 @@ func (d *Differ) diverge() int {
 			if end < 0 {
 				break
 			}
-			if i = end; i < len(doc) && (doc[i] == ':' || doc[i] == ',') {
+			i = end
+			if i < len(doc) && (doc[i] == ':' || doc[i] == ',') {
 				i++
 			}
 			continue
@@ -315,13 +323,15 @@ func (d *Differ) diverge() int {
 		case '{':
 			open = append(open, i)
 		case '}':
-			if open = open[:len(open)-1]; len(open) == 0 {
+			open = open[:len(open)-1]
+			if len(open) == 0 {
 				return i + 1
 			}
 		}
 		i++
 	}
-	if d.open = open; len(open) > 0 {
+	d.open = open
+	if len(open) > 0 {
 		d.diverging = open[1:]
 	}
 	return 0
@@ -370,7 +380,8 @@ func (d *Differ) object() error {
 		d.j += end - d.i
 		d.i = end
 		if d.i >= d.same || d.a[d.i] != ':' { // the colon may follow white space
-			if ca, cb = d.next(); ca != ':' || cb != ':' {
+			ca, cb = d.next()
+			if ca != ':' || cb != ':' {
 				return errSyntax
 			}
 		}
@@ -382,8 +393,8 @@ func (d *Differ) object() error {
 	}
 	d.i++
 	d.j++
-	// Duplicate keys are harmless if nothing differs. Otherwise an operation may apply to a member that a later duplicate
-	// overrides.
+	// Duplicate keys are harmless if nothing differs. Otherwise an operation may apply to a member
+	// that a later duplicate overrides.
 	if len(d.ops) > m.ops && repeats(d.a, d.keys[m.keys:]) {
 		return d.indexed(m)
 	}
@@ -423,8 +434,8 @@ func (d *Differ) array() error {
 	return nil
 }
 
-// rest writes the operations for the members after the comma at doc[i]. They end one of two objects that began at m and are
-// equal up to there.
+// rest writes the operations for the members after the comma at doc[i]. They end one of two objects
+// that began at m and are equal up to there.
 func (d *Differ) rest(m mark, doc []byte, i int, op op) error {
 	var buf [linearMax]member
 	ms, end, err := appendMembers(buf[:0], doc, i+1)
@@ -435,7 +446,8 @@ func (d *Differ) rest(m mark, doc []byte, i int, op op) error {
 		return errSyntax
 	}
 	d.visited += end - i
-	if keys := d.keys[m.keys:]; len(ms) > linearMax || len(keys) > linearMax || repeats(d.a, keys) || d.duplicates(keys, ms) {
+	if keys := d.keys[m.keys:]; len(ms) > linearMax || len(keys) > linearMax || repeats(d.a, keys) ||
+		d.duplicates(keys, ms) {
 		return d.indexed(m)
 	}
 	for k := range ms {
@@ -512,8 +524,8 @@ func (d *Differ) at(s segment) { d.path[len(d.path)-1] = s }
 // emit adds one operation on the current path; value is nil for a removal.
 func (d *Differ) emit(op op, value []byte) { d.operations.add(op, d.path, value) }
 
-// repeats reports whether two of the keys may be equal. A key with an escape counts as a repetition: it may equal an
-// unescaped key.
+// repeats reports whether two of the keys may be equal. A key with an escape counts as a
+// repetition: it may equal an unescaped key.
 func repeats(doc []byte, keys []span) bool {
 	sorted := true
 	for k := range keys {

@@ -25,7 +25,10 @@ func TestAppend(t *testing.T) {
 		{"number by its literal", `{"a":1}`, `{"a":1.0}`, `[{"op":"replace","path":"/a","value":1.0}]`},
 		{"type", `{"a":{"b":1}}`, `{"a":[1]}`, `[{"op":"replace","path":"/a","value":[1]}]`},
 		{"to null", `{"a":{}}`, `{"a":null}`, `[{"op":"replace","path":"/a","value":null}]`},
-		{"nested", `{"a":{"b":[0,{"c":"x"}]},"d":1}`, `{"a":{"b":[0,{"c":"y"}]},"d":1}`, `[{"op":"replace","path":"/a/b/1/c","value":"y"}]`},
+		{
+			"nested", `{"a":{"b":[0,{"c":"x"}]},"d":1}`, `{"a":{"b":[0,{"c":"y"}]},"d":1}`,
+			`[{"op":"replace","path":"/a/b/1/c","value":"y"}]`,
+		},
 		{"add last", `{"a":1}`, `{"a":1,"b":2}`, `[{"op":"add","path":"/b","value":2}]`},
 		{"add first", `{"b":2}`, `{"a":1,"b":2}`, `[{"op":"add","path":"/a","value":1}]`},
 		{"add to nothing", `{}`, `{"b":null}`, `[{"op":"add","path":"/b","value":null}]`},
@@ -34,18 +37,34 @@ func TestAppend(t *testing.T) {
 		{"rename", `{"a":1}`, `{"b":1}`, `[{"op":"remove","path":"/a"},{"op":"add","path":"/b","value":1}]`},
 		{"another order", `{"a":1,"b":2}`, `{"b":2,"a":1}`, `[]`},
 		{"another order and value", `{"a":1,"b":2}`, `{"b":3,"a":1}`, `[{"op":"replace","path":"/b","value":3}]`},
-		{"append", `{"a":[1]}`, `{"a":[1,2,3]}`, `[{"op":"add","path":"/a/1","value":2},{"op":"add","path":"/a/2","value":3}]`},
+		{
+			"append", `{"a":[1]}`, `{"a":[1,2,3]}`,
+			`[{"op":"add","path":"/a/1","value":2},{"op":"add","path":"/a/2","value":3}]`,
+		},
 		{"cut", `{"a":[1,2,3]}`, `{"a":[1]}`, `[{"op":"remove","path":"/a/2"},{"op":"remove","path":"/a/1"}]`},
 		{"insert in the middle", `{"a":[1,2,3]}`, `{"a":[1,9,2,3]}`, `[{"op":"add","path":"/a/1","value":9}]`},
 		{"insert at the front", `{"a":[1,2]}`, `{"a":[0,1,2]}`, `[{"op":"add","path":"/a/0","value":0}]`},
 		{"take from the middle", `{"a":[1,2,3]}`, `{"a":[1,3]}`, `[{"op":"remove","path":"/a/1"}]`},
-		{"insert before a change", `{"a":[{"n":1,"v":1}]}`, `{"a":[{"n":0},{"n":1,"v":2}]}`, `[{"op":"add","path":"/a/0","value":{"n":0}},{"op":"replace","path":"/a/1/v","value":2}]`},
-		{"take from between changes", `{"a":[{"n":0,"v":1},{"n":1},{"n":2,"v":1}]}`, `{"a":[{"n":0,"v":2},{"n":2,"v":2}]}`, `[{"op":"replace","path":"/a/0/v","value":2},{"op":"remove","path":"/a/1"},{"op":"replace","path":"/a/1/v","value":2}]`},
+		{
+			"insert before a change", `{"a":[{"n":1,"v":1}]}`, `{"a":[{"n":0},{"n":1,"v":2}]}`,
+			`[{"op":"add","path":"/a/0","value":{"n":0}},{"op":"replace","path":"/a/1/v","value":2}]`,
+		},
+		{
+			"take from between changes", `{"a":[{"n":0,"v":1},{"n":1},{"n":2,"v":1}]}`,
+			`{"a":[{"n":0,"v":2},{"n":2,"v":2}]}`,
+			`[{"op":"replace","path":"/a/0/v","value":2},{"op":"remove","path":"/a/1"},{"op":"replace","path":"/a/1/v","value":2}]`,
+		},
 		{"fill an array", `{"a":[]}`, `{"a":[{}]}`, `[{"op":"add","path":"/a/0","value":{}}]`},
 		{"equal elements", `{"a":[1,1]}`, `{"a":[1,1,1]}`, `[{"op":"add","path":"/a/2","value":1}]`},
-		{"pointer", `{"a/b":{"~":1},"":{"":1}}`, `{"a/b":{"~":2},"":{"":2}}`, `[{"op":"replace","path":"/a~1b/~0","value":2},{"op":"replace","path":"//","value":2}]`},
+		{
+			"pointer", `{"a/b":{"~":1},"":{"":1}}`, `{"a/b":{"~":2},"":{"":2}}`,
+			`[{"op":"replace","path":"/a~1b/~0","value":2},{"op":"replace","path":"//","value":2}]`,
+		},
 		{"escape in a key", `{"a\"\n":1}`, `{"a\"\n":2}`, `[{"op":"replace","path":"/a\"\u000a","value":2}]`},
-		{"escaped slash", `{"a\u002fb":1,"\u007e":1}`, `{"a/b":2,"~":1}`, `[{"op":"replace","path":"/a~1b","value":2}]`},
+		{
+			"escaped slash", `{"a\u002fb":1,"\u007e":1}`, `{"a/b":2,"~":1}`,
+			`[{"op":"replace","path":"/a~1b","value":2}]`,
+		},
 		{"escaped string", `{"a":"\u00e4\ud83c\udf88\n\/"}`, `{"a":"ä🎈\u000A/"}`, `[]`},
 		{"escape of another character", `{"a":"\u00e4"}`, `{"a":"ö"}`, `[{"op":"replace","path":"/a","value":"ö"}]`},
 		{"half a pair", `{"a":"\ud800"}`, `{"a":"\ud801"}`, `[{"op":"replace","path":"/a","value":"\ud801"}]`},
@@ -54,13 +73,25 @@ func TestAppend(t *testing.T) {
 		{"last of duplicates", `{"a":1,"a":2}`, `{"a":3,"a":2}`, `[]`},
 		{"last of duplicates replaced", `{"a":1,"a":2}`, `{"a":1,"a":3}`, `[{"op":"replace","path":"/a","value":3}]`},
 		{"escaped duplicate", `{"a":1,"\u0061":2}`, `{"a":3,"\u0061":2}`, `[]`},
-		{"duplicate gone", `{"a":1,"a":2}`, `{"a":1,"b":2}`, `[{"op":"replace","path":"/a","value":1},{"op":"add","path":"/b","value":2}]`},
-		{"add last after a change", `{"x":{"a":1}}`, `{"x":{"a":2,"b":3,"c":{}},"y":1}`, `[{"op":"replace","path":"/x/a","value":2},{"op":"add","path":"/x/b","value":3},{"op":"add","path":"/x/c","value":{}},{"op":"add","path":"/y","value":1}]`},
-		{"remove last after a change", `{"x":{"a":1,"b":3,"c":{}},"y":1}`, `{"x":{"a":2}}`, `[{"op":"replace","path":"/x/a","value":2},{"op":"remove","path":"/x/b"},{"op":"remove","path":"/x/c"},{"op":"remove","path":"/y"}]`},
+		{
+			"duplicate gone", `{"a":1,"a":2}`, `{"a":1,"b":2}`,
+			`[{"op":"replace","path":"/a","value":1},{"op":"add","path":"/b","value":2}]`,
+		},
+		{
+			"add last after a change", `{"x":{"a":1}}`, `{"x":{"a":2,"b":3,"c":{}},"y":1}`,
+			`[{"op":"replace","path":"/x/a","value":2},{"op":"add","path":"/x/b","value":3},{"op":"add","path":"/x/c","value":{}},{"op":"add","path":"/y","value":1}]`,
+		},
+		{
+			"remove last after a change", `{"x":{"a":1,"b":3,"c":{}},"y":1}`, `{"x":{"a":2}}`,
+			`[{"op":"replace","path":"/x/a","value":2},{"op":"remove","path":"/x/b"},{"op":"remove","path":"/x/c"},{"op":"remove","path":"/y"}]`,
+		},
 		{"duplicate last", `{"a":1}`, `{"a":2,"a":3}`, `[{"op":"replace","path":"/a","value":3}]`},
 		{"escaped duplicate last", `{"a":1,"\u0061":2}`, `{"a":1}`, `[{"op":"replace","path":"/a","value":1}]`},
 		{"duplicates last", `{"a":1}`, `{"a":1,"b":2,"b":3}`, `[{"op":"add","path":"/b","value":3}]`},
-		{"longer duplicate last", `{"a":{"b":[1,2],"x":0}}`, `{"a":{"b":[1,2],"x":1,"b":[1,3]}}`, `[{"op":"replace","path":"/a/b/1","value":3},{"op":"replace","path":"/a/x","value":1}]`},
+		{
+			"longer duplicate last", `{"a":{"b":[1,2],"x":0}}`, `{"a":{"b":[1,2],"x":1,"b":[1,3]}}`,
+			`[{"op":"replace","path":"/a/b/1","value":3},{"op":"replace","path":"/a/x","value":1}]`,
+		},
 		{"root", `{"a":1}`, `[1]`, `[{"op":"replace","path":"","value":[1]}]`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -78,7 +109,8 @@ func TestAppend(t *testing.T) {
 
 func TestAppendErrors(t *testing.T) {
 	for _, doc := range []string{
-		``, ` `, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{a:1}`, `{"a" 1}`, `{"a":"`, `{"a":"\`, `[1`, `[1,`,
+		``, ` `, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{a:1}`, `{"a" 1}`, `{"a":"`, `{"a":"\`, `[1`,
+		`[1,`,
 		`{"a":1}}`, `{"a":1} 2`, `}`, `{"a":]}`, "{\"a\":1}\x00",
 	} {
 		for _, pair := range [][2]string{{doc, doc}, {doc, `{"a":2}`}, {`{"a":2}`, doc}, {`{"b":0}`, doc}} {
@@ -92,7 +124,8 @@ func TestAppendErrors(t *testing.T) {
 	}
 }
 
-// Documents far deeper than the patch looks, and far deeper than a stack that recursed over them would bear.
+// Documents far deeper than the patch looks, and far deeper than a stack that recursed over them
+// would bear.
 func TestAppendDeep(t *testing.T) {
 	const levels = 1_000_000
 	nest := func(open, leaf, shut string) []byte {
@@ -107,7 +140,8 @@ func TestAppendDeep(t *testing.T) {
 		if len(got) > len(after)+1024 || bytes.Count(got, []byte(`"op"`)) != 1 {
 			t.Errorf("a patch of %d bytes with %d operations", len(got), bytes.Count(got, []byte(`"op"`)))
 		}
-		if got, err = patch.Append(nil, before, before); err != nil || string(got) != "[]" {
+		got, err = patch.Append(nil, before, before)
+		if err != nil || string(got) != "[]" {
 			t.Errorf("equal documents: %v", err)
 		}
 	}
@@ -175,7 +209,8 @@ func TestAppendObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			patch := mustPatch(t, p[0], p[1])
 			checkApplies(t, patch, p[0], p[1])
-			golden(t, "patch-"+name+".json", append(bytes.ReplaceAll(patch, []byte(`},{"op"`), []byte("},\n{\"op\"")), '\n'))
+			golden(t, "patch-"+name+".json",
+				append(bytes.ReplaceAll(patch, []byte(`},{"op"`), []byte("},\n{\"op\"")), '\n'))
 			checkApplies(t, mustPatch(t, p[1], p[0]), p[1], p[0])
 			for _, doc := range p {
 				if got := mustPatch(t, doc, doc); string(got) != "[]" {
@@ -206,11 +241,13 @@ type fataler interface {
 // checkApplies holds a patch against RFC 6902 as json-patch implements it, and against its bound.
 func checkApplies(t fataler, patch, before, after []byte) {
 	if len(patch) > len(after)+600 {
-		t.Fatalf("a patch of %d bytes for an object of %d\npatch %s\nbefore %s\nafter %s", len(patch), len(after), patch, before, after)
+		t.Fatalf("a patch of %d bytes for an object of %d\npatch %s\nbefore %s\nafter %s", len(patch), len(after),
+			patch, before, after)
 	}
 	want := decode(t, after)
 	if diff := cmp.Diff(want, apply(t, patch, decode(t, before))); diff != "" {
-		t.Fatalf("apply(patch, before) is not after\npatch %s\nbefore %s\nafter %s\n-after +got\n%s", patch, before, after, diff)
+		t.Fatalf("apply(patch, before) is not after\npatch %s\nbefore %s\nafter %s\n-after +got\n%s", patch, before,
+			after, diff)
 	}
 	if bytes.Contains(patch, []byte(`"path":""`)) || bytes.Contains(patch, []byte(`//`)) {
 		return // json-patch takes an empty key for the object that holds it
@@ -229,11 +266,13 @@ func checkApplies(t fataler, patch, before, after []byte) {
 		t.Fatalf("apply: %v\npatch %s\nbefore %s\nafter %s", err, patch, before, after)
 	}
 	if diff := cmp.Diff(want, decode(t, got)); diff != "" {
-		t.Fatalf("by json-patch apply(patch, before) is not after\npatch %s\nbefore %s\nafter %s\n-after +got\n%s", patch, before, after, diff)
+		t.Fatalf("by json-patch apply(patch, before) is not after\npatch %s\nbefore %s\nafter %s\n-after +got\n%s",
+			patch, before, after, diff)
 	}
 }
 
-// apply is RFC 6902 to the letter, as far as patches here go: an operation on what is not there fails.
+// apply is RFC 6902 to the letter, as far as patches here go: an operation on what is not there
+// fails.
 func apply(t fataler, patch []byte, doc any) any {
 	var ops []struct {
 		Op, Path string

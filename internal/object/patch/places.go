@@ -43,7 +43,8 @@ func (p *places) value(at place, i, levels int) (end int, err error) {
 	case levels > 0 && i < len(p.doc) && p.doc[i] == '[':
 		end, err = p.elements(i+1, levels-1)
 	default:
-		if end = jsonscan.ValueEnd(p.doc, i); end < 0 {
+		end = jsonscan.ValueEnd(p.doc, i)
+		if end < 0 {
 			return 0, jsonscan.ErrorAt(p.doc, end)
 		}
 	}
@@ -67,7 +68,8 @@ func (p *places) members(i, levels int) (end int, err error) {
 		if i >= len(p.doc) || p.doc[i] != '"' {
 			return 0, errSyntax
 		}
-		if end = jsonscan.StringEnd(p.doc, i); end < 0 {
+		end = jsonscan.StringEnd(p.doc, i)
+		if end < 0 {
 			return 0, jsonscan.ErrorAt(p.doc, end)
 		}
 		at := place{key: int32(i + 1), keyEnd: int32(end - 1)}

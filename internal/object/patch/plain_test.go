@@ -80,7 +80,9 @@ func (p *plainDiffer) compareArrays(path string, va, vb []byte, depth int) {
 	as, bs := plainElements(va), plainElements(vb)
 	base, tail := 0, 0
 	for len(as) > 0 && len(bs) > 0 && bytes.Equal(as[0], bs[0]) {
-		as, bs, base = as[1:], bs[1:], base+1
+		as = as[1:]
+		bs = bs[1:]
+		base += 1
 	}
 	for len(as) > 0 && len(bs) > 0 && bytes.Equal(as[len(as)-1], bs[len(bs)-1]) {
 		as, bs = as[:len(as)-1], bs[:len(bs)-1]
@@ -122,7 +124,8 @@ func plainAlike(a, b []byte) bool {
 	colon := int(d.InputOffset())
 	_ = d.Decode(&value)
 	end := int(d.InputOffset())
-	return a[colon] == ':' && end-colon == len(":")+len(value) && len(b) > end && bytes.Equal(a[:end], b[:end]) && (b[end] == ',' || b[end] == '}')
+	return a[colon] == ':' && end-colon == len(":")+len(value) && len(b) > end && bytes.Equal(a[:end], b[:end]) &&
+		(b[end] == ',' || b[end] == '}')
 }
 
 type plainMember struct {
@@ -159,7 +162,8 @@ func plainElements(array []byte) (vs [][]byte) {
 // sameText reports whether two different strings differ only in their escapes.
 func sameText(va, vb []byte) bool {
 	var a, b string
-	return json.Unmarshal(va, &a) == nil && json.Unmarshal(vb, &b) == nil && a == b && bytes.Contains(append(va[:len(va):len(va)], vb...), []byte(`\`))
+	return json.Unmarshal(va, &a) == nil && json.Unmarshal(vb, &b) == nil && a == b &&
+		bytes.Contains(append(va[:len(va):len(va)], vb...), []byte(`\`))
 }
 
 // step is one step of a path, as in the patch.

@@ -19,11 +19,13 @@ var (
 	scalars = rapid.OneOf(
 		rapid.Just[any](nil),
 		rapid.Map(rapid.Bool(), func(b bool) any { return b }),
-		rapid.Map(rapid.SampledFrom([]string{"0", "1", "-1", "10", "1.0", "1e0", "1E+2", "12345678901234567890"}), func(s string) any { return json.Number(s) }),
+		rapid.Map(rapid.SampledFrom([]string{"0", "1", "-1", "10", "1.0", "1e0", "1E+2", "12345678901234567890"}),
+			func(s string) any { return json.Number(s) }),
 		rapid.Map(texts, func(s string) any { return s }),
 	)
 	texts = rapid.OneOf(
-		rapid.SampledFrom([]string{"", "a", "b", "ab", "/", "~", "~1", "~01", "-", "0", "\"", "\\", "\n", "ä", "🎈", "}", "],"}),
+		rapid.SampledFrom(
+			[]string{"", "a", "b", "ab", "/", "~", "~1", "~01", "-", "0", "\"", "\\", "\n", "ä", "🎈", "}", "],"}),
 		rapid.String(),
 	)
 )
@@ -34,7 +36,8 @@ func trees(depth int) *rapid.Generator[any] {
 	}
 	return rapid.OneOf(
 		scalars,
-		rapid.Map(rapid.SliceOfN(rapid.Deferred(func() *rapid.Generator[any] { return trees(depth - 1) }), 0, 5), func(v []any) any { return v }),
+		rapid.Map(rapid.SliceOfN(rapid.Deferred(func() *rapid.Generator[any] { return trees(depth - 1) }), 0, 5),
+			func(v []any) any { return v }),
 		rapid.Map(objects(depth), func(v map[string]any) any { return v }),
 	)
 }
@@ -181,7 +184,8 @@ func (w *writer) appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// An object's history: from each version to the next, and from the first to each, patches lead there.
+// An object's history: from each version to the next, and from the first to each, patches lead
+// there.
 func TestAppendProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 4).Draw(t, "depth")
@@ -232,9 +236,10 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// plain reports whether doc is valid input for Append: one JSON object in UTF-8. TestAppend covers halves of surrogate pairs,
-// which encoding/json does not preserve.
+// plain reports whether doc is valid input for Append: one JSON object in UTF-8. TestAppend covers
+// halves of surrogate pairs, which encoding/json does not preserve.
 func plain(doc []byte) bool {
 	var m map[string]json.RawMessage
-	return json.Unmarshal(doc, &m) == nil && m != nil && utf8.Valid(doc) && !strings.Contains(strings.ToLower(string(doc)), `\ud`)
+	return json.Unmarshal(doc, &m) == nil && m != nil && utf8.Valid(doc) &&
+		!strings.Contains(strings.ToLower(string(doc)), `\ud`)
 }

@@ -11,7 +11,9 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	got, err := patch.Parse([]byte(` [{"op":"add","path":"/a~1b/0/~01","value":null},{"path":"","value":{"x":[1]},"op":"replace"},{"op":"remove","path":"/"}] `))
+	got, err := patch.Parse(
+		[]byte(
+			` [{"op":"add","path":"/a~1b/0/~01","value":null},{"path":"","value":{"x":[1]},"op":"replace"},{"op":"remove","path":"/"}] `))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 // Package yamltext writes JSON as YAML, as kubectl does: with the members sorted, and so that every
 // parser of YAML 1.1 or 1.2 reads the same values. The console, which shows parts of objects on a
-// terminal, in the order of the document and with escapes for the terminal, has a writer of its own.
+// terminal, in the order of the document and with escapes for the terminal, has a writer of its
+// own.
 package yamltext
 
 import (
@@ -13,7 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// notInYAML are the characters that JSON permits, and that the parser of YAML rejects or reads as a line end.
+// notInYAML are the characters that JSON permits, and that the parser of YAML rejects or reads as a
+// line end.
 var notInYAML = regexp.MustCompile("[\x7f-\u009f\ufeff\ufffe\uffff]")
 
 // FromJSON returns JSON as the YAML that kubectl writes.

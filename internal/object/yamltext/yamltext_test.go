@@ -12,7 +12,10 @@ import (
 
 // JSON permits characters that the parser of YAML rejects, and escapes of surrogates.
 func TestYAMLOfEveryCharacter(t *testing.T) {
-	for _, value := range []string{"\u009b31m", "\x7f", "\u0085", "\ufeff", "\ufffe", "\u202e", `\u001b[2J`, `\ud83d\ude80`, "\U000e0001", `<\u2028>`} {
+	for _, value := range []string{
+		"\u009b31m", "\x7f", "\u0085", "\ufeff", "\ufffe", "\u202e", `\u001b[2J`, `\ud83d\ude80`, "\U000e0001",
+		`<\u2028>`,
+	} {
 		raw := []byte(`{"a":"` + value + `","b":9007199254740993}`)
 		text, err := yamltext.FromJSON(raw)
 		if err != nil {
@@ -23,7 +26,8 @@ func TestYAMLOfEveryCharacter(t *testing.T) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		if err := yaml.Unmarshal(text, &got); err != nil || got != want || !strings.Contains(string(text), "b: 9007199254740993\n") {
+		if err := yaml.Unmarshal(text, &got); err != nil || got != want ||
+			!strings.Contains(string(text), "b: 9007199254740993\n") {
 			t.Errorf("%q: got %q, %v\n%s", value, got.A, err, text)
 		}
 	}

@@ -26,13 +26,17 @@ type Retry struct {
 	window  publish.Window
 }
 
-// NewRetry returns a Retry for the claim store at where, which is logged and must not contain a secret.
+// NewRetry returns a Retry for the claim store at where, which is logged and must not contain a
+// secret.
 func NewRetry(where string, log *slog.Logger, m *publish.Metrics) *Retry {
 	return &Retry{where: where, Log: log, metrics: cmp.Or(m, publish.NewMetrics(nil))}
 }
 
-// Do calls attempt until it returns nil, an error that wraps publish.ErrRefused, publish.ErrClosed or publish.ErrFenced, or ctx ends.
-func (r *Retry) Do(ctx context.Context, name string, retried func(reason string), attempt func(ctx context.Context) error) error {
+// Do calls attempt until it returns nil, an error that wraps publish.ErrRefused, publish.ErrClosed
+// or publish.ErrFenced, or ctx ends.
+func (r *Retry) Do(
+	ctx context.Context, name string, retried func(reason string), attempt func(ctx context.Context) error,
+) error {
 	for failures := 1; ; failures++ {
 		err := attempt(ctx)
 		switch {
@@ -50,7 +54,9 @@ func (r *Retry) Do(ctx context.Context, name string, retried func(reason string)
 			retried(publish.ReasonClaim)
 		}
 		if suppressed, ok := r.window.First("claim"); ok {
-			r.Log.Error("the claim store rejects an event that is too large for the bus: later changes of its object wait", "store", r.where,
+			r.Log.Error(
+				"the claim store rejects an event that is too large for the bus: later changes of its object wait",
+				"store", r.where,
 				"object", name, "attempt", failures, "err", err, "suppressed", suppressed)
 		}
 		if err := pause.For(ctx, publish.BusyBackoff().Delay(failures)); err != nil {
@@ -66,8 +72,8 @@ type Directory struct {
 	fence *publish.Fencing
 }
 
-// NewDirectory checks that path is absolute. If necessary, Put creates the directory, for the agent's user and group. The fence is
-// checked before each file; nil permits everything.
+// NewDirectory checks that path is absolute. If necessary, Put creates the directory, for the
+// agent's user and group. The fence is checked before each file; nil permits everything.
 func NewDirectory(path string, fence publish.Fence, log *slog.Logger, m *publish.Metrics) (*Directory, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("claim directory %q: must be an absolute path", path)
@@ -76,7 +82,8 @@ func NewDirectory(path string, fence publish.Fence, log *slog.Logger, m *publish
 	return &Directory{path: path, retry: NewRetry("directory "+path, log, m), fence: publish.NewFencing(fence)}, nil
 }
 
-// Put implements publish.ClaimStore. It replaces <name>.json whole or not at all. ref is its file URL.
+// Put implements publish.ClaimStore. It replaces <name>.json whole or not at all. ref is its file
+// URL.
 func (d *Directory) Put(ctx context.Context, name, _ string, body []byte, retried func(reason string)) (string, error) {
 	file := filepath.Join(d.path, name+".json")
 	err := d.retry.Do(ctx, name, retried, func(ctx context.Context) error {

@@ -55,7 +55,8 @@ func TestDirectoryRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Put(t.Context(), "c0ffee", "text/plain", nil, nil); !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), file) {
+	if _, err := c.Put(t.Context(), "c0ffee", "text/plain", nil, nil); !errors.Is(err, publish.ErrRefused) ||
+		!strings.Contains(err.Error(), file) {
 		t.Errorf("a file in place of the directory: %v", err)
 	}
 }
@@ -75,7 +76,9 @@ func TestDirectoryWaits(t *testing.T) {
 		_, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil)
 		done <- err
 	}()
-	publishtest.Wait(t, "the log says so", func() bool { return publishtest.Lines(log.String(), "later changes of its object wait") == 1 })
+	publishtest.Wait(t, "the log says so", func() bool {
+		return publishtest.Lines(log.String(), "later changes of its object wait") == 1
+	})
 	if err := os.Remove(filepath.Join(dir, "c0ffee.json")); err != nil {
 		t.Fatal(err)
 	}

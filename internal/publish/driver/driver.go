@@ -34,21 +34,24 @@ type Driver struct {
 	LastProgress bool
 	// ObjectsOnly: it accepts no events about the stream.
 	ObjectsOnly bool
-	// Copies is the maximum number of copies in memory of an unacknowledged event, the encoded event included. 0: one.
+	// Copies is the maximum number of copies in memory of an unacknowledged event, the encoded
+	// event included. 0: one.
 	Copies int
-	// Stdout: it writes records to Env.Stdout, which has no size limit and cannot be queried: by default no checkpoint is stored.
+	// Stdout: it writes records to Env.Stdout, which has no size limit and cannot be queried: by
+	// default no checkpoint is stored.
 	Stdout bool
 }
 
-// Config is the settings of one bus: a pointer to a struct that package yamldoc decodes. It may implement Readable, Named and Hinter too.
+// Config is the settings of one bus: a pointer to a struct that package yamldoc decodes. It may
+// implement Readable, Named and Hinter too.
 //
-// SetURL sets the address from a URL with one of the driver's schemes. It does not validate the URL. Its error does not repeat the URL,
-// which may contain a secret.
+// SetURL sets the address from a URL with one of the driver's schemes. It does not validate the
+// URL. Its error does not repeat the URL, which may contain a secret.
 //
 // Validate returns the errors of the settings at path. It connects to nothing.
 //
-// Open returns the bus for valid settings, and starts nothing. The bus may implement Checker, Logger, ObjectStorer, LastEventer,
-// LastProgresser and Limiter too.
+// Open returns the bus for valid settings, and starts nothing. The bus may implement Checker,
+// Logger, ObjectStorer, LastEventer, LastProgresser and Limiter too.
 type Config interface {
 	SetURL(url string) error
 	Validate(path *field.Path, f *Facts) field.ErrorList
@@ -101,7 +104,8 @@ type Env struct {
 	MaxEventBytes int    // the largest event to be published
 	DeadLetter    string // destination of dead letters, by the key of Driver.DeadLetter; "": none
 	FullAdvice    string // replaces the general advice for a full bus; "": the general advice
-	// Retiring reports whether a scope is no longer selected: errors of only such scopes do not make the bus unready. nil: none is.
+	// Retiring reports whether a scope is no longer selected: errors of only such scopes do not
+	// make the bus unready. nil: none is.
 	Retiring func(scope string) bool
 	Fence    publish.Fence // see the drivers; nil: everything passes
 	Stdout   io.Writer
@@ -109,7 +113,8 @@ type Env struct {
 	Metrics  *publish.Metrics // nil: none
 }
 
-// Checker is a Bus that can check for immediate errors of Run in advance. Check connects to nothing.
+// Checker is a Bus that can check for immediate errors of Run in advance. Check connects to
+// nothing.
 type Checker interface{ Check() error }
 
 // Logger is a Bus whose logs (streams, topics) have an identity.
@@ -135,8 +140,8 @@ type ObjectStorer interface {
 	ObjectStore(c ObjectStore, log *slog.Logger, m *publish.Metrics) publish.ClaimStore
 }
 
-// ObjectStore is a bucket of a bus's object store. The replicas and the age of a created bucket follow those of the stream, whose records
-// refer to it.
+// ObjectStore is a bucket of a bus's object store. The replicas and the age of a created bucket
+// follow those of the stream, whose records refer to it.
 type ObjectStore struct {
 	Bucket   string        `yaml:"bucket"`
 	Create   bool          `yaml:"create"`   // if it does not exist; an existing one is never changed
@@ -146,8 +151,9 @@ type ObjectStore struct {
 // SetDefaults implements yamldoc.Defaulter.
 func (o *ObjectStore) SetDefaults() { *o = ObjectStore{Bucket: "KUBECDC_LARGE", Create: true} }
 
-// Named is the Config of a bus with subjects or topics. Destinations returns a function that returns the destination of an event, stream
-// events included. It fails if the template cannot be used for the cluster.
+// Named is the Config of a bus with subjects or topics. Destinations returns a function that
+// returns the destination of an event, stream events included. It fails if the template cannot be
+// used for the cluster.
 type Named interface {
 	Destinations(cluster string) (func(*object.Delta) string, error)
 }
@@ -163,11 +169,13 @@ type Summary struct {
 
 	Text string `json:"-"` // address, storage and encryption, for people
 	Log  string `json:"-"` // kind, address and stream or topic, for the log and the status
-	// Servers are the configured addresses. Identity identifies the destination of records, regardless of server names: an agent with
-	// another Identity does not resume from the checkpoint.
+	// Servers are the configured addresses. Identity identifies the destination of records,
+	// regardless of server names: an agent with another Identity does not resume from the
+	// checkpoint.
 	Servers  []string `json:"-"`
 	Identity string   `json:"-"`
-	// Retention is the age at which the bus deletes records, from RetentionKey below its key; 0: unknown, or never.
+	// Retention is the age at which the bus deletes records, from RetentionKey below its key; 0:
+	// unknown, or never.
 	Retention    time.Duration `json:"-"`
 	RetentionKey string        `json:"-"`
 }
@@ -195,7 +203,8 @@ func With(words ...string) string {
 	return ", with " + strings.Join(words, " and ")
 }
 
-// Servers returns the sorted addresses in comparable form: without surrounding spaces and a final slash.
+// Servers returns the sorted addresses in comparable form: without surrounding spaces and a final
+// slash.
 func Servers(addresses []string) []string {
 	servers := make([]string, len(addresses))
 	for i, a := range addresses {

@@ -34,7 +34,9 @@ const ProgressSpan = 3 * time.Minute
 // not name. So it replaces all older entries of the resource, and a newer entry of the resource
 // replaces it.
 func LastProgress(writer string, events []*consume.Event) (publish.ProgressEvent, bool) {
-	own := slices.DeleteFunc(slices.Clone(events), func(e *consume.Event) bool { return e.Progress == nil || e.Progress.Writer != writer })
+	own := slices.DeleteFunc(slices.Clone(events), func(e *consume.Event) bool {
+		return e.Progress == nil || e.Progress.Writer != writer
+	})
 	if len(own) == 0 {
 		return publish.ProgressEvent{}, false
 	}
@@ -43,7 +45,11 @@ func LastProgress(writer string, events []*consume.Event) (publish.ProgressEvent
 		return cmp.Or(consume.CompareRuns(p.Run, q.Run), cmp.Compare(p.Run, q.Run), cmp.Compare(p.Number, q.Number))
 	})
 	last := own[0]
-	m := merge{ProgressEvent: publish.ProgressEvent{Writer: writer, Run: last.Progress.Run, Time: last.Time}, resources: map[string]*merged{}}
+	m := merge{ProgressEvent: publish.ProgressEvent{
+		Writer: writer,
+		Run:    last.Progress.Run,
+		Time:   last.Time,
+	}, resources: map[string]*merged{}}
 	for i := 0; i < len(own); {
 		e := own[i]
 		if e.Progress.Run != m.Run || e.Time.Before(last.Time.Add(-ProgressSpan)) {
@@ -87,8 +93,13 @@ func (m *merge) add(copies []*consume.Event) {
 			}
 			here.all, here.named[s.Scope] = here.all || s.Scope == "", true
 			m.Scopes = append(m.Scopes, publish.ScopeProgress{
-				Resource: s.Resource, Scope: s.Scope, Count: max(s.Count, 1), ResourceVersion: number(s.ResourceVersion), History: s.History,
-				To: s.To, At: e.Time,
+				Resource:        s.Resource,
+				Scope:           s.Scope,
+				Count:           max(s.Count, 1),
+				ResourceVersion: number(s.ResourceVersion),
+				History:         s.History,
+				To:              s.To,
+				At:              e.Time,
 			})
 		}
 	}

@@ -13,11 +13,14 @@ import (
 
 // Readable is the Config of a bus that keeps records.
 //
-// SetAccess overrides settings with command-line flags. Its error names a flag that does not apply to the bus, or a wrong value.
+// SetAccess overrides settings with command-line flags. Its error names a flag that does not apply
+// to the bus, or a wrong value.
 //
-// Source returns the bus as a source of package consume. explain adds advice to an error of its Read.
+// Source returns the bus as a source of package consume. explain adds advice to an error of its
+// Read.
 //
-// Logs returns the existing logs of the bus; none if the bus does not answer: another call reports that error.
+// Logs returns the existing logs of the bus; none if the bus does not answer: another call reports
+// that error.
 //
 // Relay returns the bus as the source of a relay.
 type Readable interface {
@@ -30,17 +33,20 @@ type Readable interface {
 
 // Confined is a Source that has only some of the events of a bus.
 //
-// Reads reports whether it may have some of the events of objects, and whether it has all of them. For events of both kinds, some is that
-// of the events of objects. cluster is the only one of the events; "": any. Read returns an error if it has none.
+// Reads reports whether it may have some of the events of objects, and whether it has all of them.
+// For events of both kinds, some is that of the events of objects. cluster is the only one of the
+// events; "": any. Read returns an error if it has none.
 //
-// Only says in words what it has. Both may be known only after the first Read: until then, it has all.
+// Only says in words what it has. Both may be known only after the first Read: until then, it has
+// all.
 type Confined interface {
 	consume.Source
 	Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool)
 	Only() string
 }
 
-// Partitioned is the Config of a bus with several logs. CopiesOf returns how many of the logs have a copy of an event about the stream.
+// Partitioned is the Config of a bus with several logs. CopiesOf returns how many of the logs have
+// a copy of an event about the stream.
 type Partitioned interface {
 	CopiesOf(logs []consume.Position, e *consume.Event) int
 }
@@ -77,12 +83,14 @@ type Reading struct {
 	DeadLetter string // as in Env; "": the default
 }
 
-// WithClusterAdvice adds advice to the error of a template that needs the unknown name of the cluster.
+// WithClusterAdvice adds advice to the error of a template that needs the unknown name of the
+// cluster.
 func WithClusterAdvice(err error, cluster string) error {
 	if err == nil || cluster != "" {
 		return err
 	}
-	return fmt.Errorf("%w: set cluster in the file, or --cluster (the agent's default is the uid of namespace kube-system)", err)
+	return fmt.Errorf(
+		"%w: set cluster in the file, or --cluster (the agent's default is the uid of namespace kube-system)", err)
 }
 
 // Start is the start of a relay without a cursor.
@@ -117,8 +125,8 @@ type Record struct {
 
 	Copies int  // number of partitions with a copy of a stream event: 1 on JetStream
 	Sparse bool // there may be fewer copies: the cursor does not wait for the others
-	// LeftOut is the number of records before this one that the bus filtered out. With NoRecord these are all records up to Position, and
-	// there is nothing else.
+	// LeftOut is the number of records before this one that the bus filtered out. With NoRecord
+	// these are all records up to Position, and there is nothing else.
 	LeftOut  uint64
 	NoRecord bool
 	Number   uint64 // number of records that the relay has read
@@ -140,15 +148,19 @@ type Mark struct {
 
 // Source is a source of records, with the cursor that stores the delivered position.
 //
-// Open connects and takes the cursor. It is called again after a TransientError; another error is final.
+// Open connects and takes the cursor. It is called again after a TransientError; another error is
+// final.
 //
-// Next returns the next record. Its error is a *consume.MissedError if records are gone, and the next call continues after them; io.EOF
-// at the end; another one is final. An earlier record may come again, followed by its successors.
+// Next returns the next record. Its error is a *consume.MissedError if records are gone, and the
+// next call continues after them; io.EOF at the end; another one is final. An earlier record may
+// come again, followed by its successors.
 //
-// Save stores the marks that have moved. Its error, with or without marks, wraps relay.ErrElsewhere if another relay has taken the
-// cursor; after other errors it is called again. Behind returns the number of records after the marks.
+// Save stores the marks that have moved. Its error, with or without marks, wraps relay.ErrElsewhere
+// if another relay has taken the cursor; after other errors it is called again. Behind returns the
+// number of records after the marks.
 //
-// Next belongs to one goroutine, and after Open another one may call Save and Behind. Ready is safe for concurrent use. Close is the last call.
+// Next belongs to one goroutine, and after Open another one may call Save and Behind. Ready is safe
+// for concurrent use. Close is the last call.
 type Source interface {
 	Open(ctx context.Context) error
 	Next(ctx context.Context) (*Record, error)
@@ -158,7 +170,8 @@ type Source interface {
 	Close() error
 }
 
-// TransientError is an error of Open after which a retry may succeed: the bus is away, or has no stream or topic yet.
+// TransientError is an error of Open after which a retry may succeed: the bus is away, or has no
+// stream or topic yet.
 type TransientError struct{ error }
 
 // Transient returns err as a TransientError.

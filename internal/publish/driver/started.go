@@ -11,8 +11,8 @@ import (
 )
 
 // ScopeLister is a Bus that can return the scopes of a resource that a run of a writer has started
-// and not ended, sorted by name. StartedScopes waits until Run has connected. Its errors are the cause
-// of ctx and publish.ErrClosed.
+// and not ended, sorted by name. StartedScopes waits until Run has connected. Its errors are the
+// cause of ctx and publish.ErrClosed.
 type ScopeLister interface {
 	StartedScopes(ctx context.Context, r *object.Resource, writer, run string) ([]publish.StartedScope, error)
 }

@@ -1,5 +1,5 @@
-// Package drivers lists the buses that this program can publish to. A new bus needs a package, a line in [Buses], a block in
-// configs/kubecdc.yaml and a page in docs/guides; see docs/changing.md.
+// Package drivers lists the buses that this program can publish to. A new bus needs a package, a
+// line in [Buses], a block in configs/kubecdc.yaml and a page in docs/guides; see docs/changing.md.
 package drivers
 
 import (

@@ -19,7 +19,8 @@ var bus = regexp.MustCompile(`(?i)nats|kafka|jetstream`)
 func ofBuses() []string {
 	return []string{
 		"internal/publish/nats", "internal/publish/kafka", "internal/publish/drivers", "internal/publish/publishtest",
-		"internal/kafkaid", "internal/kafkanet", "internal/natsversion", "internal/silence", "internal/subjectfilter", "internal/searchtime",
+		"internal/kafkaid", "internal/kafkanet", "internal/natsversion", "internal/silence", "internal/subjectfilter",
+		"internal/searchtime",
 		"internal/localbus", "internal/versions", "pkg/consume/fromnats", "pkg/consume/fromkafka",
 	}
 }
@@ -48,7 +49,8 @@ func TestOnlyTheirPackagesNameBuses(t *testing.T) {
 				return err
 			}
 			of, err := filepath.Rel(root, filepath.Dir(path))
-			if err != nil || slices.ContainsFunc(ofBuses(), func(p string) bool { return of == p || strings.HasPrefix(of, p+"/") }) {
+			if err != nil ||
+				slices.ContainsFunc(ofBuses(), func(p string) bool { return of == p || strings.HasPrefix(of, p+"/") }) {
 				return err
 			}
 			files++

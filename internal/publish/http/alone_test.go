@@ -52,8 +52,9 @@ func alone(t *testing.T, err error, reason string) {
 	}
 }
 
-// An event on which the receiver closes the connection is tried twice, the second time on a connection of its own, and handed back. When
-// sent alone, it is tried on a connection of its own first. No other event is cut a second time or handed back.
+// An event on which the receiver closes the connection is tried twice, the second time on a
+// connection of its own, and handed back. When sent alone, it is tried on a connection of its own
+// first. No other event is cut a second time or handed back.
 func TestCutTwiceIsSentAlone(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
@@ -88,8 +89,8 @@ func TestCutTwiceIsSentAlone(t *testing.T) {
 	}
 }
 
-// door closes connections right after it has accepted them, unless open lets them in. It counts the connections that are open, and
-// those that it has closed.
+// door closes connections right after it has accepted them, unless open lets them in. It counts the
+// connections that are open, and those that it has closed.
 type door struct {
 	net.Listener
 	open   func(standing int64) bool
@@ -125,21 +126,25 @@ func (d *door) Accept() (net.Conn, error) {
 // serveBehind starts a receiver that accepts all requests that pass d.
 func serveBehind(t *testing.T, d *door) string {
 	t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
 	d.Listener, s.Listener = s.Listener, d
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.URL
 }
 
-// publishAll publishes events of the given number of objects, in order for each object, and fails if one is refused.
+// publishAll publishes events of the given number of objects, in order for each object, and fails
+// if one is refused.
 func publishAll(t *testing.T, r *running, objects, events int) (waitFor func()) {
 	var wg sync.WaitGroup
 	var refused atomic.Int64
 	for k := range objects {
 		wg.Go(func() {
 			for i := range events {
-				if err := r.Publish(t.Context(), event(fmt.Sprintf("web-%d", k), i+1, `{}`)); err != nil && refused.Add(1) == 1 {
+				if err := r.Publish(t.Context(), event(fmt.Sprintf("web-%d", k), i+1, `{}`)); err != nil &&
+					refused.Add(1) == 1 {
 					t.Error(err)
 				}
 			}
@@ -153,8 +158,8 @@ func publishAll(t *testing.T, r *running, objects, events int) (waitFor func()) 
 	}
 }
 
-// The sidecar of a receiver is up before the receiver: it accepts and closes every connection and then, while the receiver
-// recovers, two out of three.
+// The sidecar of a receiver is up before the receiver: it accepts and closes every connection and
+// then, while the receiver recovers, two out of three.
 func TestReceiverThatComesBackRefusesNothing(t *testing.T) {
 	var back atomic.Bool
 	var n atomic.Int64
@@ -178,7 +183,8 @@ func TestConnectionLimitRefusesNothing(t *testing.T) {
 	}
 }
 
-// connection is an accepted connection. The contexts of its requests hold it under the key connection{}.
+// connection is an accepted connection. The contexts of its requests hold it under the key
+// connection{}.
 type connection struct {
 	net.Conn
 	first bool
@@ -198,14 +204,15 @@ func serveMultiplexed(t *testing.T, handler func(c connection, r *http.Request))
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return publishhttp.Config{URL: s.URL, TLS: &publish.TLS{CAFile: ca}}
 }
 
-// With HTTP/2 the open connection is served, and each new one is cut. If a request on the open one is cut, its events still get
-// through.
+// With HTTP/2 the open connection is served, and each new one is cut. If a request on the open one
+// is cut, its events still get through.
 func TestNewConnectionsCutHoldUpNothing(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		t.Run(fmt.Sprintf("batch-%d", batch), func(t *testing.T) {
@@ -222,7 +229,8 @@ func TestNewConnectionsCutHoldUpNothing(t *testing.T) {
 			})
 			cfg.Batch = batch
 			r := run(t, cfg)
-			if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // otherwise many connections are made at once
+			if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil {
+				// otherwise many connections are made at once
 				t.Fatal(err)
 			}
 			waitFor, done := publishAll(t, r, 64, 50), make(chan struct{})
@@ -244,7 +252,8 @@ func TestNewConnectionsCutHoldUpNothing(t *testing.T) {
 	}
 }
 
-// With HTTP/2 an event may cut the requests of others that share its connection. They get through on connections of their own.
+// With HTTP/2 an event may cut the requests of others that share its connection. They get through
+// on connections of their own.
 func TestCutWithHTTP2CutsOthersOnce(t *testing.T) {
 	var poisoned atomic.Int64
 	r := run(t, serveMultiplexed(t, func(c connection, r *http.Request) {
@@ -254,7 +263,8 @@ func TestCutWithHTTP2CutsOthersOnce(t *testing.T) {
 			_ = c.Close()
 		}
 	}))
-	if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil { // otherwise many connections are made at once
+	if err := r.Publish(t.Context(), event("first", 1, `{}`)); err != nil {
+		// otherwise many connections are made at once
 		t.Fatal(err)
 	}
 	var good []<-chan error
@@ -273,11 +283,16 @@ func TestCutWithHTTP2CutsOthersOnce(t *testing.T) {
 	}
 }
 
-// A firewall inspects requests and denies one event: that one is handed back, and the others continue without a pause.
+// A firewall inspects requests and denies one event: that one is handed back, and the others
+// continue without a pause.
 func TestDeniedIsSentAlone(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 10} {
-		for status, reason := range map[int]string{401: publish.ReasonUnauthorized, 403: publish.ReasonUnauthorized, 404: publish.ReasonNotFound} {
+		for status, reason := range map[int]string{
+			401: publish.ReasonUnauthorized,
+			403: publish.ReasonUnauthorized,
+			404: publish.ReasonNotFound,
+		} {
 			t.Run(fmt.Sprintf("%d-batch-%d", status, batch), func(t *testing.T) {
 				var denied atomic.Int64
 				url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -338,8 +353,9 @@ func TestManyDeniedHoldUpNoOthers(t *testing.T) {
 	}
 }
 
-// If all events are denied, the receiver does not accept the agent, or the agent has the wrong receiver. Nearly all events wait in the
-// bus, and one request at a time retries. When the receiver accepts events again, all of them get through.
+// If all events are denied, the receiver does not accept the agent, or the agent has the wrong
+// receiver. Nearly all events wait in the bus, and one request at a time retries. When the receiver
+// accepts events again, all of them get through.
 func TestAllDeniedAreHeldBack(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 4} {
@@ -364,7 +380,9 @@ func TestAllDeniedAreHeldBack(t *testing.T) {
 			for i := range events {
 				all = append(all, r.once(event(fmt.Sprint("web-", i), 1, `{}`), false))
 			}
-			wait(t, "probes", func() bool { return strings.Contains(r.log.String(), "unauthorized") && r.bus.Ready() != nil })
+			wait(t, "probes", func() bool {
+				return strings.Contains(r.log.String(), "unauthorized") && r.bus.Ready() != nil
+			})
 			open.Store(true)
 			back := 0
 			for _, done := range all {
@@ -401,8 +419,8 @@ func TestDeniedAtRandomGetsThrough(t *testing.T) {
 	}
 }
 
-// A receiver refuses a request by its length, and closes the connection without reading the rest: the answer is lost with the
-// connection. The event still counts as too large.
+// A receiver refuses a request by its length, and closes the connection without reading the rest:
+// the answer is lost with the connection. The event still counts as too large.
 func TestCutForItsSizeIsTooLarge(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -429,7 +447,8 @@ func TestCutForItsSizeIsTooLarge(t *testing.T) {
 					}
 					if r.ContentLength > 64<<10 {
 						refused.Add(1)
-						_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+						_, _ = io.WriteString(c,
+							"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 						return
 					}
 					_, _ = io.Copy(io.Discard, r.Body)

@@ -103,21 +103,27 @@ func (c *client) judgeError(ctx context.Context, err error, timeout time.Duratio
 		r.reason = publish.ReasonTimeout
 	default:
 		r.reason, r.cut = publish.ReasonCut, true
-		// The text after a quotation mark is a response that is not HTTP; it may repeat the request.
+		// The text after a quotation mark is a response that is not HTTP; it may repeat the
+		// request.
 		said, _, _ := strings.Cut(r.detail, ` "`)
 		r.detail = clean(said, hidden)
 	}
 	return r
 }
 
-// isTLS reports whether err concerns certificates, including their files: RoundTrip returns the error of GetClientCertificate unchanged.
+// isTLS reports whether err concerns certificates, including their files: RoundTrip returns the
+// error of GetClientCertificate unchanged.
 func isTLS(err error) bool {
-	verify, record, authority := new(tls.CertificateVerificationError), tls.RecordHeaderError{}, x509.UnknownAuthorityError{}
+	verify := new(tls.CertificateVerificationError)
+	record := tls.RecordHeaderError{}
+	authority := x509.UnknownAuthorityError{}
 	path, pair := new(fs.PathError), publish.PairError{}
-	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &path) || errors.As(err, &pair)
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &path) ||
+		errors.As(err, &pair)
 }
 
-// verdict decides about an event after a request with that many events: either it is repeated, or it ends with err.
+// verdict decides about an event after a request with that many events: either it is repeated, or
+// it ends with err.
 func (p *endpoint) verdict(t *task, o *outcome, events int) (repeat bool, err error) {
 	switch o.kind {
 	case acked:
@@ -152,8 +158,8 @@ func (p *endpoint) verdict(t *task, o *outcome, events int) (repeat bool, err er
 	}
 }
 
-// retry reports whether the event is repeated at once, or as soon as the throttle permits. Otherwise, alone reports whether it is to be
-// sent alone.
+// retry reports whether the event is repeated at once, or as soon as the throttle permits.
+// Otherwise, alone reports whether it is to be sent alone.
 func (t *task) retry(o *outcome, events int) (repeat, alone bool) {
 	cut, denied := t.cut, t.denied
 	t.cut, t.denied = o.cut, o.denied
@@ -167,7 +173,8 @@ func (t *task) retry(o *outcome, events int) (repeat, alone bool) {
 		t.single = true // in a batch, it would not use a separate connection
 		return !cut, cut
 	case o.denied:
-		// Repeat it once, after the others: one of several receivers at an address may have other rules.
+		// Repeat it once, after the others: one of several receivers at an address may have other
+		// rules.
 		return !denied && !t.e.Alone, denied || t.e.Alone
 	case o.reason == publish.ReasonTimeout:
 		return !t.e.Alone, t.e.Alone // the receiver may have it, so the same bytes are sent again
@@ -206,7 +213,8 @@ func (p *endpoint) noteRetry(t *task, o *outcome, alone bool) {
 		advice += "; the event is sent alone from now on, with pauses: if it is the cause, move it to the dead letters"
 	}
 	if suppressed, ok := p.window.First(kind); ok {
-		p.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", o.reason, "alone", alone, "advice", advice, "detail", o.detail,
+		p.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", o.reason, "alone",
+			alone, "advice", advice, "detail", o.detail,
 			"receiver", p.origin, "event_id", string(t.e.ID), "suppressed", suppressed)
 	}
 }

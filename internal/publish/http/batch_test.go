@@ -17,7 +17,8 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// Each event has its own result, whatever the others in its batch are, and none is written over on its way.
+// Each event has its own result, whatever the others in its batch are, and none is written over on
+// its way.
 func TestBatchResultsAreEachEventsOwn(t *testing.T) {
 	var torn atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {

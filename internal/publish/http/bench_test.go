@@ -16,15 +16,18 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
-// BenchmarkBus compares publishing with plain net/http, to the same receiver in this process, which shares the processor. An
-// operation is always an event of 4 KiB.
+// BenchmarkBus compares publishing with plain net/http, to the same receiver in this process, which
+// shares the processor. An operation is always an event of 4 KiB.
 //
-// single: 64 events in flight. With plain net/http, 64 workers each Post an event and read the answer to its end.
+// single: 64 events in flight. With plain net/http, 64 workers each Post an event and read the
+// answer to its end.
 //
-// batch: 32 events a request, 4 requests in flight, 256 events handed over and not yet acknowledged. With plain net/http, events
-// come one at a time through a channel that holds the waiting ones. Each of 4 workers joins up to 32 of them to an array and posts
-// it. The array's buffer is reused, which is safe only if the receiver reads a request before it answers. Workers report no event's
-// result to a caller. With Publish, each of 256 calls waits for its own event's result, which keeps keys in order.
+// batch: 32 events a request, 4 requests in flight, 256 events handed over and not yet
+// acknowledged. With plain net/http, events come one at a time through a channel that holds the
+// waiting ones. Each of 4 workers joins up to 32 of them to an array and posts it. The array's
+// buffer is reused, which is safe only if the receiver reads a request before it answers. Workers
+// report no event's result to a caller. With Publish, each of 256 calls waits for its own event's
+// result, which keeps keys in order.
 func BenchmarkBus(b *testing.B) {
 	const workers, batch, flights, handed = 64, 32, 4, 256
 	body := []byte(strings.Repeat("x", 4<<10))
@@ -114,7 +117,8 @@ func BenchmarkBus(b *testing.B) {
 				for n, more := 1, true; more && n < batch; n++ {
 					select {
 					case next, ok := <-events:
-						if more = ok; ok {
+						more = ok
+						if ok {
 							array = append(append(array, ','), next.Body...)
 						}
 					default:

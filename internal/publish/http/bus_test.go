@@ -86,7 +86,8 @@ func encoded(tb testing.TB, mode encode.Mode, name string, rv int) *encode.Event
 	ref := object.NewRef(pods, "shop", name, "uid-"+name)
 	d := &object.Delta{
 		Op: object.Created, Ref: ref, ResourceVersion: uint64(rv), Observed: time.Now().UnixNano(),
-		After: object.New(ref, uint64(rv), 0, object.NewCodec(nil), []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"note":"grüße"}}`, name))),
+		After: object.New(ref, uint64(rv), 0, object.NewCodec(nil),
+			[]byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"note":"grüße"}}`, name))),
 	}
 	if err := e.Encode(ev, d); err != nil {
 		tb.Fatal(err)
@@ -135,7 +136,9 @@ func TestContentModes(t *testing.T) {
 			if tc.mode == encode.Binary { // the SDK leaves values as they stand in the headers
 				want = "prod%20eu%20%221%22%20100%25%20%C3%BC"
 			}
-			if d := cmp.Diff([]string{string(ev.ID), want, "application/json"}, []string{got.ID(), cluster, got.DataContentType()}); d != "" {
+			if d := cmp.Diff([]string{string(ev.ID), want, "application/json"}, []string{
+				got.ID(), cluster, got.DataContentType(),
+			}); d != "" {
 				t.Error(d)
 			}
 			var data struct {
@@ -178,7 +181,8 @@ func TestBatchIsWhatWaits(t *testing.T) {
 	close(release)
 	wg.Wait()
 	if len(box.events) != 21 || box.requests != 4 || box.largest != 8 {
-		t.Errorf("%d events in %d requests, the largest of %d; want 21 in 4, of 1, 8, 8 and 4", len(box.events), box.requests, box.largest)
+		t.Errorf("%d events in %d requests, the largest of %d; want 21 in 4, of 1, 8, 8 and 4", len(box.events),
+			box.requests, box.largest)
 	}
 }
 
@@ -199,7 +203,8 @@ func TestBatchBytes(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, size := range []int{10, 1100 << 10, 600 << 10, 600 << 10} {
 		wg.Go(func() {
-			if err := r.Publish(t.Context(), event(fmt.Sprintf("web-%d", i), 1, `"`+strings.Repeat("x", size-2)+`"`)); err != nil {
+			if err := r.Publish(t.Context(),
+				event(fmt.Sprintf("web-%d", i), 1, `"`+strings.Repeat("x", size-2)+`"`)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -228,7 +233,9 @@ func TestStatus(t *testing.T) {
 		{status: 200},
 		{status: 202},
 		{status: 204},
-		{status: 307, header: [2]string{"Location", "https://elsewhere.example/in?key=s3cret"}, reason: "redirect", log: "status 307, to https://elsewhere.example\""},
+		{status: 307, header: [2]string{
+			"Location", "https://elsewhere.example/in?key=s3cret",
+		}, reason: "redirect", log: "status 307, to https://elsewhere.example\""},
 		{status: 401, reason: "unauthorized", log: "tokenFile"},
 		{status: 403, reason: "unauthorized", log: "tokenFile"},
 		{status: 404, reason: "not_found", log: "check url"},
@@ -269,10 +276,12 @@ func TestStatus(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tc.is != nil {
-					if !errors.Is(err, tc.is) || !errors.Is(err, publish.ErrRefused) || errors.Is(err, publish.ErrTooLarge) != (tc.status == http.StatusRequestEntityTooLarge) {
+					if !errors.Is(err, tc.is) || !errors.Is(err, publish.ErrRefused) ||
+						errors.Is(err, publish.ErrTooLarge) != (tc.status == http.StatusRequestEntityTooLarge) {
 						t.Errorf("got %v, want %v", err, tc.is)
 					}
-					if want := fmt.Sprintf("status %d: because of it", tc.status); !strings.HasSuffix(err.Error(), want) {
+					if want := fmt.Sprintf("status %d: because of it", tc.status); !strings.HasSuffix(err.Error(),
+						want) {
 						t.Errorf("got %v, want %s", err, want)
 					}
 				}
@@ -300,12 +309,16 @@ func TestStatus(t *testing.T) {
 func TestRefusedBatchGoesOneByOne(t *testing.T) {
 	for _, status := range []int{400, 413, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			box, release, first := new(inbox), make(chan struct{}), make(chan struct{}, 1000)
+			box := new(inbox)
+			release := make(chan struct{})
+			first := make(chan struct{}, 1000)
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				first <- struct{}{}
 				<-release
 				events, err := readEvents(r)
-				if err != nil { // the test ends while a request is under way; anything else fails it, because the event is refused
+				if err != nil {
+					// the test ends while a request is under way; anything else fails it, because
+					// the event is refused
 					w.WriteHeader(http.StatusBadRequest)
 					return
 				}
@@ -368,29 +381,100 @@ func TestConfigIsChecked(t *testing.T) {
 		cfg  publishhttp.Config
 		want string
 	}{
-		{publishhttp.Config{URL: "nats://x"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has another scheme than http, https"},
-		{publishhttp.Config{URL: "https:///in"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has no host"},
-		{publishhttp.Config{URL: "https://user:s3cret@x"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has a user or a password in it; remove them: secrets come only from files, which other keys name"},
-		{publishhttp.Config{URL: "https://x/#s3cret"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has a # in it"},
-		{publishhttp.Config{URL: "https://x/\ns3cret"}, "bus.http.url: Forbidden: must be a URL such as https://host/path: cannot be read"},
-		{publishhttp.Config{URL: "http://x", TLS: &publish.TLS{}}, "bus.http.tls: Forbidden: has no effect if the url begins with http://; write https:// there, or remove it"},
-		{publishhttp.Config{URL: "http://x", Batch: -1}, `bus.http.batch: Invalid value: -1: must be between 1 and 1000`},
-		{publishhttp.Config{URL: "http://x", DeadLetterURL: "x"}, "dead letter url: Forbidden: must be a URL such as https://host/path: has no scheme, write https:// before it"},
-		{publishhttp.Config{URL: "http://x", HeadersFile: filepath.Join(dir, "none")}, "headersFile: stat " + dir + "/none: no such file or directory"},
+		{publishhttp.Config{
+			URL: "nats://x",
+		}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has another scheme than http, https"},
+		{publishhttp.Config{
+			URL: "https:///in",
+		}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has no host"},
+		{
+			publishhttp.Config{
+				URL: "https://user:s3cret@x",
+			},
+			"bus.http.url: Forbidden: must be a URL such as https://host/path: has a user or a password in it; remove them: secrets come only from files, which other keys name",
+		},
+		{publishhttp.Config{
+			URL: "https://x/#s3cret",
+		}, "bus.http.url: Forbidden: must be a URL such as https://host/path: has a # in it"},
+		{publishhttp.Config{
+			URL: "https://x/\ns3cret",
+		}, "bus.http.url: Forbidden: must be a URL such as https://host/path: cannot be read"},
+		{publishhttp.Config{
+			URL: "http://x",
+			TLS: &publish.TLS{},
+		}, "bus.http.tls: Forbidden: has no effect if the url begins with http://; write https:// there, or remove it"},
+		{publishhttp.Config{
+			URL:   "http://x",
+			Batch: -1,
+		}, `bus.http.batch: Invalid value: -1: must be between 1 and 1000`},
+		{
+			publishhttp.Config{
+				URL:           "http://x",
+				DeadLetterURL: "x",
+			},
+			"dead letter url: Forbidden: must be a URL such as https://host/path: has no scheme, write https:// before it",
+		},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: filepath.Join(dir, "none"),
+		}, "headersFile: stat " + dir + "/none: no such file or directory"},
 		{publishhttp.Config{URL: "http://x", TokenFile: file("empty", "\n")}, "tokenFile " + dir + "/empty: is empty"},
-		{publishhttp.Config{URL: "http://x", TokenFile: file("two", "s3cret s3cret")}, "tokenFile " + dir + "/two: must hold one token without spaces, on one line"},
-		{publishhttp.Config{URL: "http://x", TokenFile: file("token", "s3cret"), HeadersFile: file("basic", "authorization: Basic s3cret")}, "headersFile " + dir + "/basic and tokenFile " + dir + "/token both set Authorization: keep one"},
-		{publishhttp.Config{URL: "http://x", HeadersFile: file("h1", "# a comment\n\nX-Key: s3cret\ns3cret\n")}, `headersFile ` + dir + `/h1: line 4: must be "Name: value"`},
-		{publishhttp.Config{URL: "http://x", HeadersFile: file("h2", "content-TYPE: text/plain")}, "headersFile " + dir + "/h2: line 1: Content-Type: is set by the agent, and cannot be configured"},
-		{publishhttp.Config{URL: "http://x", HeadersFile: file("h3", "ce-id: 1")}, "headersFile " + dir + "/h3: line 1: Ce-Id: headers ce-… are reserved for the event's attributes"},
-		{publishhttp.Config{URL: "http://x", HeadersFile: file("h4", "Host: other")}, "headersFile " + dir + "/h4: line 1: Host: is set by the agent, and cannot be configured"},
-		{publishhttp.Config{URL: "http://x", HeadersFile: file("h5", "X-Key:")}, "headersFile " + dir + "/h5: line 1: no value after the colon"},
-		{publishhttp.Config{URL: "http://x", HeadersFile: file("h6", "X Key: 1")}, "headersFile " + dir + "/h6: line 1: the name before the colon must consist of letters, digits and dashes"},
-		{publishhttp.Config{URL: "http://x", HeadersFile: file("h7", "X-Key: a\x01b")}, "headersFile " + dir + "/h7: line 1: the value must not contain control characters"},
-		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CAFile: filepath.Join(dir, "none")}}, "tls: read caFile: stat " + dir + "/none: no such file or directory"},
-		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CAFile: file("ca", "no PEM")}}, "tls: caFile " + dir + `/ca: contains no certificate: it must have PEM blocks "CERTIFICATE"`},
-		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CertFile: "/x"}}, "bus.http.tls: Required value: has certFile, which needs keyFile too"},
-		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{CertFile: file("c", "x"), KeyFile: file("k", "x")}}, "tls: certFile " + dir + "/c and keyFile " + dir + "/k: tls: failed to find any PEM data in certificate input"},
+		{publishhttp.Config{
+			URL:       "http://x",
+			TokenFile: file("two", "s3cret s3cret"),
+		}, "tokenFile " + dir + "/two: must hold one token without spaces, on one line"},
+		{publishhttp.Config{
+			URL:         "http://x",
+			TokenFile:   file("token", "s3cret"),
+			HeadersFile: file("basic", "authorization: Basic s3cret"),
+		}, "headersFile " + dir + "/basic and tokenFile " + dir + "/token both set Authorization: keep one"},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: file("h1", "# a comment\n\nX-Key: s3cret\ns3cret\n"),
+		}, `headersFile ` + dir + `/h1: line 4: must be "Name: value"`},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: file("h2", "content-TYPE: text/plain"),
+		}, "headersFile " + dir + "/h2: line 1: Content-Type: is set by the agent, and cannot be configured"},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: file("h3", "ce-id: 1"),
+		}, "headersFile " + dir + "/h3: line 1: Ce-Id: headers ce-… are reserved for the event's attributes"},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: file("h4", "Host: other"),
+		}, "headersFile " + dir + "/h4: line 1: Host: is set by the agent, and cannot be configured"},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: file("h5", "X-Key:"),
+		}, "headersFile " + dir + "/h5: line 1: no value after the colon"},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: file("h6", "X Key: 1"),
+		}, "headersFile " + dir + "/h6: line 1: the name before the colon must consist of letters, digits and dashes"},
+		{publishhttp.Config{
+			URL:         "http://x",
+			HeadersFile: file("h7", "X-Key: a\x01b"),
+		}, "headersFile " + dir + "/h7: line 1: the value must not contain control characters"},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{
+			CAFile: filepath.Join(dir, "none"),
+		}}, "tls: read caFile: stat " + dir + "/none: no such file or directory"},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{
+			CAFile: file("ca", "no PEM"),
+		}}, "tls: caFile " + dir + `/ca: contains no certificate: it must have PEM blocks "CERTIFICATE"`},
+		{publishhttp.Config{URL: "https://x", TLS: &publish.TLS{
+			CertFile: "/x",
+		}}, "bus.http.tls: Required value: has certFile, which needs keyFile too"},
+		{
+			publishhttp.Config{
+				URL: "https://x", TLS: &publish.TLS{
+					CertFile: file("c", "x"),
+					KeyFile:  file("k", "x"),
+				},
+			},
+			"tls: certFile " + dir + "/c and keyFile " + dir +
+				"/k: tls: failed to find any PEM data in certificate input",
+		},
 	} {
 		tc.cfg.Timeout.Duration, tc.cfg.Insecure = time.Second, true
 		if tc.cfg.Batch == 0 {
@@ -441,7 +525,8 @@ func TestDeadLetters(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"/in": "Bearer s3cret", "/dead": "Bearer s3cret", "/other": ""}, seen); d != "" {
 		t.Error(d)
 	}
-	if err := run(t, publishhttp.Config{URL: bus}).dead.Publish(t.Context(), event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrRefused) {
+	if err := run(t, publishhttp.Config{URL: bus}).dead.Publish(t.Context(), event("web-1", 1, `{}`)); !errors.Is(err,
+		publish.ErrRefused) {
 		t.Errorf("dead letters without a URL: %v", err)
 	}
 }

@@ -32,11 +32,16 @@ func TestClaimStore(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		w.WriteHeader(answers[len(requests)])
-		requests = append(requests, strings.Join([]string{r.Method, r.RequestURI, r.Header.Get("Authorization"), r.Header.Get("Content-Type"), string(body)}, " "))
+		requests = append(requests,
+			strings.Join(
+				[]string{
+					r.Method, r.RequestURI, r.Header.Get("Authorization"), r.Header.Get("Content-Type"), string(body),
+				}, " "))
 	}))
 	defer srv.Close()
 	log := new(logBuffer)
-	c, err := publishhttp.NewClaimStore(publishhttp.ClientConfig{URL: srv.URL + "/a%20b/?sig=pr1v4te", TokenFile: token}, log.Logger(), nil)
+	c, err := publishhttp.NewClaimStore(
+		publishhttp.ClientConfig{URL: srv.URL + "/a%20b/?sig=pr1v4te", TokenFile: token}, log.Logger(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +53,8 @@ func TestClaimStore(t *testing.T) {
 	if d := cmp.Diff([]string{put, put, put, put}, requests); d != "" {
 		t.Error(d)
 	}
-	if strings.Contains(log.String(), "s3cr3t") || strings.Contains(log.String(), "pr1v4te") || lines(log.String(), "status 503") != 1 {
+	if strings.Contains(log.String(), "s3cr3t") || strings.Contains(log.String(), "pr1v4te") ||
+		lines(log.String(), "status 503") != 1 {
 		t.Errorf("log:\n%s", log)
 	}
 }
@@ -62,7 +68,8 @@ func TestClaimStoreRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, status = range []int{413, 422, 409} {
-		if _, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); !errors.Is(err, publish.ErrRefused) || strings.Contains(err.Error(), "pr1v4te") {
+		if _, err := c.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); !errors.Is(err,
+			publish.ErrRefused) || strings.Contains(err.Error(), "pr1v4te") {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
@@ -79,7 +86,8 @@ func TestClaimStoreRefusals(t *testing.T) {
 		{URL: "https://x", TokenFile: "/nowhere"},
 		{URL: "https://x", TLS: &publish.TLS{CAFile: "/nowhere"}},
 	} {
-		if _, err := publishhttp.NewClaimStore(cfg, discard, nil); err == nil || strings.Contains(err.Error(), "pr1v4te") {
+		if _, err := publishhttp.NewClaimStore(cfg, discard, nil); err == nil ||
+			strings.Contains(err.Error(), "pr1v4te") {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}

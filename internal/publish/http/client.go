@@ -22,13 +22,16 @@ import (
 
 // ClientConfig configures the requests of a Receiver or a ClaimStore.
 type ClientConfig struct {
-	URL         string           `yaml:"url"`                   // http or https
-	Timeout     yamldoc.Duration `yaml:"timeout"`               // of a request, from dialling to the status; 0: 30 s
-	HeadersFile string           `yaml:"headersFile,omitempty"` // lines "Name: value" for each request; read again after a change. "" for none
-	TokenFile   string           `yaml:"tokenFile,omitempty"`   // a bearer token; read again after a change. "" for none
-	Insecure    bool             `yaml:"insecure,omitempty"`    // permits sending both unencrypted to another machine
-	TLS         *publish.TLS     `yaml:"tls,omitempty"`         // nil with https: the system's certificates
-	Fence       publish.Fence    `yaml:"-"`                     // checked before each request of a ClaimStore and each write to a socket; nil passes everything
+	URL     string           `yaml:"url"`     // http or https
+	Timeout yamldoc.Duration `yaml:"timeout"` // of a request, from dialling to the status; 0: 30 s
+	// lines "Name: value" for each request; read again after a change. "" for none
+	HeadersFile string `yaml:"headersFile,omitempty"`
+	// a bearer token; read again after a change. "" for none
+	TokenFile string       `yaml:"tokenFile,omitempty"`
+	Insecure  bool         `yaml:"insecure,omitempty"` // permits sending both unencrypted to another machine
+	TLS       *publish.TLS `yaml:"tls,omitempty"`      // nil with https: the system's certificates
+	// checked before each request of a ClaimStore and each write to a socket; nil passes everything
+	Fence publish.Fence `yaml:"-"`
 }
 
 // SetDefaults implements yamldoc.Defaulter.
@@ -47,7 +50,8 @@ type client struct {
 	pace        pace
 }
 
-// newClient checks the URL and reads the files that cfg names. connections limits idle connections; buffer is their write buffer, 0: 4 KiB.
+// newClient checks the URL and reads the files that cfg names. connections limits idle connections;
+// buffer is their write buffer, 0: 4 KiB.
 func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 	if wrong := cfg.validateURL(nil); len(wrong) > 0 { // the URL may be a secret, so no error repeats it
 		return nil, wrong.ToAggregate()
@@ -57,7 +61,10 @@ func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 		return nil, publish.WithoutURL(err)
 	}
 	c := &client{
-		url: u, origin: originOf(u), timeout: cmp.Or(cfg.Timeout.Duration, defaultTimeout), fence: publish.NewFencing(cfg.Fence),
+		url:         u,
+		origin:      originOf(u),
+		timeout:     cmp.Or(cfg.Timeout.Duration, defaultTimeout),
+		fence:       publish.NewFencing(cfg.Fence),
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile, endpoint: secretsOf(u)},
 		links:       &links{tls: cfg.TLS, idle: connections, buffer: buffer},
 	}
@@ -77,8 +84,8 @@ func originOf(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// Receiver sends requests to an HTTP server that is not a bus: a collector of traces. It treats credentials and certificates like a Bus: it
-// reads changed files again, and never logs them.
+// Receiver sends requests to an HTTP server that is not a bus: a collector of traces. It treats
+// credentials and certificates like a Bus: it reads changed files again, and never logs them.
 type Receiver struct{ *client }
 
 // Answer is the response of a Receiver.
@@ -127,7 +134,8 @@ func (r *Receiver) Post(ctx context.Context, header http.Header, body []byte) (A
 	defer res.Body.Close()
 	a := Answer{Status: res.StatusCode}
 	a.RetryAfter, _ = retryAfter(res.Header, time.Now())
-	if a.Body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswerHeader)); err != nil {
+	a.Body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswerHeader))
+	if err != nil {
 		return Answer{}, publish.WithoutURL(err)
 	}
 	return a, nil
@@ -145,13 +153,15 @@ const (
 	expectTimeout   = publish.RequestTimeout // maximum wait for 100-continue; then the body is sent anyway
 )
 
-// links holds the connections to a receiver: shared ones, and separate ones for one request each. It replaces them after the content of the
-// caFile changes. Each handshake reads the client's certificate.
+// links holds the connections to a receiver: shared ones, and separate ones for one request each.
+// It replaces them after the content of the caFile changes. Each handshake reads the client's
+// certificate.
 type links struct {
 	tls  *publish.TLS
 	idle int // idle connections to keep
-	// buffer is the size of a connection's write buffer. It also buffers the body, because a payload is not a bytes.Reader, which net/http
-	// would write at once. The 4 KiB of net/http would need two writes for most events, and 30 for a batch.
+	// buffer is the size of a connection's write buffer. It also buffers the body, because a
+	// payload is not a bytes.Reader, which net/http would write at once. The 4 KiB of net/http
+	// would need two writes for most events, and 30 for a batch.
 	buffer int
 	fence  *publish.Fencing // nil: connections have no guard
 
@@ -169,7 +179,8 @@ func (l *links) pick(own bool) (*http.Transport, error) {
 	var now stamp
 	if l.tls != nil && l.tls.CAFile != "" {
 		var err error
-		if now, err = stampOf(l.tls.CAFile); err != nil {
+		now, err = stampOf(l.tls.CAFile)
+		if err != nil {
 			return nil, fmt.Errorf("tls: read caFile: %w", err)
 		}
 	}
@@ -184,13 +195,14 @@ func (l *links) pick(own bool) (*http.Transport, error) {
 	return l.shared, nil
 }
 
-// refresh reads the caFile again after a change; now is its stamp from a moment before. While the file is unusable, nothing is sent, not
-// even on open connections.
+// refresh reads the caFile again after a change; now is its stamp from a moment before. While the
+// file is unusable, nothing is sent, not even on open connections.
 func (l *links) refresh(now stamp) error {
 	roots := l.roots
 	if now.info != nil && !l.stamp.same(now) {
 		var err error
-		if roots, err = publish.ReadFile(l.tls.CAFile); err != nil {
+		roots, err = publish.ReadFile(l.tls.CAFile)
+		if err != nil {
 			return fmt.Errorf("tls: read caFile: %w", err)
 		}
 	}
@@ -258,7 +270,8 @@ func (l *links) close() {
 	l.own.CloseIdleConnections()
 }
 
-// dial returns the function that opens connections. Except for handshakes, every write to them belongs to an event.
+// dial returns the function that opens connections. Except for handshakes, every write to them
+// belongs to an event.
 func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := d.DialContext
 	if l.plaintext {
@@ -276,15 +289,16 @@ func (l *links) dial(d *net.Dialer) func(ctx context.Context, network, addr stri
 	}
 }
 
-// ClaimStore stores claims with HTTP: a PUT of the whole event, which the server answers with 2xx after the event is durable. WebDAV works
-// this way, and object storage whose URL needs no signature of the request.
+// ClaimStore stores claims with HTTP: a PUT of the whole event, which the server answers with 2xx
+// after the event is durable. WebDAV works this way, and object storage whose URL needs no
+// signature of the request.
 type ClaimStore struct {
 	*client
 	retry *claim.Retry
 }
 
-// NewClaimStore returns a claim store and reads the files that cfg names. The claim's name is appended to the URL's path; the URL's query
-// is part of each request, but of no reference.
+// NewClaimStore returns a claim store and reads the files that cfg names. The claim's name is
+// appended to the URL's path; the URL's query is part of each request, but of no reference.
 func NewClaimStore(cfg ClientConfig, log *slog.Logger, m *publish.Metrics) (*ClaimStore, error) {
 	c, err := newClient(cfg, 1, 0)
 	if err != nil {
@@ -294,20 +308,25 @@ func NewClaimStore(cfg ClientConfig, log *slog.Logger, m *publish.Metrics) (*Cla
 }
 
 // Put implements publish.ClaimStore. ref is the URL without its query.
-func (c *ClaimStore) Put(ctx context.Context, name, contentType string, body []byte, retried func(reason string)) (string, error) {
+func (c *ClaimStore) Put(
+	ctx context.Context, name, contentType string, body []byte, retried func(reason string),
+) (string, error) {
 	to := *c.url
 	to.Path = strings.TrimSuffix(to.Path, "/") + "/" + name
 	if to.RawPath != "" {
 		to.RawPath = strings.TrimSuffix(to.RawPath, "/") + "/" + name
 	}
-	if err := c.retry.Do(ctx, name, retried, func(ctx context.Context) error { return c.put(ctx, &to, contentType, body) }); err != nil {
+	if err := c.retry.Do(ctx, name, retried, func(ctx context.Context) error {
+		return c.put(ctx, &to, contentType, body)
+	}); err != nil {
 		return "", err
 	}
 	to.RawQuery = ""
 	return to.String(), nil
 }
 
-// put sends one request on a separate connection: claims are rare, and no connection stays open for them.
+// put sends one request on a separate connection: claims are rare, and no connection stays open for
+// them.
 func (c *ClaimStore) put(ctx context.Context, to *url.URL, contentType string, body []byte) error {
 	if err := c.fence.Pass(ctx); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// settled is the minimum age of a file's last change at which a later change surely gets another time: clocks of file systems tick every
-// few milliseconds, or every second.
+// settled is the minimum age of a file's last change at which a later change surely gets another
+// time: clocks of file systems tick every few milliseconds, or every second.
 const settled = 2 * time.Second
 
 // stamp identifies the content of a file that was read.
@@ -25,7 +25,8 @@ type stamp struct {
 	sure bool        // another change would have another time
 }
 
-// stampOf returns the stamp of a file. It follows symbolic links: a mounted Secret is a link whose target is replaced.
+// stampOf returns the stamp of a file. It follows symbolic links: a mounted Secret is a link whose
+// target is replaced.
 func stampOf(path string) (stamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -35,11 +36,13 @@ func stampOf(path string) (stamp, error) {
 }
 
 func (s stamp) same(now stamp) bool {
-	return s.info != nil && s.sure && os.SameFile(s.info, now.info) && s.info.ModTime().Equal(now.info.ModTime()) && s.info.Size() == now.info.Size()
+	return s.info != nil && s.sure && os.SameFile(s.info, now.info) && s.info.ModTime().Equal(now.info.ModTime()) &&
+		s.info.Size() == now.info.Size()
 }
 
-// credentials holds the headers of headersFile and tokenFile. It reads the files again after a change. While a file cannot be read there
-// are no credentials, so that a withdrawn secret is not sent any more.
+// credentials holds the headers of headersFile and tokenFile. It reads the files again after a
+// change. While a file cannot be read there are no credentials, so that a withdrawn secret is not
+// sent any more.
 type credentials struct {
 	headersFile, tokenFile string
 	endpoint               []string // secretsOf the endpoint's URL
@@ -50,7 +53,8 @@ type credentials struct {
 	hidden []string    // texts that must not appear in a log
 }
 
-// read returns the headers, which the caller must not modify, and the texts that must not appear in a log.
+// read returns the headers, which the caller must not modify, and the texts that must not appear in
+// a log.
 func (c *credentials) read() (header http.Header, hidden []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +64,8 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 		if path == "" {
 			continue
 		}
-		if now[i], err = stampOf(path); err != nil {
+		now[i], err = stampOf(path)
+		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", [...]string{"headersFile", "tokenFile"}[i], err)
 		}
 		same = same && c.stamps[i].same(now[i])
@@ -73,7 +78,9 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c.header, c.stamps, c.hidden = header, now, slices.Clone(c.endpoint)
+	c.header = header
+	c.stamps = now
+	c.hidden = slices.Clone(c.endpoint)
 	for _, values := range header {
 		for _, v := range values {
 			// For Authorization: Basic abc, also hide abc alone.
@@ -85,7 +92,8 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 			}
 		}
 	}
-	slices.SortFunc(c.hidden, func(a, b string) int { return len(b) - len(a) }) // a short one first would hide only a part of a long one
+	// a short one first would hide only a part of a long one
+	slices.SortFunc(c.hidden, func(a, b string) int { return len(b) - len(a) })
 	header["User-Agent"] = append(header["User-Agent"], "kubecdc")[:1]
 	return c.header, c.hidden, nil
 }
@@ -115,13 +123,15 @@ func (c *credentials) load() (http.Header, error) {
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return nil, fmt.Errorf("tokenFile %s: must hold one token without spaces, on one line", c.tokenFile)
 	case header.Get("Authorization") != "":
-		return nil, fmt.Errorf("headersFile %s and tokenFile %s both set Authorization: keep one", c.headersFile, c.tokenFile)
+		return nil,
+			fmt.Errorf("headersFile %s and tokenFile %s both set Authorization: keep one", c.headersFile, c.tokenFile)
 	}
 	header.Set("Authorization", "Bearer "+token)
 	return header, nil
 }
 
-// parseHeaders parses lines "Name: value". It skips empty lines and lines that begin with #. Errors name the line but do not quote it.
+// parseHeaders parses lines "Name: value". It skips empty lines and lines that begin with #. Errors
+// name the line but do not quote it.
 func parseHeaders(header http.Header, b []byte) error {
 	number := 0
 	for line := range bytes.Lines(b) {
@@ -145,7 +155,8 @@ func parseHeaders(header http.Header, b []byte) error {
 }
 
 func checkHeader(name, value string) error {
-	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // RFC 9110, section 5.6.2
+	// RFC 9110, section 5.6.2
+	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	switch {
 	case name == "" || strings.Trim(name, token) != "" || strings.ContainsAny(name, " \t"):
 		return errors.New("the name before the colon must consist of letters, digits and dashes")
@@ -174,7 +185,8 @@ func isReserved(canonical string) bool {
 	return false
 }
 
-// inPlaintext reports whether the headers are sent to an endpoint without TLS and without permission.
+// inPlaintext reports whether the headers are sent to an endpoint without TLS and without
+// permission.
 func (c *credentials) inPlaintext(endpoint *url.URL, insecure bool) bool {
 	return !insecure && endpoint.Scheme == "http" && (c.headersFile != "" || c.tokenFile != "")
 }
@@ -187,8 +199,9 @@ const (
 	wordBytes  = 8 // minimum length of a part of a secret that is hidden on its own
 )
 
-// excerpt returns the part of a response's body that an error may quote: the first printable bytes. It removes the credentials that were
-// sent, and longer pieces of the event, which a receiver may quote. sent reports whether the request contained a text.
+// excerpt returns the part of a response's body that an error may quote: the first printable bytes.
+// It removes the credentials that were sent, and longer pieces of the event, which a receiver may
+// quote. sent reports whether the request contained a text.
 func excerpt(text []byte, hidden []string, sent func([]byte) bool) string {
 	s := clean(string(text), hidden)
 	var b strings.Builder
@@ -208,8 +221,9 @@ func excerpt(text []byte, hidden []string, sent func([]byte) bool) string {
 	return b.String()
 }
 
-// secretsOf returns the parts of a URL that must not appear in a log: path, query, each value of the query, and longer parts of the path.
-// It returns each as it is sent, and decoded, as a receiver may read it.
+// secretsOf returns the parts of a URL that must not appear in a log: path, query, each value of
+// the query, and longer parts of the path. It returns each as it is sent, and decoded, as a
+// receiver may read it.
 func secretsOf(u *url.URL) []string {
 	var all []string
 	if path := u.EscapedPath(); path != "/" {
@@ -237,8 +251,8 @@ func secretsOf(u *url.URL) []string {
 	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
 }
 
-// clean replaces credentials in text, and replaces characters other than printable ASCII with spaces. It truncates the text last, because a
-// truncated secret would not be found.
+// clean replaces credentials in text, and replaces characters other than printable ASCII with
+// spaces. It truncates the text last, because a truncated secret would not be found.
 func clean(text string, hidden []string) string {
 	for _, secret := range hidden {
 		text = strings.ReplaceAll(text, secret, redacted)

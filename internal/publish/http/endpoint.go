@@ -20,14 +20,16 @@ const (
 	singleBuffer  = 16 << 10
 	batchBuffer   = 64 << 10
 	notReadyAfter = 5 // failed requests in a row
-	// allDenied is the number of denials in a row, with no event accepted in between, above which the configuration is the cause.
+	// allDenied is the number of denials in a row, with no event accepted in between, above which
+	// the configuration is the cause.
 	allDenied = 8
 )
 
 // endpoint posts events to one URL.
 //
-// Events wait in lanes. A sender is a goroutine that takes events of a lane and posts them. It ends when the lane is empty or the throttle
-// holds requests back. Adding to a lane and opening the throttle start senders, up to the lane's limit.
+// Events wait in lanes. A sender is a goroutine that takes events of a lane and posts them. It ends
+// when the lane is empty or the throttle holds requests back. Adding to a lane and opening the
+// throttle start senders, up to the lane's limit.
 type endpoint struct {
 	*client
 	log     *slog.Logger
@@ -54,8 +56,13 @@ type endpoint struct {
 
 // newEndpoint returns an endpoint, and reads the files that cfg names.
 func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, error) {
-	p := &endpoint{log: log, metrics: m, batched: cfg.Batch > 1, spare: sync.Pool{New: func() any { return new(task) }}, lanes: [...]lane{
-		singles: {limit: maxSingles, events: 1}, batches: {limit: maxBatches, events: cfg.Batch}, seconds: {limit: 1, events: 1},
+	p := &endpoint{log: log, metrics: m, batched: cfg.Batch > 1, spare: sync.Pool{New: func() any {
+		return new(task)
+	}}, lanes: [...]lane{
+		singles: {limit: maxSingles, events: 1}, batches: {limit: maxBatches, events: cfg.Batch}, seconds: {
+			limit:  1,
+			events: 1,
+		},
 	}}
 	limit, buffer := &p.lanes[singles].limit, singleBuffer
 	if p.batched {
@@ -63,7 +70,8 @@ func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, e
 	}
 	*limit = cmp.Or(cfg.InFlight, *limit)
 	var err error
-	if p.client, err = newClient(cfg.client(), p.lanes[singles].limit, buffer); err != nil {
+	p.client, err = newClient(cfg.client(), p.lanes[singles].limit, buffer)
+	if err != nil {
 		return nil, err
 	}
 	p.life, p.end = context.WithCancel(context.Background())
@@ -125,7 +133,8 @@ func (p *endpoint) laneOf(t *task) *lane {
 	return &p.lanes[singles]
 }
 
-// start starts up to n senders of a lane, if an event waits there and may be sent. It must be called with mu held.
+// start starts up to n senders of a lane, if an event waits there and may be sent. It must be
+// called with mu held.
 func (p *endpoint) start(l *lane, n int) {
 	if !p.running || len(l.waiting) == 0 || !p.throttle.allows(time.Now()) {
 		return
@@ -159,7 +168,8 @@ func (p *endpoint) probe() {
 func (p *endpoint) work(l *lane) {
 	for taken := []*task(nil); ; {
 		var pass pass
-		if taken, pass = p.take(l, taken[:0]); len(taken) == 0 {
+		taken, pass = p.take(l, taken[:0])
+		if len(taken) == 0 {
 			return
 		}
 		o := p.attempt(taken)
@@ -226,7 +236,8 @@ func (p *endpoint) settle(taken []*task, o *outcome, s pass) {
 	p.putBack(taken[:left])
 }
 
-// judgeDenial counts denials. After too many in a row, a denial closes the throttle. It must be called with mu held.
+// judgeDenial counts denials. After too many in a row, a denial closes the throttle. It must be
+// called with mu held.
 func (p *endpoint) judgeDenial(taken []*task, o *outcome) {
 	switch {
 	case o.kind == acked:
@@ -298,9 +309,9 @@ type task struct {
 	unasked bool // the receiver does not support Expect: 100-continue
 }
 
-// ownConnection reports whether the next attempt uses a separate connection. Before the event is handed back to be sent alone, one attempt
-// uses each kind. A shared connection may be stale, or be cut because of another event (HTTP/2); a receiver at its limit may cut only new
-// ones.
+// ownConnection reports whether the next attempt uses a separate connection. Before the event is
+// handed back to be sent alone, one attempt uses each kind. A shared connection may be stale, or be
+// cut because of another event (HTTP/2); a receiver at its limit may cut only new ones.
 func (t *task) ownConnection() bool { return t.e.Alone != t.cut }
 
 // The lanes of an endpoint. A probe takes its event from the first one that is not empty.
@@ -318,8 +329,9 @@ type lane struct {
 	events  int     // maximum in a request
 }
 
-// preferLast moves the last task to the front, for a probe. If the receiver rejects it, it returns to the front, and the next probe takes
-// another one. So newer events, perhaps of another kind, are soon tried.
+// preferLast moves the last task to the front, for a probe. If the receiver rejects it, it returns
+// to the front, and the next probe takes another one. So newer events, perhaps of another kind, are
+// soon tried.
 func (l *lane) preferLast() {
 	last := len(l.waiting) - 1
 	l.waiting = slices.Insert(l.waiting[:last], 0, l.waiting[last])
@@ -329,7 +341,8 @@ func (l *lane) preferLast() {
 func (l *lane) take(taken []*task) []*task {
 	size, n := len("[]"), 0
 	for n < min(len(l.waiting), l.events) {
-		if size += len(l.waiting[n].e.Body) + len(","); n > 0 && size > maxBatchBytes {
+		size += len(l.waiting[n].e.Body) + len(",")
+		if n > 0 && size > maxBatchBytes {
 			break
 		}
 		n++

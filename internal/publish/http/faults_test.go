@@ -33,7 +33,8 @@ func cutOff(w http.ResponseWriter) {
 	}
 }
 
-// A receiver that is down never counts as one that refuses events; they get through when it is back.
+// A receiver that is down never counts as one that refuses events; they get through when it is
+// back.
 func TestReceiverThatIsDown(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
@@ -81,7 +82,8 @@ func TestReceiverThatCannotBeConnectedTo(t *testing.T) {
 	go func() { done <- r.Publish(ctx, event("web-1", 1, `{}`)) }()
 	wait(t, "not ready", func() bool { return r.bus.Ready() != nil })
 	wait(t, "metrics that show it", func() bool {
-		return r.metric(t, "kubecdc_publish_connected", "") == 0 && r.metric(t, "kubecdc_publish_retries_total", "connection") >= 5
+		return r.metric(t, "kubecdc_publish_connected", "") == 0 &&
+			r.metric(t, "kubecdc_publish_retries_total", "connection") >= 5
 	})
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -211,7 +213,8 @@ func TestReceiverThatHangs(t *testing.T) {
 	}
 }
 
-// When Run ends, all events end, both those in flight and those that wait, whatever the receiver does.
+// When Run ends, all events end, both those in flight and those that wait, whatever the receiver
+// does.
 func TestEnds(t *testing.T) {
 	for _, batch := range []int{1, 10} {
 		arrived := make(chan struct{}, 10)
@@ -280,7 +283,8 @@ func TestEventIsNotReadAfterItsEnd(t *testing.T) {
 	}
 }
 
-// Both files are reread when they change. If a file cannot be read, its earlier content is not used instead.
+// Both files are reread when they change. If a file cannot be read, its earlier content is not used
+// instead.
 func TestCredentialsChange(t *testing.T) {
 	dir := t.TempDir()
 	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
@@ -341,7 +345,8 @@ func TestOrderSurvivesFaults(t *testing.T) {
 				take := func(b string) {
 					mu.Lock()
 					defer mu.Unlock()
-					for _, one := range strings.FieldsFunc(b, func(r rune) bool { return strings.ContainsRune(`[]",`, r) }) {
+					for _, one := range strings.FieldsFunc(b,
+						func(r rune) bool { return strings.ContainsRune(`[]",`, r) }) {
 						var name string
 						var rv int
 						if _, err := fmt.Sscanf(one, "%s %d", &name, &rv); err != nil {
@@ -377,15 +382,19 @@ func TestOrderSurvivesFaults(t *testing.T) {
 						<-r.Context().Done()
 					}
 				})
-				// A receiver that takes a request after the client gave up breaks the order. The timeout is long, so that a slow machine is not mistaken for one.
-				r := run(t, publishhttp.Config{URL: url, Batch: batch, Timeout: yamldoc.Duration{Duration: 2 * time.Second}})
+				// A receiver that takes a request after the client gave up breaks the order. The
+				// timeout is long, so that a slow machine is not mistaken for one.
+				r := run(t, publishhttp.Config{URL: url, Batch: batch, Timeout: yamldoc.Duration{
+					Duration: 2 * time.Second,
+				}})
 				const keys, versions = 20, 10
 				var wg sync.WaitGroup
 				for k := range keys {
 					wg.Go(func() {
 						name := fmt.Sprintf("web-%d", k)
 						for rv := range versions {
-							if err := r.Publish(t.Context(), event(name, rv+1, fmt.Sprintf("%q", fmt.Sprintf("%s %d", name, rv+1)))); err != nil {
+							if err := r.Publish(t.Context(),
+								event(name, rv+1, fmt.Sprintf("%q", fmt.Sprintf("%s %d", name, rv+1)))); err != nil {
 								t.Error(err)
 							}
 						}

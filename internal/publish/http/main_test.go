@@ -28,7 +28,8 @@ var (
 	discard = publishtest.Discard
 )
 
-// running is a bus whose Run is under way. Its Publisher waits for what becomes of an event, and publishes those again that are handed back.
+// running is a bus whose Run is under way. Its Publisher waits for what becomes of an event, and
+// publishes those again that are handed back.
 type running struct {
 	publishtest.Publisher
 	dead publishtest.Publisher
@@ -42,7 +43,8 @@ func run(tb testing.TB, cfg publishhttp.Config) *running {
 	tb.Helper()
 	r := &running{log: new(logBuffer), reg: prometheus.NewPedanticRegistry()}
 	var err error
-	if r.bus, err = publishhttp.New(cfg, r.log.Logger(), publish.NewMetrics(r.reg)); err != nil {
+	r.bus, err = publishhttp.New(cfg, r.log.Logger(), publish.NewMetrics(r.reg))
+	if err != nil {
 		tb.Fatal(err)
 	}
 	r.Publisher, r.dead = publishtest.Await(r.bus, false), publishtest.Await(r.bus, true)

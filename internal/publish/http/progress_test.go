@@ -31,7 +31,8 @@ func TestProgressGoesToTheReceiver(t *testing.T) {
 				box.ServeHTTP(w, r)
 			})
 			r := run(t, publishhttp.Config{URL: url, Batch: tc.batch})
-			ev := publishtest.EncodeProgress(t, tc.mode, "0-1", publishtest.Progress(7, publishtest.ScopeAt(pods, "", 5)))
+			ev := publishtest.EncodeProgress(t, tc.mode, "0-1",
+				publishtest.Progress(7, publishtest.ScopeAt(pods, "", 5)))
 			id := string(ev.ID)
 			if err := r.Publish(t.Context(), ev); err != nil {
 				t.Fatal(err)
@@ -40,7 +41,8 @@ func TestProgressGoesToTheReceiver(t *testing.T) {
 				t.Fatal(diff)
 			}
 			got := box.events[0]
-			if got.Type() != "dev.kubecdc.progress" || got.Subject() != "/progress/"+publishtest.Writer || !strings.Contains(string(got.Data()), `"resourceVersion":"5"`) {
+			if got.Type() != "dev.kubecdc.progress" || got.Subject() != "/progress/"+publishtest.Writer ||
+				!strings.Contains(string(got.Data()), `"resourceVersion":"5"`) {
 				t.Errorf("%s %s: %s", got.Type(), got.Subject(), got.Data())
 			}
 			if tc.batch > 0 {
@@ -50,7 +52,8 @@ func TestProgressGoesToTheReceiver(t *testing.T) {
 			for range 500 {
 				large.Report.Scopes = append(large.Report.Scopes, publishtest.ScopeAt(pods, "pods/x", 5))
 			}
-			if err := r.Publish(t.Context(), publishtest.EncodeProgress(t, tc.mode, "0-1", large)); !errors.Is(err, publish.ErrTooLarge) {
+			if err := r.Publish(t.Context(), publishtest.EncodeProgress(t, tc.mode, "0-1", large)); !errors.Is(err,
+				publish.ErrTooLarge) {
 				t.Errorf("got %v, want ErrTooLarge", err)
 			}
 		})

@@ -16,7 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// While isolated events are retried, one that is cut and one that is denied, others keep nine tenths of their rate.
+// While isolated events are retried, one that is cut and one that is denied, others keep nine
+// tenths of their rate.
 func TestRateBesideAnIsolatedEvent(t *testing.T) {
 	var cut, denied atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +45,8 @@ func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *
 	tb.Helper()
 	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
 	lane := q.Lane("pods")
-	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, func(ctx context.Context, d *object.Delta) error {
-		return lane.Put(ctx, d.Ref.Key, 1, d)
-	}, pace)
+	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+		func(ctx context.Context, d *object.Delta) error {
+			return lane.Put(ctx, d.Ref.Key, 1, d)
+		}, pace)
 }

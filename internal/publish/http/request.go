@@ -21,8 +21,8 @@ const (
 	drainTime  = time.Second // timeout of that; after it, the connection is closed
 	batchType  = "application/cloudevents-batch+json"
 
-	// expectBytes is the size above which a request that was cut is repeated with Expect: 100-continue. An event of that size can be
-	// shortened.
+	// expectBytes is the size above which a request that was cut is repeated with Expect:
+	// 100-continue. An event of that size can be shortened.
 	expectBytes = encode.MaxShort
 )
 
@@ -45,8 +45,9 @@ func (p *endpoint) compose(taken []*task) *request {
 	r := &request{method: http.MethodPost, url: p.url, contentType: t.e.ContentType}
 	if len(taken) == 1 {
 		r.attributes, r.own = t.e.Attributes, t.ownConnection()
-		// A receiver that rejects a request by its length, without reading the rest, cuts the connection, and its response is lost. With
-		// Expect: 100-continue, it can respond before the body is sent.
+		// A receiver that rejects a request by its length, without reading the rest, cuts the
+		// connection, and its response is lost. With Expect: 100-continue, it can respond before
+		// the body is sent.
 		r.ask = r.own && len(t.e.Body) > expectBytes && !t.unasked
 	}
 	if !p.batched || len(t.e.Attributes) > 0 {
@@ -100,7 +101,8 @@ func (c *client) exchange(ctx context.Context, r *request, a attempt) outcome {
 	began := time.Now()
 	res, err := transport.RoundTrip(req) // not Client.Do: no redirects, no cookies
 	if err != nil && c.fence.Broken() != broken {
-		// The closed fence broke this connection, or another one at the same time; an unnecessary repetition does no harm.
+		// The closed fence broke this connection, or another one at the same time; an unnecessary
+		// repetition does no harm.
 		return outcome{kind: again}
 	}
 	if err != nil {
@@ -120,8 +122,8 @@ func (c *client) exchange(ctx context.Context, r *request, a attempt) outcome {
 	return judgeAnswer(res, excerpt(text, hidden, r.body.contains), hidden)
 }
 
-// setHeaders adds the headers of the HTTP binding (section 3.1): the content type and, in binary mode, the attributes. The content type
-// replaces datacontenttype.
+// setHeaders adds the headers of the HTTP binding (section 3.1): the content type and, in binary
+// mode, the attributes. The content type replaces datacontenttype.
 func setHeaders(header http.Header, contentType string, attributes []encode.Attribute) {
 	values := make([]string, 1, 1+len(attributes))
 	values[0] = contentType
@@ -132,15 +134,17 @@ func setHeaders(header http.Header, contentType string, attributes []encode.Attr
 		if a.Name == "datacontenttype" {
 			continue
 		}
-		escaped = publish.AppendHeaderValue(escaped[:0], a.Value) // the same rule as in the NATS binding (section 3.1.3.2)
+		// the same rule as in the NATS binding (section 3.1.3.2)
+		escaped = publish.AppendHeaderValue(escaped[:0], a.Value)
 		values = append(values, string(escaped))
-		header[http.CanonicalHeaderKey(publish.AttributePrefix+a.Name)] = values[len(values)-1 : len(values) : len(values)]
+		header[http.CanonicalHeaderKey(publish.AttributePrefix+a.Name)] = values[len(values)-
+			1 : len(values) : len(values)]
 	}
 }
 
-// payload is the body of a request: the bodies of its events, without a copy. After RoundTrip has returned, the transport may still read
-// it, but a finished event is reused: detach ends the reading. Otherwise a receiver might get the beginning of one event and the end of
-// another.
+// payload is the body of a request: the bodies of its events, without a copy. After RoundTrip has
+// returned, the transport may still read it, but a finished event is reused: detach ends the
+// reading. Otherwise a receiver might get the beginning of one event and the end of another.
 type payload struct {
 	mu       sync.Mutex
 	parts    [][]byte // nil after detach
@@ -188,7 +192,9 @@ func (r *payloadReader) Read(b []byte) (n int, err error) {
 	for n < len(b) && r.left > 0 {
 		part := r.p.parts[r.part]
 		copied := copy(b[n:], part[r.read:])
-		n, r.read, r.left = n+copied, r.read+copied, r.left-copied
+		n += copied
+		r.read += copied
+		r.left -= copied
 		if r.read == len(part) {
 			r.part, r.read = r.part+1, 0
 		}

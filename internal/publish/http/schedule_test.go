@@ -81,8 +81,8 @@ func (s *shutter) Pass(ctx context.Context) error {
 	}
 }
 
-// The receiver, the fence and the end of Run vary at random. Each event ends once, acknowledged events are stored, and each object's
-// versions are stored in order.
+// The receiver, the fence and the end of Run vary at random. Each event ends once, acknowledged
+// events are stored, and each object's versions are stored in order.
 func TestEachEventEndsOnce(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(12)
@@ -94,7 +94,9 @@ func TestEachEventEndsOnce(t *testing.T) {
 			t.Run(fmt.Sprintf("seed-%d-batch-%d", seed, batch), func(t *testing.T) {
 				t.Parallel()
 				m := &moody{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), got: map[string][]int{}}
-				r := run(t, publishhttp.Config{URL: serve(t, m.ServeHTTP), Batch: batch, Timeout: yamldoc.Duration{Duration: 300 * time.Millisecond}, Fence: new(shutter)})
+				r := run(t, publishhttp.Config{URL: serve(t, m.ServeHTTP), Batch: batch, Timeout: yamldoc.Duration{
+					Duration: 300 * time.Millisecond,
+				}, Fence: new(shutter)})
 				const keys, versions = 16, 15
 				acked := make([]int, keys)
 				var published, ended atomic.Int64
@@ -104,7 +106,8 @@ func TestEachEventEndsOnce(t *testing.T) {
 						name, alone := fmt.Sprintf("web-%d", k), false
 						for acked[k] < versions {
 							done := make(chan error, 1)
-							e := publish.NewEvent(event(name, acked[k]+1, fmt.Sprintf(`"%s %d"`, name, acked[k]+1)), func(err error) { ended.Add(1); done <- err }, nil)
+							e := publish.NewEvent(event(name, acked[k]+1, fmt.Sprintf(`"%s %d"`, name, acked[k]+1)),
+								func(err error) { ended.Add(1); done <- err }, nil)
 							e.Alone = alone
 							published.Add(1)
 							r.bus.Publish(e)

@@ -24,7 +24,8 @@ func TestSecretsAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	token, headers := filepath.Join(dir, "token"), filepath.Join(dir, "headers")
-	if err := errors.Join(os.WriteFile(token, []byte("tok3n-s3cret"), 0o600), os.WriteFile(headers, []byte("X-Api-Key: k3y \"s3cret\"\n"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(token, []byte("tok3n-s3cret"), 0o600),
+		os.WriteFile(headers, []byte("X-Api-Key: k3y \"s3cret\"\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	var status atomic.Int64
@@ -37,7 +38,8 @@ func TestSecretsAreNotQuoted(t *testing.T) {
 		default:
 			w.WriteHeader(http.StatusBadRequest)
 		}
-		_, _ = fmt.Fprintf(w, "%s: %v %s %s: %s%s", strings.Repeat("-", 150), r.Header["X-Api-Key"], r.Header["Authorization"],
+		_, _ = fmt.Fprintf(w, "%s: %v %s %s: %s%s", strings.Repeat("-", 150), r.Header["X-Api-Key"],
+			r.Header["Authorization"],
 			strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), b, strings.Repeat("x", 10000))
 	})
 	r := run(t, publishhttp.Config{URL: url, TokenFile: token, HeadersFile: headers})
@@ -46,7 +48,8 @@ func TestSecretsAreNotQuoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{err.Error(), r.log.String()} {
-		if strings.Contains(text, "s3cret") || strings.Contains(text, "hunter2") || !strings.Contains(text, "REDACTED") {
+		if strings.Contains(text, "s3cret") || strings.Contains(text, "hunter2") ||
+			!strings.Contains(text, "REDACTED") {
 			t.Error(text)
 		}
 	}
@@ -119,7 +122,8 @@ func TestEchoIsNotQuoted(t *testing.T) {
 			}
 			var raw bytes.Buffer
 			if req, err := http.ReadRequest(bufio.NewReader(io.TeeReader(c, &raw))); err == nil {
-				_, _ = io.Copy(io.Discard, req.Body) // all of it: the client may still be writing, and would get a closed connection
+				// all of it: the client may still be writing, and would get a closed connection
+				_, _ = io.Copy(io.Discard, req.Body)
 			}
 			_, _ = c.Write(raw.Bytes())
 			_ = c.Close()

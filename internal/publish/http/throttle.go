@@ -9,15 +9,17 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// deniedPause limits the delay between attempts while the receiver denies all events: someone may be correcting its configuration.
+// deniedPause limits the delay between attempts while the receiver denies all events: someone may
+// be correcting its configuration.
 const deniedPause = 10 * time.Second
 
 func throttleBackoff() publish.Backoff {
 	return publish.Backoff{First: 200 * time.Millisecond, Limit: 30 * time.Second}
 }
 
-// throttle holds requests back while the receiver accepts none. After the delay, it permits one request, the probe. It opens when a probe
-// gets through, so that a recovering receiver does not get all waiting requests at once. The endpoint's mutex guards it.
+// throttle holds requests back while the receiver accepts none. After the delay, it permits one
+// request, the probe. It opens when a probe gets through, so that a recovering receiver does not
+// get all waiting requests at once. The endpoint's mutex guards it.
 type throttle struct {
 	until   time.Time // zero: open
 	rounds  int       // consecutive, without success
@@ -42,8 +44,9 @@ func (t *throttle) enter() pass {
 	return pass{epoch: t.epoch, probe: t.probing}
 }
 
-// leave ends a pass with the outcome of its request. Only the first of several concurrent failures counts, because the others have the same
-// cause. For the same reason, the response to one of those requests does not open the throttle.
+// leave ends a pass with the outcome of its request. Only the first of several concurrent failures
+// counts, because the others have the same cause. For the same reason, the response to one of those
+// requests does not open the throttle.
 func (t *throttle) leave(p pass, o *outcome, now time.Time) {
 	if p.probe {
 		t.probing = false
@@ -69,11 +72,12 @@ func (t *throttle) leave(p pass, o *outcome, now time.Time) {
 	}
 }
 
-// maxRetryAfter limits the delay that a receiver may ask for: a mistaken "tomorrow" must not stop the agent.
+// maxRetryAfter limits the delay that a receiver may ask for: a mistaken "tomorrow" must not stop
+// the agent.
 const maxRetryAfter = 5 * time.Minute
 
-// retryAfter parses the header Retry-After (RFC 9110, section 10.2.3): seconds, or a date. The result is between 0 and maxRetryAfter; an
-// unreadable value counts as absent.
+// retryAfter parses the header Retry-After (RFC 9110, section 10.2.3): seconds, or a date. The
+// result is between 0 and maxRetryAfter; an unreadable value counts as absent.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {

@@ -66,7 +66,8 @@ func TestTLSRotation(t *testing.T) {
 	}
 }
 
-// The client refuses a server with another name, another address or another authority, like the standard library.
+// The client refuses a server with another name, another address or another authority, like the
+// standard library.
 func TestTLSIsVerified(t *testing.T) {
 	ours, theirs := publishtest.NewAuthority(t), publishtest.NewAuthority(t)
 	for name, tc := range map[string]struct {

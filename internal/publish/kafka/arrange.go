@@ -15,15 +15,19 @@ import (
 )
 
 const (
-	// absentToBeGone is the number of consecutive looks, at topicPause, without a known topic until it counts as gone: a broker that just
-	// started may not have its metadata yet.
+	// absentToBeGone is the number of consecutive looks, at topicPause, without a known topic until
+	// it counts as gone: a broker that just started may not have its metadata yet.
 	absentToBeGone = 50
-	missedAge      = 30 * time.Second       // partitions that need a gone topic ask every few seconds; after this age none does
-	topicPause     = 200 * time.Millisecond // between looks for a topic that does not exist yet
+	// partitions that need a gone topic ask every few seconds; after this age none does
+	missedAge  = 30 * time.Second
+	topicPause = 200 * time.Millisecond // between looks for a topic that does not exist yet
 )
 
-// arrange compares topics with the cluster's metadata. It reports whether one is still missing. An error is final.
-func (b *Bus) arrange(ctx context.Context, g *errgroup.Group, topics []*topic, res *kafka.MetadataResponse) (missing bool, err error) {
+// arrange compares topics with the cluster's metadata. It reports whether one is still missing. An
+// error is final.
+func (b *Bus) arrange(
+	ctx context.Context, g *errgroup.Group, topics []*topic, res *kafka.MetadataResponse,
+) (missing bool, err error) {
 	found := make(map[string]*kafka.Topic, len(res.Topics))
 	for i := range res.Topics {
 		found[res.Topics[i].Name] = &res.Topics[i]
@@ -53,7 +57,8 @@ func (b *Bus) arrange(ctx context.Context, g *errgroup.Group, topics []*topic, r
 	return missing, nil
 }
 
-// arrangeAbsent handles a topic that does not exist, or is not visible. It reports whether to look again soon.
+// arrangeAbsent handles a topic that does not exist, or is not visible. It reports whether to look
+// again soon.
 func (b *Bus) arrangeAbsent(ctx context.Context, t *topic, f *kafka.Topic) (again bool, err error) {
 	absent := t.absent.Add(1)
 	// A topic that is invisible now, or has no leader, exists.
@@ -100,13 +105,18 @@ func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f
 	switch {
 	case len(f.Partitions) > len(*known):
 		b.open(ctx, g, t, len(f.Partitions))
-		b.log.Warn("topic has more partitions than before: objects move to other partitions, and readers may see records of an object out of order",
+		b.log.Warn(
+			"topic has more partitions than before: objects move to other partitions, and readers may see records of an object out of order",
 			"topic", t.name, "partitions", len(f.Partitions), "before", len(*known))
 	case len(f.Partitions) < len(*known):
-		b.setTrouble(aboutShrunk(t), fmt.Errorf("topic %s has %d partitions instead of %d: events for the missing ones wait: restart the agent", t.name, len(f.Partitions), len(*known)))
+		b.setTrouble(aboutShrunk(t),
+			fmt.Errorf("topic %s has %d partitions instead of %d: events for the missing ones wait: restart the agent",
+				t.name, len(f.Partitions), len(*known)))
 		if suppressed, ok := b.window.First("shrunk " + t.name); ok {
-			b.log.Error("topic has fewer partitions than before: it was deleted and created again, and its records are gone",
-				"topic", t.name, "partitions", len(f.Partitions), "before", len(*known), "advice", "restart the agent", "suppressed", suppressed)
+			b.log.Error(
+				"topic has fewer partitions than before: it was deleted and created again, and its records are gone",
+				"topic", t.name, "partitions", len(f.Partitions), "before", len(*known), "advice", "restart the agent",
+				"suppressed", suppressed)
 		}
 	}
 	return false, nil

@@ -17,8 +17,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// broadcast is a stream event, or the progress of the agent (a report), in flight to every partition
-// of every topic for objects of its resource. It is acknowledged when all partitions have stored it.
+// broadcast is a stream event, or the progress of the agent (a report), in flight to every
+// partition of every topic for objects of its resource. It is acknowledged when all partitions have
+// stored it.
 //
 // After broadcastWait, a report or a scope.started is acknowledged if one partition has stored it.
 // The others, for example without a leader, keep it in their queues, before all later events. So a
@@ -29,12 +30,13 @@ import (
 //
 // The goroutine of spread owns it, except for the fields guarded by Bus.mu.
 type broadcast struct {
-	event        *publish.Event // nil: it is the openings of a topic
-	content      *encode.Event  // the event for the partitions; if mayBePartial, a copy, since it may be sent after Done
-	report       *report        // nil: it is a stream event
-	begins       bool           // it is a scope.started: no event of the scope may precede it
-	mayBePartial bool           // it may be acknowledged before all partitions have stored it
-	number       uint64         // of a stream event, in openings; 0: it has none
+	event *publish.Event // nil: it is the openings of a topic
+	// the event for the partitions; if mayBePartial, a copy, since it may be sent after Done
+	content      *encode.Event
+	report       *report // nil: it is a stream event
+	begins       bool    // it is a scope.started: no event of the scope may precede it
+	mayBePartial bool    // it may be acknowledged before all partitions have stored it
+	number       uint64  // of a stream event, in openings; 0: it has none
 
 	chosen   bool // its topics are chosen
 	optional bool // a topic that is deleted first does not need the event
@@ -43,7 +45,8 @@ type broadcast struct {
 	unready  []*topic        // of these: topics with unknown partitions
 	missed   map[*topic]bool // of these: topics with a partition that still has an earlier report
 
-	waiting map[*topic]int  // partitions that have not stored it, by topic. Bus.mu guards this field and the next three.
+	// partitions that have not stored it, by topic. Bus.mu guards this field and the next three.
+	waiting map[*topic]int
 	failed  map[*topic]bool // topics with a partition that has refused it
 	taken   bool            // a partition has stored it
 	err     error           // of the first partition that failed
@@ -74,7 +77,12 @@ func (b *Bus) startBroadcast(e *publish.Event) {
 }
 
 func clone(ev *encode.Event) *encode.Event {
-	c := &encode.Event{ID: bytes.Clone(ev.ID), ContentType: ev.ContentType, Body: bytes.Clone(ev.Body), Attributes: slices.Clone(ev.Attributes)}
+	c := &encode.Event{
+		ID:          bytes.Clone(ev.ID),
+		ContentType: ev.ContentType,
+		Body:        bytes.Clone(ev.Body),
+		Attributes:  slices.Clone(ev.Attributes),
+	}
 	for i := range c.Attributes {
 		c.Attributes[i].Value = bytes.Clone(c.Attributes[i].Value)
 	}
@@ -113,7 +121,8 @@ func (b *Bus) spread(ctx context.Context) error {
 	}
 }
 
-// advance takes the possible steps of a broadcast. It reports whether the broadcast has ended, and its error.
+// advance takes the possible steps of a broadcast. It reports whether the broadcast has ended, and
+// its error.
 func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 	if !s.chosen {
 		if err := b.choose(s); err != nil {
@@ -148,9 +157,11 @@ func (b *Bus) advance(s *broadcast) (ended bool, err error) {
 	return true, nil
 }
 
-// mayLeave reports whether a broadcast may end before all partitions have stored it. answered: one has stored or refused it.
+// mayLeave reports whether a broadcast may end before all partitions have stored it. answered: one
+// has stored or refused it.
 func (s *broadcast) mayLeave(answered bool) bool {
-	return s.mayBePartial && time.Since(s.started) >= broadcastWait && (answered || len(s.missed) > 0) && (!s.begins || len(s.unready) == 0)
+	return s.mayBePartial && time.Since(s.started) >= broadcastWait && (answered || len(s.missed) > 0) &&
+		(!s.begins || len(s.unready) == 0)
 }
 
 // isIn reports whether all partitions of a topic have stored the broadcast. It must be called with
@@ -159,7 +170,8 @@ func (s *broadcast) isIn(t *topic) bool {
 	return s.waiting[t] == 0 && !s.failed[t] && !s.missed[t] && !slices.Contains(s.unready, t)
 }
 
-// choose sets the topics of a broadcast. It does nothing if the topics of the cluster must be listed first. An error refuses the event.
+// choose sets the topics of a broadcast. It does nothing if the topics of the cluster must be
+// listed first. An error refuses the event.
 func (b *Bus) choose(s *broadcast) error {
 	topicsOf := b.streamTopics
 	if s.report != nil {
@@ -169,10 +181,15 @@ func (b *Bus) choose(s *broadcast) error {
 	if err != nil || !ok {
 		return err
 	}
-	s.chosen, s.optional, s.started = true, optional, time.Now()
+	s.chosen = true
+	s.optional = optional
+	s.started = time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.topics, s.missed, s.waiting, s.failed = make([]*topic, len(names)), map[*topic]bool{}, map[*topic]int{}, map[*topic]bool{}
+	s.topics = make([]*topic, len(names))
+	s.missed = map[*topic]bool{}
+	s.waiting = map[*topic]int{}
+	s.failed = map[*topic]bool{}
 	for i, name := range names {
 		t := b.acquire([]byte(name))
 		if optional { // the list is newer than earlier findings that it was absent
@@ -185,7 +202,8 @@ func (b *Bus) choose(s *broadcast) error {
 	return nil
 }
 
-// toPartitions hands a broadcast to the partitions of a topic. It reports false if these are still unknown.
+// toPartitions hands a broadcast to the partitions of a topic. It reports false if these are still
+// unknown.
 func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 	all := t.partitions.Load()
 	switch {
@@ -206,7 +224,11 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 		b.mu.Unlock()
 		key := append(slices.Clone(s.event.PartitionKey), '/')
 		r := record{
-			Record:    producer.Record{Event: s.contentFor(t), Key: strconv.AppendInt(key, int64(p.index), 10), Time: timeOf(s.event.Delta)},
+			Record: producer.Record{
+				Event: s.contentFor(t),
+				Key:   strconv.AppendInt(key, int64(p.index), 10),
+				Time:  timeOf(s.event.Delta),
+			},
 			broadcast: s, alone: s.event.Alone, optional: s.optional,
 		}
 		if !p.inbox.Put(r) {
@@ -225,7 +247,8 @@ func (b *Bus) arrived(s *broadcast, p *partition, err error) {
 		p.topic.ledger.ended(s.report.writer, p)
 	}
 	b.mu.Lock()
-	if s.waiting[p.topic]--; s.waiting[p.topic] == 0 {
+	s.waiting[p.topic]--
+	if s.waiting[p.topic] == 0 {
 		delete(s.waiting, p.topic)
 	}
 	switch {
@@ -286,7 +309,8 @@ func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err
 	return names, optional, true, nil
 }
 
-// existingTopics returns all topics of the cluster, with those created since they were listed. It reports false if they must be listed first.
+// existingTopics returns all topics of the cluster, with those created since they were listed. It
+// reports false if they must be listed first.
 func (b *Bus) existingTopics() ([]string, bool) {
 	listed, ok := b.topicList()
 	if !ok {
@@ -355,8 +379,9 @@ func clusterKey(ev *encode.Event) string {
 	return string(ev.Source) + " " + string(ev.ClusterUID) + " "
 }
 
-// stored records an event of an object before its acknowledgement, since any report that includes it
-// comes later. An event without a scope, such as that of a relay, is of any scope of its resource.
+// stored records an event of an object before its acknowledgement, since any report that includes
+// it comes later. An event without a scope, such as that of a relay, is of any scope of its
+// resource.
 func (l *ledger) stored(ev *encode.Event) {
 	d := ev.Delta
 	key, at := scopeKey(ev, d.Scope), historyVersion{d.History, d.ResourceVersion}

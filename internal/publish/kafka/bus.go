@@ -72,11 +72,20 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{
-		cfg: cfg, log: log, metrics: cmp.Or(m, publish.NewMetrics(nil)), codec: codec, topicNames: names, deadTopic: dead,
-		fence: publish.NewFencing(cfg.Fence),
-		look:  publish.NewSignal(), logsDue: publish.NewSignal(), moved: publish.NewSignal(),
-		topics: map[string]*topic{}, trouble: map[string]error{}, reported: map[string]time.Time{},
-		openings: newOpenings(),
+		cfg:        cfg,
+		log:        log,
+		metrics:    cmp.Or(m, publish.NewMetrics(nil)),
+		codec:      codec,
+		topicNames: names,
+		deadTopic:  dead,
+		fence:      publish.NewFencing(cfg.Fence),
+		look:       publish.NewSignal(),
+		logsDue:    publish.NewSignal(),
+		moved:      publish.NewSignal(),
+		topics:     map[string]*topic{},
+		trouble:    map[string]error{},
+		reported:   map[string]time.Time{},
+		openings:   newOpenings(),
 
 		absentToBeGone: absentToBeGone,
 	}
@@ -95,7 +104,8 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 
 // destinations returns the topics that c names, and the topic of dead letters, "" for none.
 func (c *Config) destinations() (names *Topics, dead string, err error) {
-	if names, err = NewTopics(c.Topic, c.Cluster); err != nil || c.DeadLetter == "" {
+	names, err = NewTopics(c.Topic, c.Cluster)
+	if err != nil || c.DeadLetter == "" {
 		return names, "", err
 	}
 	t, err := NewTopics(c.DeadLetter, c.Cluster)
@@ -105,14 +115,18 @@ func (c *Config) destinations() (names *Topics, dead string, err error) {
 	dead, ok := t.Fixed()
 	switch {
 	case !ok:
-		return nil, "", fmt.Errorf("dead letters: topic template %q: {cluster} is the only placeholder, because all dead letters go to one topic", c.DeadLetter)
+		return nil, "",
+			fmt.Errorf(
+				"dead letters: topic template %q: {cluster} is the only placeholder, because all dead letters go to one topic",
+				c.DeadLetter)
 	case names.Match(dead, nil):
 		return nil, "", fmt.Errorf("dead letters: topic %s also matches the topic template: use another", dead)
 	}
 	return names, dead, nil
 }
 
-// Run implements publish.Bus. Its error wraps ErrStream if a topic cannot hold the events to be published.
+// Run implements publish.Bus. Its error wraps ErrStream if a topic cannot hold the events to be
+// published.
 func (b *Bus) Run(ctx context.Context) error {
 	defer b.shutdown()
 	if err := b.Check(); err != nil {
@@ -152,7 +166,8 @@ func (b *Bus) shutdown() {
 	b.conns.Close()
 }
 
-// Ready returns nil while brokers answer, the fixed topics are checked, and no trouble needs an operator.
+// Ready returns nil while brokers answer, the fixed topics are checked, and no trouble needs an
+// operator.
 func (b *Bus) Ready() error {
 	b.mu.Lock()
 	closed := b.closed
@@ -178,7 +193,8 @@ func (b *Bus) Ready() error {
 	return nil
 }
 
-// troubles returns the errors, except those of topics that never existed and that only retiring scopes wait for.
+// troubles returns the errors, except those of topics that never existed and that only retiring
+// scopes wait for.
 func (b *Bus) troubles() []error {
 	const most = 3 // there may be one for each partition
 	excused := map[string]bool{}
@@ -202,8 +218,9 @@ func (b *Bus) troubles() []error {
 	return errs
 }
 
-// isExcused reports whether t, without known partitions, is no trouble: only events of retiring scopes wait for it, or the progress of the
-// agent, which has other topics. It must be called with mu held.
+// isExcused reports whether t, without known partitions, is no trouble: only events of retiring
+// scopes wait for it, or the progress of the agent, which has other topics. It must be called with
+// mu held.
 func (b *Bus) isExcused(t *topic) bool {
 	_, only := b.topicNames.Fixed()
 	waits := false
@@ -247,8 +264,8 @@ func (b *Bus) clearTrouble(about string) {
 	}
 }
 
-// Publish implements publish.Bus. A stream event, and the progress of the agent, goes to every partition of every topic for objects of its
-// resource; see broadcast.
+// Publish implements publish.Bus. A stream event, and the progress of the agent, goes to every
+// partition of every topic for objects of its resource; see broadcast.
 func (b *Bus) Publish(e *publish.Event) {
 	if (e.Delta.Stream != nil || e.Delta.Report != nil) && !e.DeadLetter {
 		b.startBroadcast(e)
@@ -270,10 +287,12 @@ func (b *Bus) Publish(e *publish.Event) {
 }
 
 func errTopicName(e *publish.Event, name []byte) error {
-	return fmt.Errorf("publish %s: %w: its topic would have %d bytes, Kafka allows %d: shorten bus.kafka.topic", e.ID, publish.ErrRefused, len(name), maxTopic)
+	return fmt.Errorf("publish %s: %w: its topic would have %d bytes, Kafka allows %d: shorten bus.kafka.topic", e.ID,
+		publish.ErrRefused, len(name), maxTopic)
 }
 
-// handOver gives an event to its partition, or queues it until the topic is ready. It reports false if Run has ended.
+// handOver gives an event to its partition, or queues it until the topic is ready. It reports false
+// if Run has ended.
 func (b *Bus) handOver(e *publish.Event, name []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

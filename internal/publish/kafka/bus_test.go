@@ -31,8 +31,9 @@ type kafkaRun struct {
 	stop func() error
 }
 
-// kafkaConfig leaves batches uncompressed. The model reads them with kafka-go, which keeps decoders in a global pool. A decoder made in one
-// bubble of testing/synctest ends the process in another. TestTombstonesAndBinaryMode of package producer compresses.
+// kafkaConfig leaves batches uncompressed. The model reads them with kafka-go, which keeps decoders
+// in a global pool. A decoder made in one bubble of testing/synctest ends the process in another.
+// TestTombstonesAndBinaryMode of package producer compresses.
 func kafkaConfig(brokers ...string) kafka.Config {
 	return kafka.Config{
 		Brokers: brokers, Compression: "none",
@@ -74,8 +75,9 @@ func keyed(key string, n int) *encode.Event {
 	return ev
 }
 
-// With random faults, the log has each object's records in order, and none is missing. A duplicate is there only if the producer's
-// epoch or id changed in between, and then next to the first; or if a call ended before it was answered.
+// With random faults, the log has each object's records in order, and none is missing. A duplicate
+// is there only if the producer's epoch or id changed in between, and then next to the first; or if
+// a call ended before it was answered.
 func TestOrderSurvivesFaults(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
@@ -90,7 +92,8 @@ func TestOrderSurvivesFaults(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d copies behind new epochs, %d records of later epochs, %d late copies were appended", copies.Load(), fenced.Load(), lateHits.Load())
+	t.Logf("%d copies behind new epochs, %d records of later epochs, %d late copies were appended", copies.Load(),
+		fenced.Load(), lateHits.Load())
 	if fenced.Load() == 0 || lateHits.Load() == 0 {
 		t.Error("the faults were too tame")
 	}
@@ -121,7 +124,8 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 			f.after = kafkago.NotEnoughReplicasAfterAppend
 		case 5:
 			f.code = []kafkago.Error{
-				kafkago.RequestTimedOut, kafkago.KafkaStorageError, kafkago.LeaderNotAvailable, kafkago.MessageSizeTooLarge,
+				kafkago.RequestTimedOut, kafkago.KafkaStorageError, kafkago.LeaderNotAvailable,
+				kafkago.MessageSizeTooLarge,
 				kafkago.OutOfOrderSequenceNumber, kafkago.UnknownProducerId, kafkago.InvalidTimestamp,
 			}[rng.IntN(7)]
 		}
@@ -175,7 +179,8 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 		for at, r := range m.logOf("kubecdc.prod-eu-1", p) {
 			if r.null {
 				if number(last[r.key])%4 != 0 {
-					t.Errorf("seed %d: partition %d, record %d: a tombstone behind %s of %s", seed, p, at, last[r.key].value, r.key)
+					t.Errorf("seed %d: partition %d, record %d: a tombstone behind %s of %s", seed, p, at,
+						last[r.key].value, r.key)
 				}
 				continue
 			}
@@ -187,7 +192,8 @@ func kafkaFaults(t *testing.T, seed int, copies, fenced, lateHits *atomic.Int64)
 			case now == before && (r.id != last[r.key].id || r.epoch != last[r.key].epoch):
 				copies.Add(1)
 			default:
-				t.Errorf("seed %d: partition %d, record %d: key %s: %d follows %d (epochs %d and %d)", seed, p, at, r.key, now, before, r.epoch, last[r.key].epoch)
+				t.Errorf("seed %d: partition %d, record %d: key %s: %d follows %d (epochs %d and %d)", seed, p, at,
+					r.key, now, before, r.epoch, last[r.key].epoch)
 			}
 			if r.epoch > 0 {
 				fenced.Add(1)
@@ -230,8 +236,8 @@ func TestLostAnswersMakeNoCopies(t *testing.T) {
 	})
 }
 
-// A batch is in doubt when the broker loses track of its producer. Its first copy, which arrives after later versions of
-// the object were stored, is refused.
+// A batch is in doubt when the broker loses track of its producer. Its first copy, which arrives
+// after later versions of the object were stored, is refused.
 func TestNewEpochShutsOutLateCopies(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -360,7 +366,11 @@ func TestCallEndsWithItsContext(t *testing.T) {
 
 func streamEvent(kind object.StreamKind) *encode.Event {
 	return &encode.Event{
-		Delta:        &object.Delta{Stream: &object.StreamEvent{Kind: kind, Resource: pods, Scope: "pods"}, Observed: 1_700_000_000_123_456_789},
+		Delta: &object.Delta{Stream: &object.StreamEvent{
+			Kind:     kind,
+			Resource: pods,
+			Scope:    "pods",
+		}, Observed: 1_700_000_000_123_456_789},
 		ID:           []byte("pods/" + string(kind)),
 		PartitionKey: []byte("prod-eu-1/pods"),
 		ContentType:  "application/cloudevents+json",
@@ -368,11 +378,14 @@ func streamEvent(kind object.StreamKind) *encode.Event {
 	}
 }
 
-// Stream events go to every partition of every topic for objects of the resource, even an empty one, and to no other.
+// Stream events go to every partition of every topic for objects of the resource, even an empty
+// one, and to no other.
 func TestStreamEventsGoToEveryPartition(t *testing.T) {
 	m := newModel(2)
 	m.topic("dead.prod-eu-1", 1)
-	for _, name := range []string{"cdc.core.pods.shop", "cdc.core.pods._", "cdc.core.services.shop", "cdc.apps.deployments.shop", "other"} {
+	for _, name := range []string{
+		"cdc.core.pods.shop", "cdc.core.pods._", "cdc.core.services.shop", "cdc.apps.deployments.shop", "other",
+	} {
 		m.topic(name, 3)
 	}
 	cfg := kafkaConfig(m.addrs...)
@@ -381,7 +394,9 @@ func TestStreamEventsGoToEveryPartition(t *testing.T) {
 	k := runKafka(t, cfg, m)
 	born := keyed("a", 1) // its topic is created
 	born.Delta.Ref = object.NewRef(pods, "newborn", "a", "uid")
-	for _, ev := range []*encode.Event{streamEvent(object.SnapshotStarted), born, streamEvent(object.SnapshotCompleted)} {
+	for _, ev := range []*encode.Event{
+		streamEvent(object.SnapshotStarted), born, streamEvent(object.SnapshotCompleted),
+	} {
 		if err := k.Publish(t.Context(), ev); err != nil {
 			t.Fatal(err)
 		}
@@ -393,7 +408,8 @@ func TestStreamEventsGoToEveryPartition(t *testing.T) {
 		got := 0
 		for p := range m.topics[name].partitions {
 			for _, r := range m.logOf(name, p) {
-				if got++; r.key != "a" && r.key != fmt.Sprintf("prod-eu-1/pods/%d", p) {
+				got++
+				if r.key != "a" && r.key != fmt.Sprintf("prod-eu-1/pods/%d", p) {
 					t.Errorf("topic %s, partition %d: key %s", name, p, r.key)
 				}
 			}
@@ -453,13 +469,16 @@ func TestChecksTopics(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.SetRoundTripper(m)
-		if err = k.Run(t.Context()); !errors.Is(err, publish.ErrStream) || !strings.Contains(err.Error(), "max.message.bytes") {
+		if err = k.Run(t.Context()); !errors.Is(err, publish.ErrStream) ||
+			!strings.Contains(err.Error(), "max.message.bytes") {
 			t.Errorf("want a refusal with advice, got %v", err)
 		}
 
 		m = newModel(1)
 		r := runKafka(t, kafkaConfig(m.addrs...), m)
-		wait(t, "the missing topic is said", func() bool { return strings.Contains(r.log.String(), "create the topic, or set bus.kafka.create") })
+		wait(t, "the missing topic is said", func() bool {
+			return strings.Contains(r.log.String(), "create the topic, or set bus.kafka.create")
+		})
 		if err := r.Ready(); err == nil {
 			t.Error("ready without a topic")
 		}

@@ -90,7 +90,8 @@ func (c *Config) ValidateChangelog(to, streamTopic *field.Path, topic string, f 
 	names, err := NewTopics(used, f.ClusterName())
 	if err == nil {
 		if _, fixed := names.Fixed(); !fixed {
-			err = fmt.Errorf("topic template %q: {cluster} is the only placeholder, because all stream events go to one topic",
+			err = fmt.Errorf(
+				"topic template %q: {cluster} is the only placeholder, because all stream events go to one topic",
 				used)
 		}
 	}
@@ -100,7 +101,8 @@ func (c *Config) ValidateChangelog(to, streamTopic *field.Path, topic string, f 
 		list = append(list, field.Invalid(streamTopic, used, err.Error()))
 	case meets(c.Topic):
 		list = append(list, field.Invalid(streamTopic, used, fmt.Sprintf(
-			"must differ from the topics of the rows (%s), such as %s", to.Child("topic"), defaultStreamTopic(c.Topic))))
+			"must differ from the topics of the rows (%s), such as %s", to.Child("topic"),
+			defaultStreamTopic(c.Topic))))
 	case ok && meets(b.Topic) && driver.ShareServer(b.Brokers, c.Brokers):
 		list = append(list, field.Invalid(streamTopic, used,
 			"is a topic of the bus itself: the relay would read its own output; use another topic"))
@@ -164,7 +166,8 @@ func (s *scan) run(ctx context.Context) error {
 		return err
 	}
 	for next < end {
-		if next, err = s.fetchFrom(ctx, next, end); err != nil {
+		next, err = s.fetchFrom(ctx, next, end)
+		if err != nil {
 			return err
 		}
 	}
@@ -196,11 +199,13 @@ func (s *scan) fetchFrom(ctx context.Context, offset, end int64) (next int64, er
 		if err != nil {
 			return 0, err
 		}
-		if s.key, err = appendAll(s.key[:0], rec.Key); err != nil {
+		s.key, err = appendAll(s.key[:0], rec.Key)
+		if err != nil {
 			return 0, err
 		}
 		isTombstone := rec.Value == nil
-		if s.value, err = appendAll(s.value[:0], rec.Value); err != nil {
+		s.value, err = appendAll(s.value[:0], rec.Value)
+		if err != nil {
 			return 0, err
 		}
 		if rec.Offset < offset {

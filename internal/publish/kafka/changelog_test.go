@@ -6,7 +6,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
-// TestDefaultStreamTopic checks that the topic of a table's stream events is none of the table's topics.
+// TestDefaultStreamTopic checks that the topic of a table's stream events is none of the table's
+// topics.
 func TestDefaultStreamTopic(t *testing.T) {
 	t.Parallel()
 	for template, want := range map[string]string{

@@ -23,7 +23,8 @@ const (
 	listAge       = 30 * time.Second      // topics are listed again before a stream event if the list is older
 )
 
-// view is the known state of the cluster: brokers, and the leaders of our topics' partitions. It is never changed.
+// view is the known state of the cluster: brokers, and the leaders of our topics' partitions. It is
+// never changed.
 type view struct {
 	brokers    []net.Addr
 	controller net.Addr              // nil: unknown
@@ -76,8 +77,8 @@ func (b *Bus) pause(ctx context.Context, seen *view, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// manage reads the cluster's metadata on request, and every minute. It prepares topics and starts their partitions in g. An error is
-// final.
+// manage reads the cluster's metadata on request, and every minute. It prepares topics and starts
+// their partitions in g. An error is final.
 func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 	tick := time.NewTicker(metadataAge)
 	defer tick.Stop()
@@ -106,7 +107,8 @@ func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 	}
 }
 
-// lookAtCluster reads the metadata of all wanted topics, and returns the minimum wait until the next look.
+// lookAtCluster reads the metadata of all wanted topics, and returns the minimum wait until the
+// next look.
 func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *int) (delay time.Duration, err error) {
 	topics := b.wanted()
 	names := make([]string, len(topics))
@@ -124,7 +126,8 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 		b.metrics.Connected.Set(0)
 		advice := adviceOnConnection(err)
 		if suppressed, ok := b.window.First("metadata"); ok {
-			b.log.Log(ctx, levelOf(advice), "cannot reach the bus, retrying", "brokers", b.cfg.Brokers, "advice", advice, "err", err, "suppressed", suppressed)
+			b.log.Log(ctx, levelOf(advice), "cannot reach the bus, retrying", "brokers", b.cfg.Brokers, "advice",
+				advice, "err", err, "suppressed", suppressed)
 		}
 		return publish.BusyBackoff().Delay(*failures), nil
 	}
@@ -148,7 +151,8 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 func (b *Bus) metadata(ctx context.Context, topics []string) (*kafka.MetadataResponse, error) {
 	addrs := slices.Clone(b.view().brokers)
 	for _, broker := range b.cfg.Brokers {
-		if a := kafka.TCP(broker); !slices.ContainsFunc(addrs, func(o net.Addr) bool { return o.String() == a.String() }) {
+		if a := kafka.TCP(broker); !slices.ContainsFunc(addrs,
+			func(o net.Addr) bool { return o.String() == a.String() }) {
 			addrs = append(addrs, a)
 		}
 	}
@@ -187,8 +191,10 @@ func (b *Bus) see(res *kafka.MetadataResponse) {
 		v.brokers = append(v.brokers, a)
 		byID[broker.ID] = a
 	}
-	rand.Shuffle(len(v.brokers), func(i, j int) { v.brokers[i], v.brokers[j] = v.brokers[j], v.brokers[i] }) // so that one that hangs is not always first
-	if res.Controller.Host != "" {                                                                           // otherwise it is none of the brokers
+	// so that one that hangs is not always first
+	rand.Shuffle(len(v.brokers), func(i, j int) { v.brokers[i], v.brokers[j] = v.brokers[j], v.brokers[i] })
+	if res.Controller.Host != "" {
+		// otherwise it is none of the brokers
 		v.controller = byID[res.Controller.ID]
 	}
 	for i := range res.Topics {
@@ -229,13 +235,15 @@ func (b *Bus) list(ctx context.Context) {
 		}
 	}
 	b.mu.Lock()
-	b.listed, b.listedAt, b.listWanted = names, started, false
+	b.listed = names
+	b.listedAt = started
+	b.listWanted = false
 	b.mu.Unlock()
 	b.moved.Raise()
 }
 
-// topicList returns all topics of the cluster, at most listAge old. It reports false if they must be listed first; list then wakes
-// spread.
+// topicList returns all topics of the cluster, at most listAge old. It reports false if they must
+// be listed first; list then wakes spread.
 func (b *Bus) topicList() ([]string, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

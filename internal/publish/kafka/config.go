@@ -17,13 +17,14 @@ import (
 
 // Config is the settings of the bus. Fields without a key are not part of the configuration file.
 type Config struct {
-	Brokers     []string     `yaml:"brokers"`          // host:port; one that answers is enough, it names the others
-	Topic       string       `yaml:"topic"`            // template, see NewTopics; "": DefaultTopic
-	Compression Compression  `yaml:"compression"`      // "": zstd
-	Tombstones  bool         `yaml:"tombstones"`       // an event of op d is followed by a record with its key and no value
-	Create      *Topic       `yaml:"create,omitempty"` // settings of missing topics, which are created; nil: none is
-	TLS         *publish.TLS `yaml:"tls,omitempty"`    // nil: not encrypted
-	SASL        *SASL        `yaml:"sasl,omitempty"`   // nil: no authentication
+	Brokers     []string    `yaml:"brokers"`     // host:port; one that answers is enough, it names the others
+	Topic       string      `yaml:"topic"`       // template, see NewTopics; "": DefaultTopic
+	Compression Compression `yaml:"compression"` // "": zstd
+	// an event of op d is followed by a record with its key and no value
+	Tombstones bool         `yaml:"tombstones"`
+	Create     *Topic       `yaml:"create,omitempty"` // settings of missing topics, which are created; nil: none is
+	TLS        *publish.TLS `yaml:"tls,omitempty"`    // nil: not encrypted
+	SASL       *SASL        `yaml:"sasl,omitempty"`   // nil: no authentication
 
 	driver.Env `yaml:"-"`
 }
@@ -58,7 +59,8 @@ func (*Topic) Switch() {}
 // SetDefaults implements yamldoc.Defaulter.
 func (t *Topic) SetDefaults() { *t = Topic{Partitions: 12, ReplicationFactor: 3} }
 
-// retention returns the age at which Kafka deletes the records of a topic; 0: never, or not configured.
+// retention returns the age at which Kafka deletes the records of a topic; 0: never, or not
+// configured.
 func (t *Topic) retention() time.Duration {
 	if policy, ok := t.Config[cleanupPolicy]; ok && !strings.Contains(policy, "delete") {
 		return 0
@@ -71,13 +73,15 @@ func (t *Topic) retention() time.Duration {
 	return time.Duration(min(ms, most)) * time.Millisecond
 }
 
-// Topic configurations that this package reads (https://kafka.apache.org/documentation/#topicconfigs).
+// Topic configurations that this package reads
+// (https://kafka.apache.org/documentation/#topicconfigs).
 const (
 	cleanupPolicy   = "cleanup.policy"
 	retentionMillis = "retention.ms"
 )
 
-// SASL has the agent's credentials for a Kafka cluster. Passwords and tokens come from files, which each connection reads again.
+// SASL has the agent's credentials for a Kafka cluster. Passwords and tokens come from files, which
+// each connection reads again.
 type SASL struct {
 	Mechanism    Mechanism `yaml:"mechanism"`
 	User         string    `yaml:"user,omitempty"`         // with PLAIN and SCRAM
@@ -116,17 +120,20 @@ type OAuth struct {
 // DefaultDeadTopic is the default topic of dead letters.
 const DefaultDeadTopic = "kubecdc.{cluster}.dead"
 
-// SpareDeadTopic is the default if bus.kafka.topic may produce DefaultDeadTopic. No namespace, resource or group begins with "_".
+// SpareDeadTopic is the default if bus.kafka.topic may produce DefaultDeadTopic. No namespace,
+// resource or group begins with "_".
 const SpareDeadTopic = "kubecdc.{cluster}._dead"
 
 // Driver returns the driver of the bus "kafka".
 func Driver() *driver.Driver {
 	return &driver.Driver{
 		Name: "kafka", Schemes: []string{"kafka"}, URL: "kafka://host:port/topic",
-		Default:    driver.Defaults[Config],
-		Keys:       keys(),
-		DeadLetter: &driver.DeadLetter{Key: "topic", Value: check.Key{Pattern: deadTopic.String()}, Default: defaultDeadTopic, Validate: validateDeadTopic},
-		Copies:     2, // the encoded event, and the batch in flight
+		Default: driver.Defaults[Config],
+		Keys:    keys(),
+		DeadLetter: &driver.DeadLetter{Key: "topic", Value: check.Key{
+			Pattern: deadTopic.String(),
+		}, Default: defaultDeadTopic, Validate: validateDeadTopic},
+		Copies: 2, // the encoded event, and the batch in flight
 
 		LastProgress: true,
 	}
@@ -143,7 +150,8 @@ func (c *Config) SetURL(url string) error {
 	return nil
 }
 
-// defaultDeadTopic returns "" unless topics are created: a topic that does not exist accepts no records.
+// defaultDeadTopic returns "" unless topics are created: a topic that does not exist accepts no
+// records.
 func defaultDeadTopic(bus driver.Config, cluster string) string {
 	c, ok := bus.(*Config)
 	switch {
@@ -160,7 +168,8 @@ func (c *Config) Open(e *driver.Env) (publish.Bus, error) {
 	o := *c
 	o.Env = *e
 	if c.showsSecret() {
-		e.Log.Warn("the secret is sent to the brokers unencrypted, and readable on the network: set bus.kafka.tls, or use a SCRAM mechanism",
+		e.Log.Warn(
+			"the secret is sent to the brokers unencrypted, and readable on the network: set bus.kafka.tls, or use a SCRAM mechanism",
 			"mechanism", string(c.SASL.Mechanism))
 	}
 	return New(o, e.Log, e.Metrics)
@@ -196,7 +205,8 @@ func (c *Config) Summary() driver.Summary {
 	servers := driver.Servers(c.Brokers)
 	storage, mechanism := "topics must exist", ""
 	if t := c.Create; t != nil {
-		storage = fmt.Sprintf("missing topics are created (partitions: %d, replicas: %d)", t.Partitions, t.ReplicationFactor)
+		storage = fmt.Sprintf("missing topics are created (partitions: %d, replicas: %d)", t.Partitions,
+			t.ReplicationFactor)
 	}
 	if c.SASL != nil {
 		mechanism = string(c.SASL.Mechanism)
@@ -206,7 +216,8 @@ func (c *Config) Summary() driver.Summary {
 		Log:      "Kafka " + strings.Join(servers, ",") + ", topic " + c.Topic,
 		Servers:  servers,
 		Identity: "Kafka, topic " + c.Topic,
-		Text:     fmt.Sprintf("Kafka %s, %s", strings.Join(c.Brokers, ","), storage) + driver.With(c.TLS.Summary(), mechanism),
+		Text: fmt.Sprintf("Kafka %s, %s", strings.Join(c.Brokers, ","), storage) +
+			driver.With(c.TLS.Summary(), mechanism),
 	}
 	if c.Create != nil {
 		s.Retention, s.RetentionKey = c.Create.retention(), "create.config."+retentionMillis
@@ -214,7 +225,8 @@ func (c *Config) Summary() driver.Summary {
 	return s
 }
 
-// Hints implements driver.Hinter, for kcat. It omits them with TLS or SASL, whose settings in kcat are too long for a hint.
+// Hints implements driver.Hinter, for kcat. It omits them with TLS or SASL, whose settings in kcat
+// are too long for a hint.
 func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 	if c.TLS != nil || c.SASL != nil {
 		return nil

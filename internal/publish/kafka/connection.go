@@ -17,7 +17,10 @@ import (
 // newNetwork returns the connections of b to its brokers.
 func newNetwork(b *Bus) *kafkanet.Network {
 	o := kafkanet.Options{
-		ClientID: clientID, Dial: dialer(b.cfg.TLS, b.cfg.SASL), Mechanism: b.cfg.SASL.mechanism(), OnThrottle: b.noteThrottle,
+		ClientID:   clientID,
+		Dial:       dialer(b.cfg.TLS, b.cfg.SASL),
+		Mechanism:  b.cfg.SASL.mechanism(),
+		OnThrottle: b.noteThrottle,
 		OnVersions: b.noteVersions,
 	}
 	if b.fence != nil {
@@ -56,7 +59,12 @@ func NewDialer(cfg *Config) (*kafka.Dialer, error) {
 		return nil, err
 	}
 	// The field TLS is fixed; DialFunc reads the files for each connection.
-	return &kafka.Dialer{ClientID: clientID, Timeout: 2 * publish.DialTimeout, DialFunc: dialer(cfg.TLS, cfg.SASL), SASLMechanism: cfg.SASL.mechanism()}, nil
+	return &kafka.Dialer{
+		ClientID:      clientID,
+		Timeout:       2 * publish.DialTimeout,
+		DialFunc:      dialer(cfg.TLS, cfg.SASL),
+		SASLMechanism: cfg.SASL.mechanism(),
+	}, nil
 }
 
 // noteVersions logs, once, that a broker is older than all versions that the tests run with.
@@ -65,7 +73,8 @@ func (b *Bus) noteVersions(addr string, newest map[protocol.ApiKey]int16) {
 		return
 	}
 	tested := versions.Kafka()
-	b.log.Warn("the broker is older than all versions that the tests run with", "broker", addr, "version", versions.OldKafka,
+	b.log.Warn("the broker is older than all versions that the tests run with", "broker", addr, "version",
+		versions.OldKafka,
 		"tested", tested.Range(), "required", tested.Required, "advice", "see docs/reference/compatibility.md")
 }
 
@@ -75,7 +84,8 @@ func (b *Bus) noteThrottle(addr string, until time.Time, added time.Duration) {
 	b.metrics.Throttled.Add(added.Seconds())
 	if suppressed, ok := b.window.First("throttled"); ok {
 		b.log.Warn("a broker limits the agent by a quota: nothing is sent to it for a while", "broker", addr,
-			"pause", time.Until(until).Round(time.Millisecond), "advice", "if events wait for long, raise the quota of the agent's user or client id",
+			"pause", time.Until(until).Round(time.Millisecond), "advice",
+			"if events wait for long, raise the quota of the agent's user or client id",
 			"client_id", clientID, "suppressed", suppressed)
 	}
 }

@@ -41,8 +41,8 @@
 // It is one event about all scopes (object.Report), and goes to each partition of each topic like a
 // stream event. A topic gets only the entries of scopes that may have objects in it. It waits for
 // partitions like a scope.started, and a partition gets no other one of the writer until it has
-// stored that. With {namespace} in the template, reportTopics and selectTopics choose the topics. It
-// does not wait for a missing topic if another one has it.
+// stored that. With {namespace} in the template, reportTopics and selectTopics choose the topics.
+// It does not wait for a missing topic if another one has it.
 //
 // [Bus.LastProgress] reads back from the ends of partitions.
 //

@@ -15,7 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka/producer"
 )
 
-// diagnose returns the reason of a failed attempt, for the metric and the log, and the fix for the operator; "": none.
+// diagnose returns the reason of a failed attempt, for the metric and the log, and the fix for the
+// operator; "": none.
 func diagnose(r producer.Result) (reason, advice string) {
 	if advice := adviceOnConnection(r.Err); advice != "" {
 		return publish.ReasonAuthorization, advice
@@ -28,26 +29,31 @@ func diagnose(r producer.Result) (reason, advice string) {
 		return publish.ReasonConnection, ""
 	}
 	switch code {
-	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId, kafka.InvalidProducerEpoch, kafka.ProducerFenced, kafka.InvalidProducerIDMapping,
+	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId, kafka.InvalidProducerEpoch, kafka.ProducerFenced,
+		kafka.InvalidProducerIDMapping,
 		kafka.InvalidTransactionState:
 		return publish.ReasonSequence, ""
 	case kafka.InvalidTimestamp:
 		if r.Verdict == producer.Restamp {
 			return publish.ReasonTimestamp, ""
 		}
-		return publish.ReasonTimestamp, "the topic rejects records with the agent's current time: compare the clocks of agent and broker, and check the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+		return publish.ReasonTimestamp,
+			"the topic rejects records with the agent's current time: compare the clocks of agent and broker, and check the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
 	case kafka.UnsupportedCompressionType:
-		return publish.ReasonBroker, "the broker does not support the compression: set bus.kafka.compression to gzip or none"
+		return publish.ReasonBroker,
+			"the broker does not support the compression: set bus.kafka.compression to gzip or none"
 	case kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.FencedLeaderEpoch,
 		kafka.UnknownLeaderEpoch, kafka.ReplicaNotAvailable, kafka.BrokerNotAvailable, kafka.UnknownTopicID:
 		return publish.ReasonLeader, ""
 	case kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend:
-		return publish.ReasonReplicas, "fewer replicas are in sync than the topic's min.insync.replicas: check which brokers are down"
+		return publish.ReasonReplicas,
+			"fewer replicas are in sync than the topic's min.insync.replicas: check which brokers are down"
 	case kafka.KafkaStorageError, kafka.LogDirNotFound:
 		return publish.ReasonStorage, "the broker cannot write to its disk: check its log"
 	case kafka.RequestTimedOut:
 		return publish.ReasonTimeout, ""
-	case kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable, kafka.NotCoordinatorForGroup,
+	case kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable,
+		kafka.NotCoordinatorForGroup,
 		kafka.ConcurrentTransactions, kafka.ThrottlingQuotaExceeded:
 		return publish.ReasonBroker, "" // the broker has just started, or is busy
 	}
@@ -56,12 +62,14 @@ func diagnose(r producer.Result) (reason, advice string) {
 
 const adviceOnSASL = "the broker rejects the credentials: check bus.kafka.sasl (mechanism, user and the content of passwordFile, tokenFile or clientSecretFile), and that the broker has the user"
 
-// adviceOnConnection returns the fix for an error of authentication, authorization or TLS; "": none.
+// adviceOnConnection returns the fix for an error of authentication, authorization or TLS; "":
+// none.
 func adviceOnConnection(err error) string {
 	var (
-		code       kafka.Error
-		verify     *tls.CertificateVerificationError
-		remote     *net.OpError // with this Op it is an alert of the broker, which rejects our certificate or requires one
+		code   kafka.Error
+		verify *tls.CertificateVerificationError
+		// with this Op it is an alert of the broker, which rejects our certificate or requires one
+		remote     *net.OpError
 		plaintext  tls.RecordHeaderError
 		pathErr    *fs.PathError
 		certainTLS = errors.As(err, &verify) || errors.As(err, &remote) && remote.Op == "remote error"

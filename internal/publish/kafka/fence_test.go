@@ -37,7 +37,9 @@ func (f *fence) set(open, over bool) {
 func (f *fence) Pass(ctx context.Context) error {
 	for {
 		f.mu.Lock()
-		open, over, changed := f.open, f.over, f.changed
+		open := f.open
+		over := f.over
+		changed := f.changed
 		f.mu.Unlock()
 		switch {
 		case over:
@@ -53,8 +55,8 @@ func (f *fence) Pass(ctx context.Context) error {
 	}
 }
 
-// Events handed to a bus with a shut fence wait, without a failed attempt. They are written when the fence opens, and never if it stays
-// shut. A retry checks the fence too.
+// Events handed to a bus with a shut fence wait, without a failed attempt. They are written when
+// the fence opens, and never if it stays shut. A retry checks the fence too.
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(2)
@@ -138,8 +140,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// When Run ends, all events end with ErrClosed: those that wait for a topic, a partition or a broker, and stream events; so do all later
-// ones.
+// When Run ends, all events end with ErrClosed: those that wait for a topic, a partition or a
+// broker, and stream events; so do all later ones.
 func TestRunEndsAllEvents(t *testing.T) {
 	for name, prepare := range map[string]func(*model){
 		"no topic":  func(*model) {},
@@ -162,7 +164,9 @@ func TestRunEndsAllEvents(t *testing.T) {
 				prepare(m)
 				k := runKafka(t, cfg, m)
 				var mu sync.Mutex
-				acked, closed, other := 0, 0, 0
+				acked := 0
+				closed := 0
+				other := 0
 				count := func(err error) {
 					mu.Lock()
 					defer mu.Unlock()

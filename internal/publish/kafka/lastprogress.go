@@ -23,9 +23,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// A topic has no index of keys: the last progress of a writer is found by reading back from the ends
-// of partitions, in windows that grow. It is near the end, unless others have written much since the
-// writer ended.
+// A topic has no index of keys: the last progress of a writer is found by reading back from the
+// ends of partitions, in windows that grow. It is near the end, unless others have written much
+// since the writer ended.
 const (
 	firstWindow   = 256              // records
 	windowGrowth  = 4                // of each window to the one before
@@ -58,7 +58,8 @@ func (b *Bus) LastProgress(ctx context.Context, writer string) (publish.Progress
 			p, ok := driver.LastProgress(writer, events)
 			return p, ok, nil
 		case isDenied(err):
-			b.log.Warn("the last progress of the agent cannot be read: a restored etcd, or a lost checkpoint, may go unnoticed",
+			b.log.Warn(
+				"the last progress of the agent cannot be read: a restored etcd, or a lost checkpoint, may go unnoticed",
 				"err", err, "advice", "grant the user Read and Describe on the topics")
 			return publish.ProgressEvent{}, false, nil
 		}
@@ -129,7 +130,8 @@ func (b *Bus) progressLogs(ctx context.Context) (topics [][]*backReader, err err
 		if err != nil {
 			return nil, err
 		}
-		if isFixed && look < missingLooks && (len(res.Topics) == 0 || errors.Is(res.Topics[0].Error, kafka.UnknownTopicOrPartition)) {
+		if isFixed && look < missingLooks &&
+			(len(res.Topics) == 0 || errors.Is(res.Topics[0].Error, kafka.UnknownTopicOrPartition)) {
 			if err := pause.For(ctx, topicPause); err != nil {
 				return nil, err
 			}
@@ -143,10 +145,13 @@ func (b *Bus) progressLogs(ctx context.Context) (topics [][]*backReader, err err
 // several. Its error is that of the only topic.
 func (b *Bus) readersOf(res *kafka.MetadataResponse, isFixed bool) (topics [][]*backReader, err error) {
 	found := slices.DeleteFunc(slices.Clone(res.Topics), func(t kafka.Topic) bool {
-		return t.Internal || t.Name == b.deadTopic || errors.Is(t.Error, kafka.UnknownTopicOrPartition) || !b.topicNames.Match(t.Name, nil)
+		return t.Internal || t.Name == b.deadTopic || errors.Is(t.Error, kafka.UnknownTopicOrPartition) ||
+			!b.topicNames.Match(t.Name, nil)
 	})
 	ofClusterScoped := strings.ReplaceAll(b.topicNames.pattern, "{namespace}", "_")
-	homes := slices.DeleteFunc(slices.Clone(found), func(t kafka.Topic) bool { return !topicsMeet(ofClusterScoped, t.Name) })
+	homes := slices.DeleteFunc(slices.Clone(found), func(t kafka.Topic) bool {
+		return !topicsMeet(ofClusterScoped, t.Name)
+	})
 	if len(homes) > 0 {
 		found = homes
 	}
@@ -157,7 +162,13 @@ func (b *Bus) readersOf(res *kafka.MetadataResponse, isFixed bool) (topics [][]*
 		for _, p := range t.Partitions {
 			if p.Leader.Host != "" && (isFixed || len(readers) == 0) {
 				leader := kafka.TCP(net.JoinHostPort(p.Leader.Host, fmt.Sprint(p.Leader.Port)))
-				readers = append(readers, &backReader{bus: b, topic: t.Name, partition: p.ID, leader: leader, window: firstWindow})
+				readers = append(readers, &backReader{
+					bus:       b,
+					topic:     t.Name,
+					partition: p.ID,
+					leader:    leader,
+					window:    firstWindow,
+				})
 			}
 		}
 		switch {
@@ -172,9 +183,9 @@ func (b *Bus) readersOf(res *kafka.MetadataResponse, isFixed bool) (topics [][]*
 	return topics, nil
 }
 
-// readBack reads partitions of a topic from their ends until one has progress of the writer, and that
-// one to the beginning of driver.ProgressSpan. All of them have the same progress, except those that
-// were late. Its error means that none could be read.
+// readBack reads partitions of a topic from their ends until one has progress of the writer, and
+// that one to the beginning of driver.ProgressSpan. All of them have the same progress, except
+// those that were late. Its error means that none could be read.
 func readBack(ctx context.Context, writer string, partitions []*backReader) (events []*consume.Event, err error) {
 	var errs []error
 	active := slices.Clone(partitions)
@@ -238,14 +249,16 @@ type backReader struct {
 	ended         bool // nothing is left to read, or enough was read
 }
 
-// back reads the window before the records that were read, and returns the progress of the writer in
-// it.
+// back reads the window before the records that were read, and returns the progress of the writer
+// in it.
 func (r *backReader) back(ctx context.Context, writer string) (found []*consume.Event, err error) {
 	if !r.opened {
-		if r.from, err = r.offset(ctx, kafka.LastOffset); err != nil {
+		r.from, err = r.offset(ctx, kafka.LastOffset)
+		if err != nil {
 			return nil, err
 		}
-		if r.first, err = r.offset(ctx, kafka.FirstOffset); err != nil {
+		r.first, err = r.offset(ctx, kafka.FirstOffset)
+		if err != nil {
 			return nil, err
 		}
 		r.opened = true
@@ -253,7 +266,8 @@ func (r *backReader) back(ctx context.Context, writer string) (found []*consume.
 	from := max(r.first, r.from-r.window)
 	for next := from; next < r.from; {
 		var events []*consume.Event
-		if events, next, err = r.fetch(ctx, writer, next); err != nil {
+		events, next, err = r.fetch(ctx, writer, next)
+		if err != nil {
 			return nil, err
 		}
 		found = append(found, events...)
@@ -267,10 +281,17 @@ func (r *backReader) back(ctx context.Context, writer string) (found []*consume.
 
 // offset returns the first or the next offset of the partition.
 func (r *backReader) offset(ctx context.Context, which int64) (int64, error) {
-	m, err := r.bus.net.RoundTrip(ctx, r.leader, &listoffsets.Request{ReplicaID: -1, Topics: []listoffsets.RequestTopic{{
-		Topic:      r.topic,
-		Partitions: []listoffsets.RequestPartition{{Partition: int32(r.partition), CurrentLeaderEpoch: -1, Timestamp: which}},
-	}}})
+	m, err := r.bus.net.RoundTrip(ctx, r.leader, &listoffsets.Request{
+		ReplicaID: -1,
+		Topics: []listoffsets.RequestTopic{{
+			Topic: r.topic,
+			Partitions: []listoffsets.RequestPartition{{
+				Partition:          int32(r.partition),
+				CurrentLeaderEpoch: -1,
+				Timestamp:          which,
+			}},
+		}},
+	})
 	if err != nil {
 		return 0, kafkaid.Cause(err)
 	}
@@ -285,11 +306,18 @@ func (r *backReader) offset(ctx context.Context, which int64) (int64, error) {
 	return p.Offset, nil
 }
 
-// fetch reads records from an offset on, up to those that were read before. next is the offset after
-// them.
-func (r *backReader) fetch(ctx context.Context, writer string, offset int64) (found []*consume.Event, next int64, err error) {
+// fetch reads records from an offset on, up to those that were read before. next is the offset
+// after them.
+func (r *backReader) fetch(
+	ctx context.Context, writer string, offset int64,
+) (found []*consume.Event, next int64, err error) {
 	res, err := r.bus.client(r.leader).Fetch(ctx, &kafka.FetchRequest{
-		Topic: r.topic, Partition: r.partition, Offset: offset, MinBytes: 1, MaxBytes: readBackFetch, MaxWait: time.Second,
+		Topic:     r.topic,
+		Partition: r.partition,
+		Offset:    offset,
+		MinBytes:  1,
+		MaxBytes:  readBackFetch,
+		MaxWait:   time.Second,
 	})
 	if err == nil {
 		err = res.Error
@@ -331,8 +359,8 @@ func (r *backReader) fetch(ctx context.Context, writer string, offset int64) (fo
 	return found, next, nil
 }
 
-// read consumes a record. It returns the event if the record's key ends in key; nil: it is not progress of
-// the writer, or cannot be read.
+// read consumes a record. It returns the event if the record's key ends in key; nil: it is not
+// progress of the writer, or cannot be read.
 func (r *backReader) read(rec *protocol.Record, key []byte) (*consume.Event, error) {
 	own, err := protocol.ReadAll(rec.Key)
 	if err != nil {
@@ -354,14 +382,15 @@ func (r *backReader) read(rec *protocol.Record, key []byte) (*consume.Event, err
 	}
 	e, err := consume.FromMessage(headersOf(rec.Headers), value)
 	if err != nil {
-		r.bus.log.Debug("a record among the progress of the writer cannot be used", "topic", r.topic, "partition", r.partition, "offset", rec.Offset, "err", err)
+		r.bus.log.Debug("a record among the progress of the writer cannot be used", "topic", r.topic, "partition",
+			r.partition, "offset", rec.Offset, "err", err)
 		return nil, nil
 	}
 	return e, nil
 }
 
-// headersOf returns the headers of a record in the form of NATS, as package consume reads them: with
-// another prefix, percent-encoded, and with datacontenttype.
+// headersOf returns the headers of a record in the form of NATS, as package consume reads them:
+// with another prefix, percent-encoded, and with datacontenttype.
 func headersOf(headers []protocol.Header) map[string][]string {
 	all := map[string][]string{}
 	for _, h := range headers {

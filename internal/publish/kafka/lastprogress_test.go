@@ -106,7 +106,8 @@ func TestLastProgressOfATopic(t *testing.T) {
 				m.mu.Lock()
 				for _, p := range m.topics["kubecdc.prod-eu-1"].partitions {
 					for i := range 3 {
-						p.log = append(p.log, modelRecord{key: fmt.Sprintf("x/progress/%s/%d", publishtest.Writer, i), value: "hello"},
+						p.log = append(p.log,
+							modelRecord{key: fmt.Sprintf("x/progress/%s/%d", publishtest.Writer, i), value: "hello"},
 							modelRecord{key: fmt.Sprintf("x/progress/other/%d", i), value: "hello"})
 					}
 				}
@@ -182,9 +183,15 @@ func TestLastProgressOfSeveralTopics(t *testing.T) {
 		reads  int
 		want   string
 	}{
-		"cdc.{resource}":              {[]string{"cdc.pods", "cdc.services", "cdc.nodes", "cdc.other", "x"}, 4, "0-1 3: services=1 nodes=2 pods/a=3 pods/b=4 pods=5"},
-		"cdc.{namespace}":             {[]string{"cdc._", "cdc.a", "cdc.b"}, 1, "0-1 3: services=1 nodes=2 pods/a=3 pods/b=4 pods=5"},
-		"{namespace}.core.{resource}": {[]string{"a.core.pods", "b.core.pods", "a.core.services"}, 3, "0-1 3: services=1 pods/a=3 pods=5 pods/b=4"},
+		"cdc.{resource}": {[]string{
+			"cdc.pods", "cdc.services", "cdc.nodes", "cdc.other", "x",
+		}, 4, "0-1 3: services=1 nodes=2 pods/a=3 pods/b=4 pods=5"},
+		"cdc.{namespace}": {[]string{
+			"cdc._", "cdc.a", "cdc.b",
+		}, 1, "0-1 3: services=1 nodes=2 pods/a=3 pods/b=4 pods=5"},
+		"{namespace}.core.{resource}": {[]string{
+			"a.core.pods", "b.core.pods", "a.core.services",
+		}, 3, "0-1 3: services=1 pods/a=3 pods=5 pods/b=4"},
 	} {
 		t.Run(template, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,7 +206,8 @@ func TestLastProgressOfSeveralTopics(t *testing.T) {
 				}
 				expectLast(t, k, "")
 				scopes := []object.ScopeReport{
-					scopeAt(services, "", 1), scopeAt(nodes, "", 2), scopeAt(pods, "pods/a", 3), scopeAt(pods, "pods/b", 4), scopeAt(pods, "", 5),
+					scopeAt(services, "", 1), scopeAt(nodes, "", 2), scopeAt(pods, "pods/a", 3),
+					scopeAt(pods, "pods/b", 4), scopeAt(pods, "", 5),
 				}
 				publishEach(t, k, reportOf(t, 2, scopes[:2]...), reportOf(t, 3, scopes...))
 				m.mu.Lock()
@@ -255,7 +263,8 @@ func TestLastProgressThatCannotBeRead(t *testing.T) {
 		if _, _, err := k.LastProgress(ctx, publishtest.Writer); !errors.Is(err, gone) {
 			t.Errorf("got %v, want %v", err, gone)
 		}
-		if n := publishtest.Lines(k.log.String(), "cannot read the last progress of the agent, retrying"); n < 1 || n > 3 {
+		if n := publishtest.Lines(k.log.String(), "cannot read the last progress of the agent, retrying"); n < 1 ||
+			n > 3 {
 			t.Errorf("%d lines about attempts:\n%s", n, k.log)
 		}
 		if err := k.stop(); err != nil {

@@ -41,7 +41,8 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 		}
 		b.logs.Failed(err)
 		if err != nil && !logged {
-			b.log.Warn("cannot read the ids of topics: a topic that is deleted and created again may go unnoticed", "err", err)
+			b.log.Warn("cannot read the ids of topics: a topic that is deleted and created again may go unnoticed",
+				"err", err)
 		}
 		logged = err != nil
 		if again {
@@ -54,8 +55,9 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 	}
 }
 
-// lookAtLogs reads the identity and the ends of all topics that have stored events. It reports whether another look is needed soon. Its
-// error names what could not be read, from which it concludes nothing.
+// lookAtLogs reads the identity and the ends of all topics that have stored events. It reports
+// whether another look is needed soon. Its error names what could not be read, from which it
+// concludes nothing.
 func (b *Bus) lookAtLogs(ctx context.Context) (again bool, err error) {
 	v := b.view()
 	var looks []publish.Look
@@ -80,8 +82,8 @@ func (b *Bus) lookAtLogs(ctx context.Context) (again bool, err error) {
 	return again, errors.Join(append(errs, err)...)
 }
 
-// topicIDs asks brokers until one answers. If it supports no topic ids, the error wraps kafkaid.ErrUnsupported, and the ids of existing
-// topics are empty.
+// topicIDs asks brokers until one answers. If it supports no topic ids, the error wraps
+// kafkaid.ErrUnsupported, and the ids of existing topics are empty.
 func (b *Bus) topicIDs(ctx context.Context, v *view, looks []publish.Look) (*kafkaid.IDs, error) {
 	names := make([]string, len(looks))
 	for i, l := range looks {
@@ -114,7 +116,8 @@ func (b *Bus) topicIDs(ctx context.Context, v *view, looks []publish.Look) (*kaf
 	return nil, errors.Join(errs...)
 }
 
-// topicEnds reads the ends of partitions from their leaders. The end of a partition that could not be read is UnknownEnd.
+// topicEnds reads the ends of partitions from their leaders. The end of a partition that could not
+// be read is UnknownEnd.
 func (b *Bus) topicEnds(ctx context.Context, v *view, looks []publish.Look) (ends map[string][]uint64, errs []error) {
 	ends = map[string][]uint64{}
 	requests := map[net.Addr]map[string][]listoffsets.RequestPartition{} // by leader and topic
@@ -145,8 +148,11 @@ func (b *Bus) topicEnds(ctx context.Context, v *view, looks []publish.Look) (end
 	return ends, errs
 }
 
-// askEnds reads ends of partitions from one leader. kafka-go's Client.ListOffsets is no option: it returns 0 for unanswered partitions.
-func (b *Bus) askEnds(ctx context.Context, leader net.Addr, topics map[string][]listoffsets.RequestPartition, ends map[string][]uint64) error {
+// askEnds reads ends of partitions from one leader. kafka-go's Client.ListOffsets is no option: it
+// returns 0 for unanswered partitions.
+func (b *Bus) askEnds(
+	ctx context.Context, leader net.Addr, topics map[string][]listoffsets.RequestPartition, ends map[string][]uint64,
+) error {
 	req := &listoffsets.Request{ReplicaID: -1}
 	for topic, partitions := range topics {
 		req.Topics = append(req.Topics, listoffsets.RequestTopic{Topic: topic, Partitions: partitions})
@@ -171,7 +177,8 @@ func (b *Bus) askEnds(ctx context.Context, leader net.Addr, topics map[string][]
 	return nil
 }
 
-// tailOf returns the tail of a partition. The topic of dead letters is not tracked, because they belong to no scope.
+// tailOf returns the tail of a partition. The topic of dead letters is not tracked, because they
+// belong to no scope.
 func (b *Bus) tailOf(topic string, partition int) *publish.Tail {
 	if topic == b.deadTopic {
 		return &publish.Tail{}

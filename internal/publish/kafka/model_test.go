@@ -29,8 +29,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 )
 
-// model is a Kafka cluster as an idempotent producer observes it. It has leaders, and producers' epochs and sequences with the
-// last five batches of each, like ProducerAppendInfo and ProducerStateManager of Kafka 4.
+// model is a Kafka cluster as an idempotent producer observes it. It has leaders, and producers'
+// epochs and sequences with the last five batches of each, like ProducerAppendInfo and
+// ProducerStateManager of Kafka 4.
 type model struct {
 	mu     sync.Mutex
 	addrs  []string // of the brokers 0, 1, …
@@ -55,7 +56,8 @@ type model struct {
 	// page is the number of records in an answer to a request to read; 0: all.
 	page int
 
-	// metadataVersion is the newest version of requests for metadata; 0: that of a broker before 2.8.
+	// metadataVersion is the newest version of requests for metadata; 0: that of a broker before
+	// 2.8.
 	metadataVersion int16
 
 	// throttle is the pause, in milliseconds, in answers to requests to produce.
@@ -134,7 +136,10 @@ func (m *model) topic(name string, partitions int) *modelTopic {
 func (m *model) create(name string, partitions int) *modelTopic {
 	t := new(modelTopic)
 	for i := range partitions {
-		t.partitions = append(t.partitions, &modelPartition{leader: i % len(m.addrs), producers: map[int64]*modelProducer{}})
+		t.partitions = append(t.partitions, &modelPartition{
+			leader:    i % len(m.addrs),
+			producers: map[int64]*modelProducer{},
+		})
 	}
 	m.topics[name] = t
 	return t
@@ -169,7 +174,16 @@ func (m *model) serve(broker int, req kafkago.Request) (kafkago.Response, error)
 	switch req := req.(type) {
 	case *apiversions.Request:
 		res := new(apiversions.Response)
-		for key, v := range map[protocol.ApiKey]int16{protocol.Produce: 8, protocol.Metadata: 8, protocol.ApiVersions: 2, protocol.CreateTopics: 4, protocol.InitProducerId: 4, protocol.DescribeConfigs: 3, protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 1} {
+		for key, v := range map[protocol.ApiKey]int16{
+			protocol.Produce:          8,
+			protocol.Metadata:         8,
+			protocol.ApiVersions:      2,
+			protocol.CreateTopics:     4,
+			protocol.InitProducerId:   4,
+			protocol.DescribeConfigs:  3,
+			protocol.SaslHandshake:    1,
+			protocol.SaslAuthenticate: 1,
+		} {
 			if key == protocol.Metadata {
 				v = max(v, m.metadataVersion)
 			}
@@ -192,10 +206,13 @@ func (m *model) serve(broker int, req kafkago.Request) (kafkago.Response, error)
 		}
 		return res, nil
 	case *describeconfigs.Request:
-		res := &describeconfigs.Response{Resources: []describeconfigs.ResponseResource{{ResourceName: req.Resources[0].ResourceName}}}
+		res := &describeconfigs.Response{Resources: []describeconfigs.ResponseResource{{
+			ResourceName: req.Resources[0].ResourceName,
+		}}}
 		res.Resources[0].ErrorCode = int16(m.undescribed)
 		for name, value := range m.config {
-			res.Resources[0].ConfigEntries = append(res.Resources[0].ConfigEntries, describeconfigs.ResponseConfigEntry{ConfigName: name, ConfigValue: value})
+			res.Resources[0].ConfigEntries = append(res.Resources[0].ConfigEntries,
+				describeconfigs.ResponseConfigEntry{ConfigName: name, ConfigValue: value})
 		}
 		return res, nil
 	case *initproducerid.Request:
@@ -213,7 +230,8 @@ func (m *model) serve(broker int, req kafkago.Request) (kafkago.Response, error)
 		if _, err := set.ReadFrom(bytes.NewReader(raw)); err != nil {
 			return nil, fmt.Errorf("the broker cannot read the batch: %w", err)
 		}
-		return m.produce(broker, req.Acks, req.Topics[0].Topic, int(req.Topics[0].Partitions[0].Partition), &set, len(raw)-4)
+		return m.produce(broker, req.Acks, req.Topics[0].Topic, int(req.Topics[0].Partitions[0].Partition), &set,
+			len(raw)-4)
 	case *listoffsets.Request:
 		t := req.Topics[0]
 		return m.offsets(broker, t.Topic, &t.Partitions[0]), nil
@@ -243,12 +261,19 @@ func (m *model) metadata(req *metadata.Request) *metadata.Response {
 	for _, name := range names {
 		t := m.topics[name]
 		if t == nil {
-			res.Topics = append(res.Topics, metadata.ResponseTopic{Name: name, ErrorCode: int16(kafkago.UnknownTopicOrPartition)})
+			res.Topics = append(res.Topics, metadata.ResponseTopic{
+				Name:      name,
+				ErrorCode: int16(kafkago.UnknownTopicOrPartition),
+			})
 			continue
 		}
 		rt := metadata.ResponseTopic{Name: name}
 		for i, p := range t.partitions {
-			rt.Partitions = append(rt.Partitions, metadata.ResponsePartition{PartitionIndex: int32(i), LeaderID: int32(p.leader), ReplicaNodes: []int32{0, 1, 2}})
+			rt.Partitions = append(rt.Partitions, metadata.ResponsePartition{
+				PartitionIndex: int32(i),
+				LeaderID:       int32(p.leader),
+				ReplicaNodes:   []int32{0, 1, 2},
+			})
 		}
 		res.Topics = append(res.Topics, rt)
 	}
@@ -278,7 +303,10 @@ func (m *model) offsets(broker int, topic string, req *listoffsets.RequestPartit
 			answer.Offset = int64(len(p.log))
 		}
 	}
-	return &listoffsets.Response{Topics: []listoffsets.ResponseTopic{{Topic: topic, Partitions: []listoffsets.ResponsePartition{answer}}}}
+	return &listoffsets.Response{Topics: []listoffsets.ResponseTopic{{
+		Topic:      topic,
+		Partitions: []listoffsets.ResponsePartition{answer},
+	}}}
 }
 
 func (m *model) fetch(broker int, topic string, req *fetch.RequestPartition) *fetch.Response {
@@ -298,7 +326,11 @@ func (m *model) fetch(broker int, topic string, req *fetch.RequestPartition) *fe
 		for i := max(from, p.removed); i < len(p.log) && (m.page == 0 || len(records) < m.page); i++ {
 			r := &p.log[i]
 			records = append(records, kafkago.Record{
-				Offset: int64(i), Time: time.UnixMilli(r.time), Key: kafkago.NewBytes([]byte(r.key)), Value: kafkago.NewBytes([]byte(r.value)), Headers: r.headers,
+				Offset:  int64(i),
+				Time:    time.UnixMilli(r.time),
+				Key:     kafkago.NewBytes([]byte(r.key)),
+				Value:   kafkago.NewBytes([]byte(r.value)),
+				Headers: r.headers,
 			})
 		}
 		answer.RecordSet = protocol.RecordSet{Version: 2, Records: kafkago.NewRecordReader(records...)}
@@ -308,7 +340,9 @@ func (m *model) fetch(broker int, topic string, req *fetch.RequestPartition) *fe
 
 var errLost = errors.New("connection lost")
 
-func (m *model) produce(broker int, acks int16, topic string, partition int, set *protocol.RecordSet, size int) (kafkago.Response, error) {
+func (m *model) produce(
+	broker int, acks int16, topic string, partition int, set *protocol.RecordSet, size int,
+) (kafkago.Response, error) {
 	m.sends++
 	b, err := readBatch(set)
 	if err != nil {
@@ -319,9 +353,12 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 		return nil, fmt.Errorf("acks is %d", acks)
 	}
 	answer := func(code kafkago.Error) (kafkago.Response, error) {
-		return &produce.Response{ThrottleTimeMs: m.throttle, Topics: []produce.ResponseTopic{{Topic: topic, Partitions: []produce.ResponsePartition{
-			{Partition: int32(partition), ErrorCode: int16(code)},
-		}}}}, nil
+		return &produce.Response{ThrottleTimeMs: m.throttle, Topics: []produce.ResponseTopic{{
+			Topic: topic,
+			Partitions: []produce.ResponsePartition{
+				{Partition: int32(partition), ErrorCode: int16(code)},
+			},
+		}}}, nil
 	}
 	t := m.topics[topic]
 	if t == nil || partition >= len(t.partitions) {
@@ -339,7 +376,8 @@ func (m *model) produce(broker int, acks int16, topic string, partition int, set
 		i := rand.IntN(len(m.late))
 		c := m.late[i]
 		m.late = slices.Delete(m.late, i, i+1)
-		if to := m.topics[c.topic].partitions[c.partition]; to.leader == c.broker && to.append(c.batch, m.bounds()) == 0 {
+		if to := m.topics[c.topic].partitions[c.partition]; to.leader == c.broker &&
+			to.append(c.batch, m.bounds()) == 0 {
 			m.lateHit++
 		}
 	}
@@ -376,11 +414,13 @@ func (m *model) bounds() bounds {
 		}
 		return math.MaxInt
 	}
-	return bounds{get("max.message.bytes"), get("message.timestamp.before.max.ms"), get("message.timestamp.after.max.ms")}
+	return bounds{
+		get("max.message.bytes"), get("message.timestamp.before.max.ms"), get("message.timestamp.after.max.ms"),
+	}
 }
 
-// append handles a batch like the leader. Kafka detects a duplicate of one of the last five batches by its sequences alone. A batch
-// is validated before that, with all of its records (LogValidator).
+// append handles a batch like the leader. Kafka detects a duplicate of one of the last five batches
+// by its sequences alone. A batch is validated before that, with all of its records (LogValidator).
 func (p *modelPartition) append(b modelBatch, limits bounds) kafkago.Error {
 	if b.size > limits.size {
 		return kafkago.MessageSizeTooLarge
@@ -418,7 +458,8 @@ func (p *modelPartition) append(b modelBatch, limits bounds) kafkago.Error {
 		return kafkago.OutOfOrderSequenceNumber
 	}
 	s.last = last
-	if s.recent = append(s.recent, [2]int32{b.sequence, last}); len(s.recent) > 5 {
+	s.recent = append(s.recent, [2]int32{b.sequence, last})
+	if len(s.recent) > 5 {
 		s.recent = s.recent[1:]
 	}
 	p.log = append(p.log, b.records...)

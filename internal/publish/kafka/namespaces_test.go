@@ -52,7 +52,8 @@ func publishEach(t *testing.T, k *kafkaRun, events ...*encode.Event) {
 	}
 }
 
-// The publisher drops topics that have not been used for an hour. They come back when they are used.
+// The publisher drops topics that have not been used for an hour. They come back when they are
+// used.
 func TestForgetsIdleTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []string
@@ -95,7 +96,8 @@ func TestForgetsIdleTopics(t *testing.T) {
 			var got []string
 			for p := range 2 {
 				log := m.logOf("cdc."+namespace, p)
-				if told := progressIn(t, m, "cdc."+namespace, p); !isReport(&log[len(log)-1]) || told[len(told)-1] != "91: pods=91" {
+				if told := progressIn(t, m, "cdc."+namespace, p); !isReport(&log[len(log)-1]) ||
+					told[len(told)-1] != "91: pods=91" {
 					t.Errorf("%s, partition %d: %v", namespace, p, log)
 				}
 				for _, r := range log {

@@ -27,8 +27,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// listen serves a model of one broker on a socket. cut decides which requests to produce end the connection. cuts is how many requests to
-// produce each connection had that was ended so.
+// listen serves a model of one broker on a socket. cut decides which requests to produce end the
+// connection. cuts is how many requests to produce each connection had that was ended so.
 func listen(t *testing.T, m *model, cut func(value string) bool) (cuts func() []int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +51,8 @@ func listen(t *testing.T, m *model, cut func(value string) bool) (cuts func() []
 			m.mu.Lock()
 			if p, ok := req.(*produce.Request); ok && cut != nil {
 				produced++
-				if b, err := readBatch(&p.Topics[0].Partitions[0].RecordSet); err != nil || len(b.records) > 0 && anyOf(b, cut) {
+				if b, err := readBatch(&p.Topics[0].Partitions[0].RecordSet); err != nil ||
+					len(b.records) > 0 && anyOf(b, cut) {
 					ended = append(ended, produced)
 					m.mu.Unlock()
 					return
@@ -108,16 +109,26 @@ func anyOf(b modelBatch, cut func(string) bool) bool {
 func rewind(p *produce.Request, b modelBatch) error {
 	rs := make([]protocol.Record, len(b.records))
 	for i, r := range b.records {
-		rs[i] = protocol.Record{Offset: int64(i), Key: protocol.NewBytes([]byte(r.key)), Value: protocol.NewBytes([]byte(r.value)), Headers: r.headers}
+		rs[i] = protocol.Record{
+			Offset:  int64(i),
+			Key:     protocol.NewBytes([]byte(r.key)),
+			Value:   protocol.NewBytes([]byte(r.value)),
+			Headers: r.headers,
+		}
 	}
 	p.Topics[0].Partitions[0].RecordSet.Records = &protocol.RecordStream{Records: []protocol.RecordReader{
-		&protocol.RecordBatch{ProducerID: b.id, ProducerEpoch: b.epoch, BaseSequence: b.sequence, Records: protocol.NewRecordReader(rs...)},
+		&protocol.RecordBatch{
+			ProducerID:    b.id,
+			ProducerEpoch: b.epoch,
+			BaseSequence:  b.sequence,
+			Records:       protocol.NewRecordReader(rs...),
+		},
 	}}
 	return nil
 }
 
-// An event for which the broker ends the connection, again and again, is handed back to be sent alone, and sent on a connection of its own
-// then. The other events of its batch are stored.
+// An event for which the broker ends the connection, again and again, is handed back to be sent
+// alone, and sent on a connection of its own then. The other events of its batch are stored.
 func TestEventWhoseConnectionIsCut(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -140,7 +151,8 @@ func TestEventWhoseConnectionIsCut(t *testing.T) {
 	wg.Wait()
 	handedBack := func(err error) bool {
 		again := new(publish.RetryError)
-		return errors.As(err, &again) && again.Alone && again.Reason == publish.ReasonConnection && !errors.Is(err, publish.ErrRefused)
+		return errors.As(err, &again) && again.Alone && again.Reason == publish.ReasonConnection &&
+			!errors.Is(err, publish.ErrRefused)
 	}
 	for i, err := range errs {
 		if i == 3 && !handedBack(err) || i != 3 && err != nil {
@@ -150,7 +162,8 @@ func TestEventWhoseConnectionIsCut(t *testing.T) {
 	if got := len(m.logOf("kubecdc.prod-eu-1", 0)); got != 7 {
 		t.Errorf("%d records, want 7", got)
 	}
-	if log := k.log.String(); strings.Count(log, "it is sent alone") != 1 || !strings.Contains(log, "event_id=pods/uid-k3/1") {
+	if log := k.log.String(); strings.Count(log, "it is sent alone") != 1 ||
+		!strings.Contains(log, "event_id=pods/uid-k3/1") {
 		t.Errorf("the event is not named:\n%s", log)
 	}
 	alone := func(e *publish.Event) { e.Alone = true }
@@ -223,7 +236,8 @@ func TestPauseOfAQuotaIsShown(t *testing.T) {
 	if got := publishtest.Metric(t, k.reg, "kubecdc_publish_throttled_seconds_total", ""); got != 60 {
 		t.Errorf("%v s are counted, want 60", got)
 	}
-	if log := k.log.String(); strings.Count(log, "a broker limits the agent by a quota") != 1 || !strings.Contains(log, "client_id=kubecdc") {
+	if log := k.log.String(); strings.Count(log, "a broker limits the agent by a quota") != 1 ||
+		!strings.Contains(log, "client_id=kubecdc") {
 		t.Errorf("the log does not say it:\n%s", log)
 	}
 	if err := k.Ready(); err != nil {
@@ -239,10 +253,17 @@ func TestTokens(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		if _, password, _ := r.BasicAuth(); password != secret {
 			w.WriteHeader(http.StatusUnauthorized)
-			_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_client", "error_description": "not " + password})
+			_ = json.NewEncoder(w).Encode(map[string]string{
+				"error":             "invalid_client",
+				"error_description": "not " + password,
+			})
 			return
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": fmt.Sprint("token", asked), "token_type": "Bearer", "expires_in": 3600})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"access_token": fmt.Sprint("token", asked),
+			"token_type":   "Bearer",
+			"expires_in":   3600,
+		})
 	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "secret")
@@ -252,8 +273,13 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	write("wr0ng\n")
-	m := kafka.MechanismOf(&kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file}})
-	if _, _, err := m.Start(t.Context()); err == nil || strings.Contains(err.Error(), "wr0ng") || !strings.Contains(err.Error(), "invalid_client") {
+	m := kafka.MechanismOf(&kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{
+		TokenURL:         server.URL,
+		ClientID:         "agent",
+		ClientSecretFile: file,
+	}})
+	if _, _, err := m.Start(t.Context()); err == nil || strings.Contains(err.Error(), "wr0ng") ||
+		!strings.Contains(err.Error(), "invalid_client") {
 		t.Errorf("a wrong secret: %v", err)
 	}
 	write(secret + "\n")
@@ -280,7 +306,8 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = session.Next(t.Context(), []byte(`{"status":"invalid_token","scope":"write"}`))
-	if err == nil || !strings.Contains(err.Error(), "invalid_token, scope write") || strings.Contains(err.Error(), "token1") {
+	if err == nil || !strings.Contains(err.Error(), "invalid_token, scope write") ||
+		strings.Contains(err.Error(), "token1") {
 		t.Errorf("a refused token: %v", err)
 	}
 	if _, again, err := m.Start(t.Context()); err != nil || string(again) == string(last) {
@@ -296,7 +323,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A listener that speaks something else is an error that says so, and no array of as many elements as its text would be.
+// A listener that speaks something else is an error that says so, and no array of as many elements
+// as its text would be.
 func TestListenerOfAnotherKind(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,23 +11,23 @@ import (
 )
 
 // openings has what a new topic gets before its first event of an object. With {namespace} in the
-// template, the first event of a namespace creates its topic. A reader of this topic alone needs the
-// start of the scope and of its last snapshot, which went to the other topics before:
+// template, the first event of a namespace creates its topic. A reader of this topic alone needs
+// the start of the scope and of its last snapshot, which went to the other topics before:
 //
 //	other topics   scope.started  snapshot.started  read …        snapshot.completed
 //	new topic                                        ↑ created
 //	               scope.started  snapshot.started  read …        snapshot.completed
 //	               └ its openings ───────────────┘
 //
-// They are of the runs of this process. A topic that was deleted and created again gets none: what it
-// had is lost.
+// They are of the runs of this process. A topic that was deleted and created again gets none: what
+// it had is lost.
 //
 // Bus.mu guards all of it.
 type openings struct {
 	scopes map[string]map[string]*opening // by cluster and scope, and by writer
 	last   uint64                         // number of the last stream event
-	// missed has, by topic, the number of the last stream event that did not go to it; 0: all did. A
-	// topic that is not in it was not found yet.
+	// missed has, by topic, the number of the last stream event that did not go to it; 0: all did.
+	// A topic that is not in it was not found yet.
 	missed map[string]uint64
 }
 
@@ -50,8 +50,8 @@ type sent struct {
 }
 
 const (
-	// mostSent bounds the events of an opening. A scope with more gaps since its last snapshot has no
-	// opening until the next one.
+	// mostSent bounds the events of an opening. A scope with more gaps since its last snapshot has
+	// no opening until the next one.
 	mostSent = 100
 	// mostKnown bounds the topics that are known. Later ones get no openings.
 	mostKnown = 100_000
@@ -61,8 +61,8 @@ func newOpenings() openings {
 	return openings{scopes: map[string]map[string]*opening{}, missed: map[string]uint64{}}
 }
 
-// note numbers a stream event that is about to go to all topics, and keeps it if a new topic needs it.
-// Only starts name their writer.
+// note numbers a stream event that is about to go to all topics, and keeps it if a new topic needs
+// it. Only starts name their writer.
 func (o *openings) note(s *broadcast) {
 	o.last++
 	s.number = o.last
@@ -105,8 +105,8 @@ func (o *openings) dropOtherRuns(cluster, writer, run string) {
 	}
 }
 
-// includes reports whether an event about the scope belongs to this opening. isOfRun: the event names
-// the run of the opening. A gap names none, and belongs to all.
+// includes reports whether an event about the scope belongs to this opening. isOfRun: the event
+// names the run of the opening. A gap names none, and belongs to all.
 func (o *opening) includes(e *sent, isOfRun bool) bool {
 	switch e.kind {
 	case object.SnapshotStarted:
@@ -177,8 +177,8 @@ func (b *Bus) findTopics(names []string, s *broadcast) {
 	b.openings.find(names, s.number)
 }
 
-// putOpenings gives a new topic its openings, before all other events. It must be called with Bus.mu
-// held.
+// putOpenings gives a new topic its openings, before all other events. It must be called with
+// Bus.mu held.
 func (b *Bus) putOpenings(t *topic, partitions []*partition) {
 	if !b.topicNames.Varies() || t.name == b.deadTopic {
 		return

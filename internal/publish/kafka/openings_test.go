@@ -29,7 +29,9 @@ type opening struct {
 
 func (o opening) event() *encode.Event {
 	ev := streamEvent(o.kind)
-	ev.ID, ev.Body, ev.ClusterUID = []byte("pods/"+o.text), []byte(o.text), []byte("11e0")
+	ev.ID = []byte("pods/" + o.text)
+	ev.Body = []byte(o.text)
+	ev.ClusterUID = []byte("11e0")
 	ev.Delta.Stream.Snapshot = o.snapshot
 	if o.kind == object.ScopeStarted || o.kind == object.SnapshotStarted {
 		ev.Writer, ev.Run = []byte(o.writer), []byte(o.run)
@@ -53,9 +55,9 @@ func gap(text string) *encode.Event { return opening{kind: object.Gap, text: tex
 
 func end() *encode.Event { return opening{kind: object.ScopeEnded, text: "scope ends"}.event() }
 
-// TestOpeningsOfANewTopic publishes stream events, and objects of namespaces whose topics do not exist
-// yet. A topic begins with the events that the others have of the scope: its start, the last snapshot,
-// and what followed that.
+// TestOpeningsOfANewTopic publishes stream events, and objects of namespaces whose topics do not
+// exist yet. A topic begins with the events that the others have of the scope: its start, the last
+// snapshot, and what followed that.
 func TestOpeningsOfANewTopic(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -99,7 +101,8 @@ func TestOpeningsOfANewTopic(t *testing.T) {
 		{
 			"each writer has openings of its own, and a gap is of all",
 			[]*encode.Event{
-				start("a", "1"), start("b", "1"), snapshot("a", "1", "s1"), snapshot("b", "1", "s2"), complete("s2"), gap("gap"),
+				start("a", "1"), start("b", "1"), snapshot("a", "1", "s1"), snapshot("b", "1", "s2"), complete("s2"),
+				gap("gap"),
 				changeIn("new", "pods", 2), complete("s1"),
 			},
 			map[string][]string{
@@ -197,8 +200,8 @@ func TestAnOpeningIsBounded(t *testing.T) {
 	})
 }
 
-// TestAnOpeningThatDoesNotFit lowers the limit of topics below the size of the start of a snapshot. A new
-// topic lacks that start, the log says so, and the object is published.
+// TestAnOpeningThatDoesNotFit lowers the limit of topics below the size of the start of a snapshot.
+// A new topic lacks that start, the log says so, and the object is published.
 func TestAnOpeningThatDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := creating(t)
@@ -221,8 +224,8 @@ func TestAnOpeningThatDoesNotFit(t *testing.T) {
 
 func topicOf(namespace string) string { return "cdc.core.pods." + namespace }
 
-// creating runs a publisher that creates a topic of two partitions for each resource and namespace. One
-// is there: that of pods in "old".
+// creating runs a publisher that creates a topic of two partitions for each resource and namespace.
+// One is there: that of pods in "old".
 func creating(t *testing.T) (*kafkaRun, *model) {
 	t.Helper()
 	m := newModel(1)

@@ -16,9 +16,10 @@ import (
 const (
 	maxBatchRecords = 10_000 // records of Kafka
 
-	// maxCuts is the number of consecutive cuts of a batch's connection until the batch is halved, or its only event handed back to be
-	// sent alone. After the first cut, each is on a new connection on which the broker has answered. A batch that is given up may be
-	// stored, so one or two cuts, which any network has, must not be enough.
+	// maxCuts is the number of consecutive cuts of a batch's connection until the batch is halved,
+	// or its only event handed back to be sent alone. After the first cut, each is on a new
+	// connection on which the broker has answered. A batch that is given up may be stored, so one
+	// or two cuts, which any network has, must not be enough.
 	maxCuts = 4
 )
 
@@ -59,7 +60,12 @@ type partition struct {
 
 func newPartition(b *Bus, t *topic, i int) *partition {
 	return &partition{
-		bus: b, topic: t, index: int32(i), about: fmt.Sprintf("%s/%d", t.name, i), inbox: publish.NewInbox[record](), tail: b.tailOf(t.name, i),
+		bus:      b,
+		topic:    t,
+		index:    int32(i),
+		about:    fmt.Sprintf("%s/%d", t.name, i),
+		inbox:    publish.NewInbox[record](),
+		tail:     b.tailOf(t.name, i),
 		producer: producer.New(t.name, int32(i), b.codec),
 	}
 }
@@ -69,7 +75,8 @@ func (p *partition) run(ctx context.Context) error {
 	var taken []record
 	for {
 		var ok bool
-		if taken, ok = p.take(ctx, taken); !ok {
+		taken, ok = p.take(ctx, taken)
+		if !ok {
 			break
 		}
 		p.deliver(ctx, taken)
@@ -79,7 +86,8 @@ func (p *partition) run(ctx context.Context) error {
 	return nil
 }
 
-// take waits for records and moves those that fit into one batch to taken: at least one. It reports false when ctx has ended.
+// take waits for records and moves those that fit into one batch to taken: at least one. It reports
+// false when ctx has ended.
 func (p *partition) take(ctx context.Context, taken []record) ([]record, bool) {
 	for ctx.Err() == nil {
 		p.collect()
@@ -106,7 +114,9 @@ func (p *partition) collect() {
 
 // fitting returns the number of pending records for the next batch.
 func (p *partition) fitting() (n int) {
-	limit, size, count := p.topic.maxBatch.Load(), int64(producer.Head), 0
+	limit := p.topic.maxBatch.Load()
+	size := int64(producer.Head)
+	count := 0
 	for i := range p.pending {
 		r := &p.pending[i]
 		size += int64(r.Size())
@@ -139,7 +149,8 @@ func (p *partition) finish(records []record, err error) {
 	}
 }
 
-// deliver sends records in order, and ends each. A batch that is refused, or repeatedly cut, is halved until the event at fault is alone.
+// deliver sends records in order, and ends each. A batch that is refused, or repeatedly cut, is
+// halved until the event at fault is alone.
 func (p *partition) deliver(ctx context.Context, records []record) {
 	n := len(records) // size of the next batch
 	for len(records) > 0 {
@@ -176,7 +187,8 @@ func (p *partition) deliver(ctx context.Context, records []record) {
 	}
 }
 
-// giveUpOptional ends the optional records of a gone topic, pending ones included, and returns the others of records.
+// giveUpOptional ends the optional records of a gone topic, pending ones included, and returns the
+// others of records.
 func (p *partition) giveUpOptional(records []record) []record {
 	p.collect()
 	var ended []record
@@ -196,14 +208,18 @@ func (p *partition) giveUpOptional(records []record) []record {
 	return records
 }
 
-// isolate returns the error for the only event of a batch whose connection was cut too often. The event may be the cause.
+// isolate returns the error for the only event of a batch whose connection was cut too often. The
+// event may be the cause.
 func (p *partition) isolate(r *record, err error) error {
 	if r.alone && r.shortens() {
-		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err) // probably above socket.request.max.bytes: brokers then cut the connection
+		// probably above socket.request.max.bytes: brokers then cut the connection
+		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err)
 	}
 	if suppressed, ok := p.bus.window.First("alone"); ok {
-		p.bus.log.Error("connections break when an event is sent: it is sent alone from now on, with pauses", "event_id", string(r.Event.ID),
-			"topic", p.topic.name, "partition", p.index, "advice", "check the broker's log and the network to it; 'kubecdc dead-letter EVENT-ID' gives the event up",
+		p.bus.log.Error("connections break when an event is sent: it is sent alone from now on, with pauses",
+			"event_id", string(r.Event.ID),
+			"topic", p.topic.name, "partition", p.index, "advice",
+			"check the broker's log and the network to it; 'kubecdc dead-letter EVENT-ID' gives the event up",
 			"err", err, "suppressed", suppressed)
 	}
 	return &publish.RetryError{Reason: publish.ReasonConnection, Alone: true, Err: err}
@@ -225,7 +241,8 @@ func sizeOf(records []record) int64 {
 	return size
 }
 
-// send makes one batch of records and repeats it until it is stored, refused or given up, or ctx ends.
+// send makes one batch of records and repeats it until it is stored, refused or given up, or ctx
+// ends.
 func (p *partition) send(ctx context.Context, records []record) error {
 	p.batch = p.batch[:0]
 	for i := range records {
@@ -262,7 +279,8 @@ func (p *partition) send(ctx context.Context, records []record) error {
 		}
 		failures++
 		p.failed(res, records, failures)
-		if cuts++; !errors.Is(res.Err, kafkanet.ErrCut) {
+		cuts++
+		if !errors.Is(res.Err, kafkanet.ErrCut) {
 			cuts = 0
 		}
 		if err := p.hopeless(cuts, most, records, res.Err); err != nil {
@@ -279,7 +297,8 @@ func (p *partition) send(ctx context.Context, records []record) error {
 	}
 }
 
-// hopeless returns the error of a batch that is given up although neither stored nor refused; nil: continue.
+// hopeless returns the error of a batch that is given up although neither stored nor refused; nil:
+// continue.
 func (p *partition) hopeless(cuts, most int, records []record, err error) error {
 	switch {
 	case cuts >= most:
@@ -311,8 +330,9 @@ func (p *partition) attempt(ctx context.Context, seen *view, alone bool) produce
 	return p.producer.Send(ctx, via, leader)
 }
 
-// stored records the offset of a batch that was first sent at m. The offsets of a partition increase: one below an acknowledged offset
-// means that the topic was replaced, or has lost records.
+// stored records the offset of a batch that was first sent at m. The offsets of a partition
+// increase: one below an acknowledged offset means that the topic was replaced, or has lost
+// records.
 func (p *partition) stored(m publish.Mark, res producer.Result, count, events int) {
 	p.bus.clearTrouble(p.about)
 	if res.Err != nil {
@@ -351,7 +371,8 @@ func (p *partition) failed(res producer.Result, records []record, attempt int) {
 		if reason == publish.ReasonSequence {
 			advice = "none, but check the cluster: it may have lost acknowledged records, for example by an unclean leader election"
 		}
-		b.log.Log(context.Background(), levelOf(advice), "sending a batch failed, retrying", "reason", reason, "advice", advice,
+		b.log.Log(context.Background(), levelOf(advice), "sending a batch failed, retrying", "reason", reason, "advice",
+			advice,
 			"topic", p.topic.name, "partition", p.index, "attempt", attempt, "err", res.Err, "suppressed", suppressed)
 	}
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// slowBrokers are a model whose brokers take a tenth of a second for each batch, and cut the connection of a batch with "hemlock" in it.
+// slowBrokers are a model whose brokers take a tenth of a second for each batch, and cut the
+// connection of a batch with "hemlock" in it.
 type slowBrokers struct {
 	*model
 	cuts atomic.Int64
@@ -45,7 +46,8 @@ func (s *slowBrokers) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.
 	return s.model.RoundTrip(ctx, addr, req)
 }
 
-// While an isolated event is retried, others keep nine tenths of their rate, also those of its partition.
+// While an isolated event is retried, others keep nine tenths of their rate, also those of its
+// partition.
 func TestRateBesideAnIsolatedEvent(t *testing.T) {
 	const span, inFlight, partitions = 2 * time.Minute, 64, 4
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +64,8 @@ func TestRateBesideAnIsolatedEvent(t *testing.T) {
 		alone := rate()
 		l.Put(t, "hemlock")
 		beside := rate()
-		t.Logf("%d events in %v, %d beside an isolated one, whose connection was cut %d times", alone, span, beside, m.cuts.Load())
+		t.Logf("%d events in %v, %d beside an isolated one, whose connection was cut %d times", alone, span, beside,
+			m.cuts.Load())
 		if 10*beside < 9*alone || alone == 0 {
 			t.Errorf("%d events beside an isolated one, %d without it", beside, alone)
 		}
@@ -81,7 +84,8 @@ func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *
 	tb.Helper()
 	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
 	lane := q.Lane("pods")
-	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, func(ctx context.Context, d *object.Delta) error {
-		return lane.Put(ctx, d.Ref.Key, 1, d)
-	}, pace)
+	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+		func(ctx context.Context, d *object.Delta) error {
+			return lane.Put(ctx, d.Ref.Key, 1, d)
+		}, pace)
 }

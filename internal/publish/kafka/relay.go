@@ -51,7 +51,9 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 		return nil, fmt.Errorf("bus.kafka: %w", err)
 	}
 	if r.Cluster == "" && strings.Contains(c.Topic, "{cluster}") {
-		return nil, driver.WithClusterAdvice(fmt.Errorf("bus.kafka: topic %q: the name of the cluster is not known", c.Topic), r.Cluster)
+		return nil,
+			driver.WithClusterAdvice(fmt.Errorf("bus.kafka: topic %q: the name of the cluster is not known", c.Topic),
+				r.Cluster)
 	}
 	topics, err := NewTopics(c.Topic, cmp.Or(r.Cluster, "-"))
 	if err != nil {
@@ -94,11 +96,15 @@ func (s *relaySource) Open(ctx context.Context) error {
 		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "group", s.bus.Group) },
 	}
 	status, err := s.Status(ctx)
-	if isTemporary(err) { // on a cluster that has had no group before, the first request makes the place for their offsets
+	if isTemporary(err) {
+		// on a cluster that has had no group before, the first request makes the place for their
+		// offsets
 		return driver.Transient(err)
 	}
 	if err == nil {
-		s.fresh = !slices.ContainsFunc(status, func(p driver.CursorStatus) bool { return p.Problem != nothingDelivered })
+		s.fresh = !slices.ContainsFunc(status, func(p driver.CursorStatus) bool {
+			return p.Problem != nothingDelivered
+		})
 	}
 	if s.start == driver.Beginning {
 		q.Start = consume.Beginning()
@@ -106,7 +112,8 @@ func (s *relaySource) Open(ctx context.Context) error {
 	r, err := s.bus.Read(ctx, q)
 	if errors.Is(err, consume.ErrNoStream) {
 		s.start = driver.Beginning // a live start would skip no record
-		err = fmt.Errorf("no topic matches %q: create it, or set bus.kafka.create so that the agent creates it", s.topics)
+		err = fmt.Errorf("no topic matches %q: create it, or set bus.kafka.create so that the agent creates it",
+			s.topics)
 	}
 	if err != nil {
 		return driver.Transient(err)
@@ -139,9 +146,10 @@ func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
 	}
 	r.Topic = true
 	if e := r.Event; e != nil && e.Data == nil {
-		// Every partition of every topic for objects of its resource has a copy; of the progress of an agent, every partition of all topics.
-		// With {namespace}, progress goes to all of these topics only once an hour.
-		// A new topic begins with copies of what the others had before. They may have delivered it long ago.
+		// Every partition of every topic for objects of its resource has a copy; of the progress of
+		// an agent, every partition of all topics. With {namespace}, progress goes to all of these
+		// topics only once an hour. A new topic begins with copies of what the others had before.
+		// They may have delivered it long ago.
 		r.Copies, r.Sparse = 0, e.Opening || e.Type == consume.TypeProgress && s.topics.Varies()
 		resource := resourceOf(e)
 		for name, n := range *s.partitions.Load() {
@@ -153,7 +161,8 @@ func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
 	return r, nil
 }
 
-// resourceOf returns the resource of an event; nil for the progress of an agent, which is about many.
+// resourceOf returns the resource of an event; nil for the progress of an agent, which is about
+// many.
 func resourceOf(e *consume.Event) *object.Resource {
 	if e.Progress != nil {
 		return nil
@@ -167,7 +176,8 @@ func (s *relaySource) Note() (note []byte, known bool) { return nil, s.fresh }
 // SetNote implements driver.Noter.
 func (s *relaySource) SetNote([]byte) {}
 
-// Save implements driver.Source. If another relay of the group has a partition by now, it may move that back, and records come again.
+// Save implements driver.Source. If another relay of the group has a partition by now, it may move
+// that back, and records come again.
 func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
 	at := make([]consume.Position, len(marks))
 	for i, m := range marks {
@@ -213,13 +223,16 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 			list.Topics[topic] = append(list.Topics[topic], kafka.FirstOffsetOf(p), kafka.LastOffsetOf(p))
 		}
 	}
-	// Read the group's offsets first: otherwise a delivery in between would look like an offset beyond the end.
+	// Read the group's offsets first: otherwise a delivery in between would look like an offset
+	// beyond the end.
 	held, err := s.client.OffsetFetch(ctx, fetch)
 	if err == nil {
 		err = held.Error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up the offsets of group %s (check that the user may read it): %w", s.bus.Group, kafkaid.Cause(err))
+		return nil,
+			fmt.Errorf("look up the offsets of group %s (check that the user may read it): %w", s.bus.Group,
+				kafkaid.Cause(err))
 	}
 	there, err := s.client.ListOffsets(ctx, list)
 	if err != nil {
@@ -229,7 +242,9 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 	for topic, ps := range held.Topics {
 		for _, p := range ps {
 			if p.Error != nil {
-				return nil, fmt.Errorf("look up the offset of group %s in topic %s, partition %d: %w", s.bus.Group, topic, p.Partition, p.Error)
+				return nil,
+					fmt.Errorf("look up the offset of group %s in topic %s, partition %d: %w", s.bus.Group, topic,
+						p.Partition, p.Error)
 			}
 			committed[consume.Log{Name: topic, Partition: p.Partition}] = p.CommittedOffset
 		}
@@ -260,7 +275,8 @@ func isTemporary(err error) bool {
 
 const nothingDelivered = "nothing has been delivered from it yet"
 
-// cursorStatus returns the status of a partition; next is the group's next offset to deliver, negative: none.
+// cursorStatus returns the status of a partition; next is the group's next offset to deliver,
+// negative: none.
 func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.CursorStatus {
 	s := driver.CursorStatus{Place: fmt.Sprintf("%s/%d", topic, p.Partition), At: uint64(max(next, 0))}
 	switch {
@@ -279,7 +295,9 @@ func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.Cur
 // SetAccess implements driver.Readable.
 func (c *Config) SetAccess(a *driver.Access) error {
 	if flag := a.Given(); flag != "" {
-		return fmt.Errorf("--%s is not for Kafka: give the topic as in kafka://host:port/topic, and credentials in the file (--config)", flag)
+		return fmt.Errorf(
+			"--%s is not for Kafka: give the topic as in kafka://host:port/topic, and credentials in the file (--config)",
+			flag)
 	}
 	for _, broker := range c.Brokers {
 		if _, _, err := net.SplitHostPort(broker); err != nil {
@@ -309,13 +327,16 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	}
 	return &topicSource{
 		Kafka: fromkafka.Kafka{
-			Brokers: c.Brokers, Dialer: dialer, Cluster: r.Cluster, Match: func(topic string) bool { return match(topic) && !dead(topic) },
+			Brokers: c.Brokers, Dialer: dialer, Cluster: r.Cluster, Match: func(topic string) bool {
+				return match(topic) && !dead(topic)
+			},
 		},
 		template: cmp.Or(c.Topic, DefaultTopic),
 	}, func(err error) error { return err }, nil
 }
 
-// topicsOf returns a function that reports whether a template may have produced a topic. An empty cluster matches any name.
+// topicsOf returns a function that reports whether a template may have produced a topic. An empty
+// cluster matches any name.
 func topicsOf(template, cluster string) (func(topic string) bool, error) {
 	topics, err := NewTopics(template, cmp.Or(cluster, "-"))
 	if err != nil {
@@ -351,8 +372,9 @@ func (c *Config) SplitsNamespaces() bool {
 	return err != nil || topics.Varies()
 }
 
-// CopiesOf implements driver.Partitioned: all partitions of every topic for objects of the event's resource have a copy, and all partitions of the agent's progress. With {namespace}
-// in the template, most progress events are only in some of them: there each copy counts as complete.
+// CopiesOf implements driver.Partitioned: all partitions of every topic for objects of the event's
+// resource have a copy, and all partitions of the agent's progress. With {namespace} in the
+// template, most progress events are only in some of them: there each copy counts as complete.
 func (c *Config) CopiesOf(logs []consume.Position, e *consume.Event) int {
 	topics, err := NewTopics(c.Topic, e.Cluster)
 	if err != nil || topics.Varies() && e.Type == consume.TypeProgress {

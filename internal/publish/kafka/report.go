@@ -37,7 +37,9 @@ type report struct {
 func newReport(e *publish.Event) *report {
 	r := &report{
 		scopes: e.Delta.Report.Scopes, named: map[string]int{}, others: map[string]int{}, claims: map[string]int{},
-		cluster: clusterKey(e.Event), writer: scopeKey(e.Event, "writer "+string(e.Writer)), run: scopeKey(e.Event, "run "+runOf(e.ID)),
+		cluster: clusterKey(e.Event),
+		writer:  scopeKey(e.Event, "writer "+string(e.Writer)),
+		run:     scopeKey(e.Event, "run "+runOf(e.ID)),
 	}
 	for i := range r.scopes {
 		s := &r.scopes[i]
@@ -148,8 +150,8 @@ func (b *Bus) recordReport(s *broadcast) {
 	}
 }
 
-// giveUpTopics ends the wait for topics that do not come, if a report has no other: others may exist
-// by now. It must be called only if no partition was handed the report.
+// giveUpTopics ends the wait for topics that do not come, if a report has no other: others may
+// exist by now. It must be called only if no partition was handed the report.
 func (b *Bus) giveUpTopics(s *broadcast) bool {
 	if s.report == nil || !b.topicNames.Varies() || len(s.missed) > 0 || time.Since(s.started) < broadcastWait {
 		return false
@@ -165,7 +167,9 @@ func (b *Bus) giveUpTopics(s *broadcast) bool {
 // those of streamTopics. No topics: none may have objects of its scopes, or it has no scopes.
 func (b *Bus) reportTopics(s *broadcast) (names []string, optional, ok bool, err error) {
 	r := s.report
-	r.entries, r.contents, r.everywhere = map[string][]int{}, map[string]*encode.Event{}, map[string]bool{}
+	r.entries = map[string][]int{}
+	r.contents = map[string]*encode.Event{}
+	r.everywhere = map[string]bool{}
 	if name, ok := b.topicNames.Fixed(); ok {
 		return []string{name}, false, true, nil
 	}
@@ -312,8 +316,8 @@ func (b *Bus) selectTopics(r *report, names []string) []string {
 	})
 }
 
-// scopesMember begins the last member of a progress event's data. No other text of an event contains
-// it, because quotes in text are escaped.
+// scopesMember begins the last member of a progress event's data. No other text of an event
+// contains it, because quotes in text are escaped.
 const scopesMember = `"scopes":[`
 
 // cut makes the contents for topics from the whole event: each has the entries of its topic.
@@ -330,7 +334,8 @@ func (r *report) cut(whole *encode.Event, names []string) error {
 		if made[key] == nil {
 			if all == nil {
 				var err error
-				if head, all, tail, err = splitScopes(whole.Body, len(r.scopes)); err != nil {
+				head, all, tail, err = splitScopes(whole.Body, len(r.scopes))
+				if err != nil {
 					return fmt.Errorf("publish %s: %w: %w", whole.ID, publish.ErrRefused, err)
 				}
 			}

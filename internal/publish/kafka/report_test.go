@@ -75,8 +75,8 @@ func eventOf(tb testing.TB, r *modelRecord) *consume.Event {
 	return e
 }
 
-// numbersIn returns the numbers of the progress events in a topic, all of whose partitions must have
-// the same.
+// numbersIn returns the numbers of the progress events in a topic, all of whose partitions must
+// have the same.
 func numbersIn(tb testing.TB, m *model, topic string, partitions int) string {
 	tb.Helper()
 	text := ""
@@ -103,7 +103,9 @@ func TestReportGoesToEveryPartition(t *testing.T) {
 			m.topic("dead.prod-eu-1", 1)
 			m.topic("kubecdc.prod-eu-1", 3)
 			k := runKafka(t, kafkaConfig(m.addrs...), m)
-			for n, scopes := range [][]object.ScopeReport{nil, {scopeAt(pods, "", 7), scopeAt(pods, "pods/a", 0), scopeAt(nodes, "", 9)}} {
+			for n, scopes := range [][]object.ScopeReport{nil, {
+				scopeAt(pods, "", 7), scopeAt(pods, "pods/a", 0), scopeAt(nodes, "", 9),
+			}} {
 				ev := publishtest.EncodeProgress(t, mode, "0-1", publishtest.Progress(uint64(n), scopes...))
 				id, body := string(ev.ID), string(ev.Body)
 				publishEach(t, k, ev)
@@ -114,7 +116,8 @@ func TestReportGoesToEveryPartition(t *testing.T) {
 					}
 					r := &log[n]
 					want := fmt.Sprintf("prod-eu-1/progress/%s/%d", publishtest.Writer, p)
-					if e := eventOf(t, r); e.ID != id || r.value != body || r.key != want || r.time != e.Time.UnixMilli() {
+					if e := eventOf(t, r); e.ID != id || r.value != body || r.key != want ||
+						r.time != e.Time.UnixMilli() {
 						t.Errorf("%s: partition %d: id %s, key %s, time %d, %s", mode, p, e.ID, r.key, r.time, r.value)
 					}
 				}
@@ -126,15 +129,18 @@ func TestReportGoesToEveryPartition(t *testing.T) {
 	}
 }
 
-// With several topics, each gets the entries of the scopes that may have objects in it. The topic of
-// cluster-scoped objects has them all.
+// With several topics, each gets the entries of the scopes that may have objects in it. The topic
+// of cluster-scoped objects has them all.
 func TestReportIsReduced(t *testing.T) {
 	apps := &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
 	scopes := []object.ScopeReport{
-		scopeAt(pods, "", 1), scopeAt(pods, "pods/a", 2), scopeAt(pods, "pods/b?labelSelector=x=y", 3), scopeAt(pods, "pods/a,c*", 4),
-		scopeAt(services, "services/a", 5), scopeAt(nodes, "", 6), scopeAt(apps, "deployments.apps?any=a?labelSelector=x|b", 7),
+		scopeAt(pods, "", 1), scopeAt(pods, "pods/a", 2), scopeAt(pods, "pods/b?labelSelector=x=y", 3),
+		scopeAt(pods, "pods/a,c*", 4),
+		scopeAt(services, "services/a", 5), scopeAt(nodes, "", 6),
+		scopeAt(apps, "deployments.apps?any=a?labelSelector=x|b", 7),
 	}
-	const ofPods, all = "1: pods=1 pods/a=2 pods/b?labelSelector=x=y=3 pods/a,c*=4", " services/a=5 nodes=6 deployments.apps?any=a?labelSelector=x|b=7"
+	const ofPods, all = "1: pods=1 pods/a=2 pods/b?labelSelector=x=y=3 pods/a,c*=4",
+		" services/a=5 nodes=6 deployments.apps?any=a?labelSelector=x|b=7"
 	for template, want := range map[string]map[string]string{
 		"cdc.{resource}": {
 			"cdc.pods": ofPods, "cdc.services": "1: services/a=5", "cdc.nodes": "1: nodes=6",
@@ -149,7 +155,10 @@ func TestReportIsReduced(t *testing.T) {
 		"{namespace}.{group}.{resource}": {
 			"a.core.pods": "1: pods=1 pods/a=2 pods/a,c*=4", "b.core.pods": "1: pods=1 pods/b?labelSelector=x=y=3",
 			"_.core.services": "1: services/a=5", "b.core.services": "", "a.core.services": "1: services/a=5",
-			"_.core.nodes": "1: nodes=6", "a.core.nodes": "", "a.apps.deployments": "1: deployments.apps?any=a?labelSelector=x|b=7", "a.b.core.pods": "",
+			"_.core.nodes":       "1: nodes=6",
+			"a.core.nodes":       "",
+			"a.apps.deployments": "1: deployments.apps?any=a?labelSelector=x|b=7",
+			"a.b.core.pods":      "",
 		},
 	} {
 		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
@@ -173,7 +182,8 @@ func TestReportIsReduced(t *testing.T) {
 							}
 							for _, r := range m.logOf(name, p) {
 								e := eventOf(t, &r)
-								if e.ID != id || e.Progress.Writer != publishtest.Writer || e.Progress.Since.IsZero() || e.Progress.To.IsZero() {
+								if e.ID != id || e.Progress.Writer != publishtest.Writer || e.Progress.Since.IsZero() ||
+									e.Progress.To.IsZero() {
 									t.Errorf("%s: %s lacks what is not about scopes: %+v", name, e.ID, e.Progress)
 								}
 							}
@@ -186,8 +196,8 @@ func TestReportIsReduced(t *testing.T) {
 }
 
 // If objects go to the topics of their namespaces, a report goes to the topics with new events of
-// its scopes, and to one topic of each scope. It goes to all topics once an hour, and the first time
-// in a run.
+// its scopes, and to one topic of each scope. It goes to all topics once an hour, and the first
+// time in a run.
 func TestReportGoesWhereEventsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t, "a", "b", "c")
@@ -208,7 +218,8 @@ func TestReportGoesWhereEventsAre(t *testing.T) {
 		publishEach(t, k, reportOf(t, 2, all(2)), reportOf(t, 3, all(3)))
 		check("at rest", "a: 1 2 3", "b: 1", "c: 1")
 		// The first report was made before the change was acknowledged.
-		publishEach(t, k, changeIn("b", "pods/b", 10), changeIn("b", "pods", 12), reportOf(t, 4, all(9)), reportOf(t, 5, all(12)), reportOf(t, 6, all(13)))
+		publishEach(t, k, changeIn("b", "pods/b", 10), changeIn("b", "pods", 12), reportOf(t, 4, all(9)),
+			reportOf(t, 5, all(12)), reportOf(t, 6, all(13)))
 		check("a change", "a: 1 2 3 4 5 6", "b: 1 4 5", "c: 1")
 
 		// An entry with the name of a scope counts for that scope alone.
@@ -224,27 +235,35 @@ func TestReportGoesWhereEventsAre(t *testing.T) {
 		check("etcd was restored", "a: 1 2 3 4 5 6 7 8 9 10 11 12", "b: 1 4 5 8 9 11", "c: 1 7 8 9 10")
 
 		// Another resource does not follow a pod, and is new.
-		publishEach(t, k, changeIn("b", "pods", 400), reportOf(t, 13, scopeAt(services, "", 999)), reportOf(t, 14, scopeAt(services, "", 999)), reportOf(t, 15, all(400)))
+		publishEach(t, k, changeIn("b", "pods", 400), reportOf(t, 13, scopeAt(services, "", 999)),
+			reportOf(t, 14, scopeAt(services, "", 999)), reportOf(t, 15, all(400)))
 		check("another resource", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15", "b: 1 4 5 8 9 11 13 15", "c: 1 7 8 9 10 13")
 
-		// Events of another cluster are not those of the agent, and an event without a scope is of any.
+		// Events of another cluster are not those of the agent, and an event without a scope is of
+		// any.
 		other := changeIn("b", "pods", 500)
 		other.ClusterUID = []byte("22f1")
 		ofAny := changeIn("c", "", 500)
-		publishEach(t, k, other, ofAny, reportOf(t, 16, all(501)), reportOf(t, 17, scopeAt(services, "", 999)), reportOf(t, 18, scopeAt(pods, "pods/x", 502)),
+		publishEach(t, k, other, ofAny, reportOf(t, 16, all(501)), reportOf(t, 17, scopeAt(services, "", 999)),
+			reportOf(t, 18, scopeAt(pods, "pods/x", 502)),
 			reportOf(t, 18, scopeAt(pods, "pods?labelSelector=x=y", 503)))
-		check("other events", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18", "b: 1 4 5 8 9 11 13 15", "c: 1 7 8 9 10 13 16 18")
+		check("other events", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18", "b: 1 4 5 8 9 11 13 15",
+			"c: 1 7 8 9 10 13 16 18")
 
 		<-time.After(time.Hour)
 		publishEach(t, k, reportOf(t, 19, all(600)))
-		check("an hour later", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19", "b: 1 4 5 8 9 11 13 15 19", "c: 1 7 8 9 10 13 16 18 19")
+		check("an hour later", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19", "b: 1 4 5 8 9 11 13 15 19",
+			"c: 1 7 8 9 10 13 16 18 19")
 		publishEach(t, k, publishtest.EncodeProgress(t, encode.Structured, "0-2", publishtest.Progress(20, all(600))))
-		check("another run", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20", "b: 1 4 5 8 9 11 13 15 19 20", "c: 1 7 8 9 10 13 16 18 19 20")
+		check("another run", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20", "b: 1 4 5 8 9 11 13 15 19 20",
+			"c: 1 7 8 9 10 13 16 18 19 20")
 
-		// No report is known to include the event of an API server whose resourceVersions are no numbers.
+		// No report is known to include the event of an API server whose resourceVersions are no
+		// numbers.
 		publishEach(t, k, changeIn("c", "pods", 0))
 		for n := uint64(21); n < 23; n++ {
-			publishEach(t, k, publishtest.EncodeProgress(t, encode.Structured, "0-2", publishtest.Progress(n, all(600+n))))
+			publishEach(t, k,
+				publishtest.EncodeProgress(t, encode.Structured, "0-2", publishtest.Progress(n, all(600+n))))
 		}
 		check("no order", "a: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22", "b: 1 4 5 8 9 11 13 15 19 20",
 			"c: 1 7 8 9 10 13 16 18 19 20 21 22")
@@ -352,7 +371,8 @@ func TestReportComesToPartitionsThatMissedIt(t *testing.T) {
 		lead(0)
 		<-time.After(time.Minute)
 		publishEach(t, k, at(8), at(9))
-		if diff := gocmp.Diff([]string{"1: pods=1", "3: pods=3", "6: pods=6", "8: pods=8"}, progressIn(t, m, "cdc.b", 1)); diff != "" {
+		if diff := gocmp.Diff([]string{"1: pods=1", "3: pods=3", "6: pods=6", "8: pods=8"},
+			progressIn(t, m, "cdc.b", 1)); diff != "" {
 			t.Errorf("cdc.b (-want +got):\n%s", diff)
 		}
 	})
@@ -417,8 +437,8 @@ func streamOf(r *object.Resource) *encode.Event {
 	return ev
 }
 
-// A report waits for a topic, whichever comes. If none of the topics may have objects of its scopes,
-// or if it has none, nobody needs it.
+// A report waits for a topic, whichever comes. If none of the topics may have objects of its
+// scopes, or if it has none, nobody needs it.
 func TestReportNeedsATopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, m := namespaces(t)
@@ -531,8 +551,10 @@ func TestReportIsTooLarge(t *testing.T) {
 		if got := k.MaxEventBytes(); got >= size || got < 16<<10 {
 			t.Errorf("after %d bytes were refused: %d bytes", size, got)
 		}
-		publishEach(t, k, reportOf(t, 3, scopeAt(pods, "", 1)), reportOf(t, 4, scopeAt(pods, "", 2)), reportOf(t, 5, append(scopes[:300], scopeAt(pods, "", 1))...))
-		for topic, want := range map[string]string{"cdc.a": "2 3 4 5", "cdc.b": "3 5", "cdc.c": "2"} { // c has had what goes to all topics
+		publishEach(t, k, reportOf(t, 3, scopeAt(pods, "", 1)), reportOf(t, 4, scopeAt(pods, "", 2)),
+			reportOf(t, 5, append(scopes[:300], scopeAt(pods, "", 1))...))
+		for topic, want := range map[string]string{"cdc.a": "2 3 4 5", "cdc.b": "3 5", "cdc.c": "2"} {
+			// c has had what goes to all topics
 			if got := numbersIn(t, m, topic, 2); got != want {
 				t.Errorf("%s has %s, want %s", topic, got, want)
 			}
@@ -645,7 +667,8 @@ func TestReportIsRefused(t *testing.T) {
 			return f
 		}
 		k := runKafka(t, kafkaConfig(m.addrs...), m)
-		if err := k.once(reportOf(t, 1, scopeAt(pods, "", 1))); !errors.Is(err, publish.ErrRefused) || errors.Is(err, publish.ErrTooLarge) {
+		if err := k.once(reportOf(t, 1, scopeAt(pods, "", 1))); !errors.Is(err, publish.ErrRefused) ||
+			errors.Is(err, publish.ErrTooLarge) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -56,7 +56,9 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 	case SASLPlain, SASLOAuthBearer: // saslBearer has the latter
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("sasl: user or password cannot be used with %s: SASLprep (RFC 4013) forbids a character in it", p.Mechanism)
+		return nil, nil,
+			fmt.Errorf("sasl: user or password cannot be used with %s: SASLprep (RFC 4013) forbids a character in it",
+				p.Mechanism)
 	}
 	return m.Start(ctx)
 }
@@ -93,7 +95,8 @@ func (b *saslBearer) source() string {
 	return b.sasl.TokenFile
 }
 
-// begin starts an exchange with the file's token, or one that no broker has refused. ctx ends with the attempt to connect.
+// begin starts an exchange with the file's token, or one that no broker has refused. ctx ends with
+// the attempt to connect.
 func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error) {
 	x := &bearerExchange{b: b, over: ctx.Err}
 	if b.sasl.OAuth == nil {
@@ -102,7 +105,8 @@ func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// If a broker refuses with an error code, or closes the connection, Next is not called, but the ctx of the connection ends.
+	// If a broker refuses with an error code, or closes the connection, Next is not called, but the
+	// ctx of the connection ends.
 	if b.latest != nil && b.latest.over() != nil {
 		b.token, b.latest = nil, nil
 	}
@@ -144,7 +148,8 @@ func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
 	return t, nil
 }
 
-// tokenError removes the server's answer, which may repeat a secret, from an error of x/oauth2, except for code and status.
+// tokenError removes the server's answer, which may repeat a secret, from an error of x/oauth2,
+// except for code and status.
 func tokenError(err error) error {
 	r := new(oauth2.RetrieveError)
 	switch {
@@ -174,11 +179,12 @@ func (x *bearerExchange) heard(refused bool) {
 	}
 }
 
-// Next gets an empty challenge if the broker accepted the token, otherwise JSON (RFC 7628, section 3.2.2). An answer to that is useless:
-// the broker only closes the connection after it.
+// Next gets an empty challenge if the broker accepted the token, otherwise JSON (RFC 7628, section
+// 3.2.2). An answer to that is useless: the broker only closes the connection after it.
 func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
 	refused := len(challenge) > 0
-	if x.heard(refused); !refused {
+	x.heard(refused)
+	if !refused {
 		return true, nil, nil
 	}
 	var refusal struct{ Status, Scope string }
@@ -188,10 +194,13 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 	if refusal.Scope != "" {
 		refusal.Status += ", scope " + refusal.Scope
 	}
-	return false, nil, fmt.Errorf("%w: the broker rejects the token of %s: %.200q", kafkanet.ErrAuthentication, x.b.source(), refusal.Status)
+	return false, nil,
+		fmt.Errorf("%w: the broker rejects the token of %s: %.200q", kafkanet.ErrAuthentication, x.b.source(),
+			refusal.Status)
 }
 
-// inPlaintext reports whether s must not leave this machine, because a password or token would be sent without TLS.
+// inPlaintext reports whether s must not leave this machine, because a password or token would be
+// sent without TLS.
 func (s *SASL) inPlaintext(t *publish.TLS) bool {
 	return s.sends() && !s.Insecure && t == nil
 }

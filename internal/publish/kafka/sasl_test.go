@@ -23,7 +23,10 @@ func tokens(t *testing.T) (sasl *kafka.SASL, asked *atomic.Int64) {
 	asked = new(atomic.Int64)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": fmt.Sprint("token", asked.Add(1)), "token_type": "Bearer"})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"access_token": fmt.Sprint("token", asked.Add(1)),
+			"token_type":   "Bearer",
+		})
 	}))
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "secret")
@@ -35,8 +38,8 @@ func tokens(t *testing.T) (sasl *kafka.SASL, asked *atomic.Int64) {
 	}, asked
 }
 
-// refusing is a cluster of one broker that refuses a token by an error code, like brokers whose token check does not fail as in
-// RFC 7628.
+// refusing is a cluster of one broker that refuses a token by an error code, like brokers whose
+// token check does not fail as in RFC 7628.
 func refusing(t *testing.T, token string) *model {
 	t.Helper()
 	m := newModel(1)
@@ -52,7 +55,8 @@ func refusing(t *testing.T, token string) *model {
 	return m
 }
 
-// A token that a broker refuses by an error code is not retried: the next connection uses another one.
+// A token that a broker refuses by an error code is not retried: the next connection uses another
+// one.
 func TestTokenRefusedByErrorCodeIsNotTriedAgain(t *testing.T) {
 	m := refusing(t, "token1")
 	cfg := kafkaConfig(m.addrs...)

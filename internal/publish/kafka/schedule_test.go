@@ -36,7 +36,8 @@ func (c *chance) one(in int) bool {
 	return c.rng.IntN(in) == 0
 }
 
-// unreliable is a connection to the model that is cut before or after the broker has a batch, and that stops answering.
+// unreliable is a connection to the model that is cut before or after the broker has a batch, and
+// that stops answering.
 type unreliable struct {
 	*model
 	chance *chance
@@ -58,8 +59,8 @@ func (u *unreliable) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.R
 	return res, err
 }
 
-// writer publishes versions of one object, stream events of one scope, or reports, one after the other, as the dispatcher does. It republishes
-// events that are handed back.
+// writer publishes versions of one object, stream events of one scope, or reports, one after the
+// other, as the dispatcher does. It republishes events that are handed back.
 type writer struct {
 	k       *kafkaRun
 	make    func(n int) *encode.Event
@@ -111,9 +112,10 @@ func (w *writer) done(err error) {
 	})
 }
 
-// Schedules have random answers, errors, silence, cuts, late duplicates, shut fences and topics that are missing at first. Every event
-// handed to the bus is done exactly once, at the latest when Run ends. Acknowledged events are stored, and no later version of an object
-// is stored before an earlier one.
+// Schedules have random answers, errors, silence, cuts, late duplicates, shut fences and topics
+// that are missing at first. Every event handed to the bus is done exactly once, at the latest when
+// Run ends. Acknowledged events are stored, and no later version of an object is stored before an
+// earlier one.
 func TestSchedules(t *testing.T) {
 	seeds := 60
 	if testing.Short() {

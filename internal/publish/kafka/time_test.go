@@ -19,8 +19,8 @@ func observed(key string, n int, ago time.Duration) *encode.Event {
 	return ev
 }
 
-// Events that have waited for longer than the topic's message.timestamp.before.max.ms are stored with a new timestamp, once
-// and in order. Their time is in the event.
+// Events that have waited for longer than the topic's message.timestamp.before.max.ms are stored
+// with a new timestamp, once and in order. Their time is in the event.
 func TestOldTimestampsAreReplaced(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -58,8 +58,9 @@ func TestOldTimestampsAreReplaced(t *testing.T) {
 	}
 }
 
-// The answer to a batch is lost, and its timestamps are too old when it is sent again. The broker checks timestamps before it checks for
-// duplicates, so it refuses a batch that it has. With new timestamps it must still detect the duplicate.
+// The answer to a batch is lost, and its timestamps are too old when it is sent again. The broker
+// checks timestamps before it checks for duplicates, so it refuses a batch that it has. With new
+// timestamps it must still detect the duplicate.
 func TestReplacedTimestampMakesNoCopy(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -113,12 +114,14 @@ func TestOldTimestampsBesideARefusedEvent(t *testing.T) {
 	}
 }
 
-// If the clocks differ by more than the topic allows, a new timestamp does not help: events wait, and the publisher reports why.
+// If the clocks differ by more than the topic allows, a new timestamp does not help: events wait,
+// and the publisher reports why.
 func TestClocksThatDiffer(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
-	m.config["message.timestamp.after.max.ms"] = "-1000" // as if the agent's clock were a second ahead of the topic's limit
+	// as if the agent's clock were a second ahead of the topic's limit
+	m.config["message.timestamp.after.max.ms"] = "-1000"
 	k := runKafka(t, kafkaConfig(m.addrs...), m)
 	var wg sync.WaitGroup
 	wg.Go(func() {

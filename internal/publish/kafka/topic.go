@@ -18,27 +18,31 @@ import (
 )
 
 const (
-	// A topic is evicted after topicIdle without an event of an object, and topicRest without any event: stream events and reports bring
-	// a topic back for a few minutes.
+	// A topic is evicted after topicIdle without an event of an object, and topicRest without any
+	// event: stream events and reports bring a topic back for a few minutes.
 	topicIdle = time.Hour
 	topicRest = 5 * time.Minute
 
-	minBatch        = 16 << 10  // bytes
-	largestBatch    = 4 << 20   // bytes, unless one event is larger; a topic may permit more, but brokers also bound requests (socket.request.max.bytes)
+	minBatch = 16 << 10 // bytes
+	// bytes, unless one event is larger; a topic may permit more, but brokers also bound requests
+	// (socket.request.max.bytes)
+	largestBatch    = 4 << 20
 	defaultMaxBatch = 1_000_000 // bytes, if the topic's limit cannot be read; Kafka's default is 1,048,588
 )
 
 // topic is a topic with events. It is evicted after a long time without use.
 type topic struct {
-	name       string
-	maxBatch   atomic.Int64                 // limit of a batch before compression, in bytes; below ceiling after the broker has refused one
+	name string
+	// limit of a batch before compression, in bytes; below ceiling after the broker has refused one
+	maxBatch   atomic.Int64
 	ceiling    atomic.Int64                 // bytes
 	partitions atomic.Pointer[[]*partition] // nil: the topic is not found or checked yet
 	numbers    []int                        // of the partitions. Guarded by Bus.mu.
 	running    context.Context              //nolint:containedctx // context of its partitions
 	end        context.CancelFunc           // ends running; nil: not started
 
-	// users is the number of its events and broadcasts in flight. It is raised only with Bus.mu held, so 0 with Bus.mu held means unused.
+	// users is the number of its events and broadcasts in flight. It is raised only with Bus.mu
+	// held, so 0 with Bus.mu held means unused.
 	users   atomic.Int32
 	used    atomic.Int64 // last end of an event, in nanoseconds since 1970
 	written atomic.Int64 // last arrival of an event of an object, in the same unit; 0: never
@@ -54,8 +58,8 @@ type topic struct {
 	unchecked int       // failed attempts to read its configuration; belongs to manage's goroutine
 }
 
-// MaxEventBytes implements driver.Limiter: the event fits into every topic that is in use, as far as
-// their limits are known.
+// MaxEventBytes implements driver.Limiter: the event fits into every topic that is in use, as far
+// as their limits are known.
 func (b *Bus) MaxEventBytes() int {
 	most := b.cfg.MaxEventBytes
 	b.mu.Lock()
@@ -97,7 +101,8 @@ func (t *topic) grow() {
 // isWanted reports whether the topic's metadata is needed: it is ready, or an event waits for it.
 func (t *topic) isWanted() bool { return t.users.Load() > 0 || t.partitions.Load() != nil }
 
-// acquire returns the topic of that name, and requests its lookup. It is not evicted before release. acquire must be called with mu held.
+// acquire returns the topic of that name, and requests its lookup. It is not evicted before
+// release. acquire must be called with mu held.
 func (b *Bus) acquire(name []byte) *topic {
 	t := b.topics[string(name)]
 	if t == nil {
@@ -135,7 +140,8 @@ func (b *Bus) wanted() []*topic {
 	return all
 }
 
-// evict drops topics without recent use, until their next event. Only manage, which also starts partitions, calls it.
+// evict drops topics without recent use, until their next event. Only manage, which also starts
+// partitions, calls it.
 func (b *Bus) evict(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +151,8 @@ func (b *Bus) evict(now time.Time) {
 		}
 	}
 	for name, t := range b.topics {
-		if t.users.Load() > 0 || now.Sub(time.Unix(0, t.used.Load())) < topicRest || now.Sub(time.Unix(0, t.written.Load())) < topicIdle {
+		if t.users.Load() > 0 || now.Sub(time.Unix(0, t.used.Load())) < topicRest ||
+			now.Sub(time.Unix(0, t.written.Load())) < topicIdle {
 			continue
 		}
 		delete(b.topics, name)
@@ -164,11 +171,12 @@ func (b *Bus) evict(now time.Time) {
 	}
 }
 
-// headRoom is the maximum size of a record and its batch beside the event: key, header names, lengths.
+// headRoom is the maximum size of a record and its batch beside the event: key, header names,
+// lengths.
 const headRoom = 4 << 10
 
-// absent handles a topic that does not exist: it creates the topic if so configured. f is nil if the broker's answer omits the topic. An
-// error is final.
+// absent handles a topic that does not exist: it creates the topic if so configured. f is nil if
+// the broker's answer omits the topic. An error is final.
 func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
 	err := error(kafka.UnknownTopicOrPartition)
 	if f != nil && f.Error != nil {
@@ -208,16 +216,24 @@ func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
 	}
 	advice = cmp.Or(adviceOnConnection(err), advice)
 	if suppressed, ok := b.window.First("absent " + t.name); ok {
-		b.log.Error("topic cannot be used, its events wait", "topic", t.name, "err", err, "advice", advice, "suppressed", suppressed)
+		b.log.Error("topic cannot be used, its events wait", "topic", t.name, "err", err, "advice", advice,
+			"suppressed", suppressed)
 	}
 	return nil
 }
 
 func (b *Bus) create(ctx context.Context, t *topic) error {
 	c := b.cfg.Create
-	config := kafka.TopicConfig{Topic: t.name, NumPartitions: max(c.Partitions, 1), ReplicationFactor: max(c.ReplicationFactor, 1)}
+	config := kafka.TopicConfig{
+		Topic:             t.name,
+		NumPartitions:     max(c.Partitions, 1),
+		ReplicationFactor: max(c.ReplicationFactor, 1),
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Config)) {
-		config.ConfigEntries = append(config.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: c.Config[name]})
+		config.ConfigEntries = append(config.ConfigEntries, kafka.ConfigEntry{
+			ConfigName:  name,
+			ConfigValue: c.Config[name],
+		})
 	}
 	broker, err := b.view().any()
 	if err != nil {
@@ -230,30 +246,37 @@ func (b *Bus) create(ctx context.Context, t *topic) error {
 	err = res.Errors[t.name]
 	switch {
 	case err == nil:
-		b.log.Info("topic created", "topic", t.name, "partitions", c.Partitions, "replication_factor", c.ReplicationFactor, "config", c.Config)
+		b.log.Info("topic created", "topic", t.name, "partitions", c.Partitions, "replication_factor",
+			c.ReplicationFactor, "config", c.Config)
 	case errors.Is(err, kafka.TopicAlreadyExists): // another agent was faster
 		return nil
 	case errors.Is(err, kafka.InvalidReplicationFactor):
 		// Perhaps not all brokers are up yet.
 		return fmt.Errorf("%w: set bus.kafka.create.replicationFactor to at most the number of brokers", err)
 	case errors.Is(err, kafka.InvalidTopic):
-		return fmt.Errorf("%w: %w: Kafka does not distinguish '.' and '_' in topic names: change bus.kafka.topic", publish.ErrStream, err)
+		return fmt.Errorf("%w: %w: Kafka does not distinguish '.' and '_' in topic names: change bus.kafka.topic",
+			publish.ErrStream, err)
 	case errors.Is(err, kafka.InvalidConfiguration), errors.Is(err, kafka.InvalidPartitionNumber):
 		return fmt.Errorf("%w: %w: check bus.kafka.create", publish.ErrStream, err)
 	}
 	return err
 }
 
-// check checks the configuration of a topic. It reports false if the configuration is not available now. An error is final.
+// check checks the configuration of a topic. It reports false if the configuration is not available
+// now. An error is final.
 func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error) {
 	broker, err := b.view().any()
 	if err != nil {
 		return false, nil
 	}
-	res, err := b.client(broker).DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: []kafka.DescribeConfigRequestResource{{
-		ResourceType: kafka.ResourceTypeTopic, ResourceName: t.name,
-		ConfigNames: []string{"max.message.bytes", "cleanup.policy", "min.insync.replicas", "retention.ms", "retention.bytes"},
-	}}})
+	res, err := b.client(broker).DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
+		Resources: []kafka.DescribeConfigRequestResource{{
+			ResourceType: kafka.ResourceTypeTopic, ResourceName: t.name,
+			ConfigNames: []string{
+				"max.message.bytes", "cleanup.policy", "min.insync.replicas", "retention.ms", "retention.bytes",
+			},
+		}},
+	})
 	if err == nil && len(res.Resources) != 1 {
 		return false, nil
 	}
@@ -267,17 +290,21 @@ func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error)
 	case err == nil:
 	case errors.Is(err, kafka.TopicAuthorizationFailed), errors.Is(err, kafka.ClusterAuthorizationFailed):
 		if _, ok := b.window.First("describe denied"); ok {
-			b.log.Info("the user may not read the topic's configuration, so it is not checked: grant it DescribeConfigs on the topic", "topic", t.name)
+			b.log.Info(
+				"the user may not read the topic's configuration, so it is not checked: grant it DescribeConfigs on the topic",
+				"topic", t.name)
 		}
 		return true, nil
 	case errors.Is(err, kafka.UnsupportedVersion), errors.Is(err, kafka.InvalidRequest):
 		if _, ok := b.window.First("describe unsupported"); ok {
-			b.log.Warn("the broker does not report the topic's configuration, so it is not checked", "topic", t.name, "err", err)
+			b.log.Warn("the broker does not report the topic's configuration, so it is not checked", "topic", t.name,
+				"err", err)
 		}
 		return true, nil
 	case t.unchecked > mayBeNew:
 		if suppressed, ok := b.window.First("describe"); ok {
-			b.log.Warn("cannot read the topic's configuration, retrying", "topic", t.name, "err", err, "suppressed", suppressed)
+			b.log.Warn("cannot read the topic's configuration, retrying", "topic", t.name, "err", err, "suppressed",
+				suppressed)
 		}
 		return false, nil
 	default:
@@ -296,7 +323,8 @@ func (b *Bus) check(ctx context.Context, t *topic, f *kafka.Topic) (bool, error)
 	return true, nil
 }
 
-// mayBeNew is the number of consecutive refusals to describe a topic that a broker has just created before they are logged.
+// mayBeNew is the number of consecutive refusals to describe a topic that a broker has just created
+// before they are logged.
 const mayBeNew = 10
 
 // checkSize applies a topic's max.message.bytes, if it is known. At the start it returns an error
@@ -312,13 +340,16 @@ func (b *Bus) checkSize(t *topic, value string) error {
 	if limit >= need {
 		return nil
 	}
-	small := fmt.Sprintf("its max.message.bytes is %d, and an event may need %d: run kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
+	small := fmt.Sprintf(
+		"its max.message.bytes is %d, and an event may need %d: run kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d, or lower event.maxBytes",
 		limit, need, t.name, need)
 	if !b.accepted {
 		return fmt.Errorf("%w: topic %s: %s", publish.ErrStream, t.name, small)
 	}
 	if suppressed, ok := b.window.First("limit"); ok {
-		b.log.Warn("the limit of the bus is below event.maxBytes: events above it count as too large, and the next start is refused", "topic", t.name,
+		b.log.Warn(
+			"the limit of the bus is below event.maxBytes: events above it count as too large, and the next start is refused",
+			"topic", t.name,
 			"advice", small, "suppressed", suppressed)
 	}
 	return nil
@@ -335,7 +366,8 @@ func remarks(config map[string]string, f *kafka.Topic, tombstones, dead bool) []
 	switch {
 	case err != nil:
 	case insync > replicas:
-		note("min.insync.replicas is %d and there are %d replicas: it accepts no record until that is changed", insync, replicas)
+		note("min.insync.replicas is %d and there are %d replicas: it accepts no record until that is changed", insync,
+			replicas)
 	case replicas == 1:
 		note("it has one replica: records are lost with the disk of their broker")
 	case insync == 1:
@@ -348,7 +380,8 @@ func remarks(config map[string]string, f *kafka.Topic, tombstones, dead bool) []
 	case compacts && tombstones:
 		note("it is compacted: only the last record of each object is kept, without history")
 	case compacts:
-		note("it is compacted, and bus.kafka.tombstones is not set: the last record of a deleted object is kept forever")
+		note(
+			"it is compacted, and bus.kafka.tombstones is not set: the last record of a deleted object is kept forever")
 	case tombstones && !dead:
 		note("it is not compacted: tombstones have no effect")
 	}

@@ -29,9 +29,10 @@ type Topics struct {
 // String returns the template.
 func (t *Topics) String() string { return t.template }
 
-// NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, with the value cluster, {group}, {resource} and
-// {namespace}. Topics consist of A-Za-z0-9._- and have at most 249 bytes. A group keeps its dots; the core group is "core", the namespace
-// of a cluster-scoped object "_".
+// NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, with the
+// value cluster, {group}, {resource} and {namespace}. Topics consist of A-Za-z0-9._- and have at
+// most 249 bytes. A group keeps its dots; the core group is "core", the namespace of a
+// cluster-scoped object "_".
 func NewTopics(template, cluster string) (*Topics, error) {
 	template = cmp.Or(template, DefaultTopic)
 	if cluster == "" {
@@ -45,7 +46,11 @@ func NewTopics(template, cluster string) (*Topics, error) {
 }
 
 func compileTopic(template, cluster string) ([]subject.Part, error) {
-	known := map[string]subject.Field{"group": subject.FieldGroup, "resource": subject.FieldResource, "namespace": subject.FieldNamespace}
+	known := map[string]subject.Field{
+		"group":     subject.FieldGroup,
+		"resource":  subject.FieldResource,
+		"namespace": subject.FieldNamespace,
+	}
 	parts, err := subject.Parse(template, func(_ int, c byte) error {
 		if !topicByte(c) {
 			return fmt.Errorf("character %q: a topic may contain only A-Z a-z 0-9 . _ -", c)
@@ -55,16 +60,21 @@ func compileTopic(template, cluster string) ([]subject.Part, error) {
 		if name == "cluster" {
 			i := slices.IndexFunc([]byte(cluster), func(c byte) bool { return !topicByte(c) })
 			if i >= 0 {
-				return "", 0, fmt.Errorf("the cluster's name %q has character %q at byte %d: a topic may contain only A-Z a-z 0-9 . _ -", cluster, cluster[i], i)
+				return "", 0,
+					fmt.Errorf(
+						"the cluster's name %q has character %q at byte %d: a topic may contain only A-Z a-z 0-9 . _ -",
+						cluster, cluster[i], i)
 			}
 			return cluster, subject.FieldLiteral, nil
 		}
 		f, ok := known[name]
 		switch {
 		case ok && follows:
-			return "", f, fmt.Errorf("{%s} directly after another placeholder: two objects might share a topic by accident", name)
+			return "", f,
+				fmt.Errorf("{%s} directly after another placeholder: two objects might share a topic by accident", name)
 		case !ok:
-			return "", f, fmt.Errorf("unknown placeholder {%s}, known are {cluster}, {group}, {resource} and {namespace}", name)
+			return "", f,
+				fmt.Errorf("unknown placeholder {%s}, known are {cluster}, {group}, {resource} and {namespace}", name)
 		}
 		return "", f, nil
 	})
@@ -92,8 +102,9 @@ func alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// Append appends the topic of d's event to dst, for a stream event that of cluster-scoped objects. Match finds its other topics. d is not the
-// progress of an agent, which goes to the topics of many resources.
+// Append appends the topic of d's event to dst, for a stream event that of cluster-scoped objects.
+// Match finds its other topics. d is not the progress of an agent, which goes to the topics of many
+// resources.
 func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
 	if d.Stream != nil {
 		return t.appendOf(dst, d.Stream.Resource, "")
@@ -131,8 +142,9 @@ func (t *Topics) Varies() bool {
 	return slices.ContainsFunc(t.parts, func(p subject.Part) bool { return p.Field == subject.FieldNamespace })
 }
 
-// Match reports whether the template may have produced a topic, for a resource if r is not nil. If a group's dots are next to a literal
-// dot, a topic of another resource may match: its readers then see extra stream events, and miss none.
+// Match reports whether the template may have produced a topic, for a resource if r is not nil. If
+// a group's dots are next to a literal dot, a topic of another resource may match: its readers then
+// see extra stream events, and miss none.
 func (t *Topics) Match(topic string, r *object.Resource) bool {
 	pattern := t.pattern
 	if r != nil {
@@ -145,11 +157,14 @@ func (t *Topics) Match(topic string, r *object.Resource) bool {
 // one. It returns false if none do. The template must have {namespace}.
 func (t *Topics) namespaceIn(topic string, r *object.Resource) (namespace string, ok bool) {
 	// All occurrences have the same length.
-	fixed, places, first := 0, 0, -1
+	fixed := 0
+	places := 0
+	first := -1
 	for i := range t.parts {
 		switch t.parts[i].Field {
 		case subject.FieldNamespace:
-			if places++; first < 0 {
+			places++
+			if first < 0 {
 				first = fixed
 			}
 		case subject.FieldGroup:
@@ -175,13 +190,15 @@ func (t *Topics) namespaceIn(topic string, r *object.Resource) (namespace string
 	return namespace, true
 }
 
-// partitionOf returns the partition of a key, of those with these numbers, as Java's default partitioner does.
+// partitionOf returns the partition of a key, of those with these numbers, as Java's default
+// partitioner does.
 func partitionOf(key []byte, numbers []int) int {
 	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, numbers...)
 }
 
-// topicsMeet reports whether two templates can produce the same topic, in the same cluster of Kubernetes. Values of placeholders begin
-// with a letter or digit; only {group} can contain dots. For a cluster-scoped object, {namespace} is "_". {} is any text.
+// topicsMeet reports whether two templates can produce the same topic, in the same cluster of
+// Kubernetes. Values of placeholders begin with a letter or digit; only {group} can contain dots.
+// For a cluster-scoped object, {namespace} is "_". {} is any text.
 func topicsMeet(a, b string) bool {
 	clusterScoped := func(template string) string { return strings.ReplaceAll(template, "{namespace}", "_") }
 	for _, a := range []string{a, clusterScoped(a)} {
@@ -219,7 +236,10 @@ func symbols(template string) []symbol {
 			s = append(s, symbol{literal: template[0]})
 			template = template[1:]
 		default:
-			s = append(s, symbol{begins: name != "", noDot: name != ""}, symbol{noDot: name != "" && name != "group", many: true})
+			s = append(s, symbol{begins: name != "", noDot: name != ""}, symbol{
+				noDot: name != "" && name != "group",
+				many:  true,
+			})
 			template = rest
 		}
 	}
@@ -239,7 +259,8 @@ func meet(a, b []symbol, seen map[[2]int]bool) bool {
 		return false
 	}
 	seen[at] = true
-	if len(a) == 0 && len(b) == 0 || len(a) > 0 && a[0].many && meet(a[1:], b, seen) || len(b) > 0 && b[0].many && meet(a, b[1:], seen) {
+	if len(a) == 0 && len(b) == 0 || len(a) > 0 && a[0].many && meet(a[1:], b, seen) ||
+		len(b) > 0 && b[0].many && meet(a, b[1:], seen) {
 		return true
 	}
 	if len(a) == 0 || len(b) == 0 || !a[0].shares(b[0]) {

@@ -31,8 +31,8 @@ func (m *model) delete(name string) {
 	delete(m.topics, name)
 }
 
-// A topic that is deleted and not recreated, for instance that of a namespace, does not hold back the stream events of the others. Once
-// no event waits for it, the publisher is ready.
+// A topic that is deleted and not recreated, for instance that of a namespace, does not hold back
+// the stream events of the others. Once no event waits for it, the publisher is ready.
 func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
@@ -45,7 +45,12 @@ func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 		k := runKafka(t, cfg, m, func(k *kafka.Bus) { k.SetAbsentToBeGone(4) })
 		wait(t, "ready", func() bool { return k.Ready() == nil })
 		services := streamEvent(object.SnapshotStarted) // so that topics are listed
-		services.Delta.Stream.Resource = &object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}
+		services.Delta.Stream.Resource = &object.Resource{
+			Version:    "v1",
+			Name:       "services",
+			Kind:       "Service",
+			Namespaced: true,
+		}
 		m.topic("cdc.services.shop", 1)
 		if err := k.Publish(t.Context(), services); err != nil {
 			t.Fatal(err)
@@ -63,7 +68,8 @@ func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 				t.Errorf("partition %d has %d records, want 2", p, len(log))
 			}
 		}
-		// The event that nobody waits for any more came back with the topic: it is not stored, and the next one is.
+		// The event that nobody waits for any more came back with the topic: it is not stored, and
+		// the next one is.
 		m.topic("cdc.pods.going", 2)
 		if err := k.Publish(t.Context(), reportOf(t, 1, scopeAt(pods, "", 1))); err != nil {
 			t.Fatal(err)
@@ -77,7 +83,8 @@ func TestDeletedTopicHoldsNoStreamEvents(t *testing.T) {
 	})
 }
 
-// A missing topic does not affect readiness as long as only scopes that are no longer selected wait for it.
+// A missing topic does not affect readiness as long as only scopes that are no longer selected wait
+// for it.
 func TestTopicOfARetiringScopeIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)
@@ -185,7 +192,8 @@ func TestFreshBrokerIsNoError(t *testing.T) {
 	m.topic("dead.prod-eu-1", 1)
 	m.topic("kubecdc.prod-eu-1", 1)
 	m.denied = kafkago.GroupLoadInProgress
-	m.undescribed = kafkago.UnsupportedVersion // if it cannot describe a topic's configuration, the topic is used as it is
+	// if it cannot describe a topic's configuration, the topic is used as it is
+	m.undescribed = kafkago.UnsupportedVersion
 	k := runKafka(t, kafkaConfig(m.addrs...), m)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -203,8 +211,8 @@ func TestFreshBrokerIsNoError(t *testing.T) {
 	wg.Wait()
 }
 
-// If batches are refused because the topic's bound was lowered, batches for all partitions become only as small as needed, and grow
-// again later.
+// If batches are refused because the topic's bound was lowered, batches for all partitions become
+// only as small as needed, and grow again later.
 func TestBatchesShrinkAndGrow(t *testing.T) {
 	m := newModel(1)
 	m.topic("dead.prod-eu-1", 1)
@@ -293,7 +301,8 @@ func TestTopicGrows(t *testing.T) {
 	}
 }
 
-// cutting is a connection to a broker that is cut if events are sent on it; other requests are answered.
+// cutting is a connection to a broker that is cut if events are sent on it; other requests are
+// answered.
 type cutting struct{ *model }
 
 func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.Request) (kafkago.Response, error) {
@@ -303,8 +312,9 @@ func (c cutting) RoundTrip(ctx context.Context, addr net.Addr, req kafkago.Reque
 	return c.model.RoundTrip(ctx, addr, req)
 }
 
-// A broker closes the connection of a request that is larger than its socket.request.max.bytes. A smaller event may be accepted. If the
-// event is already small, it is retried alone again and again.
+// A broker closes the connection of a request that is larger than its socket.request.max.bytes. A
+// smaller event may be accepted. If the event is already small, it is retried alone again and
+// again.
 func TestEventThatIsCutForItsSizeIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(1)

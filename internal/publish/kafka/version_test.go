@@ -28,7 +28,9 @@ func TestAnOlderBrokerIsLogged(t *testing.T) {
 		if got := publishtest.Lines(log, line); got != want {
 			t.Errorf("Metadata %d: %d lines, want %d:\n%s", version, got, want, log)
 		}
-		if want > 0 && (!strings.Contains(log, `version="before 2.8"`) || !strings.Contains(log, fmt.Sprintf("tested=%q", versions.Kafka().Range()))) {
+		if want > 0 &&
+			(!strings.Contains(log, `version="before 2.8"`) ||
+				!strings.Contains(log, fmt.Sprintf("tested=%q", versions.Kafka().Range()))) {
 			t.Errorf("the line does not say what is tested:\n%s", log)
 		}
 		if err := k.stop(); err != nil {

@@ -16,7 +16,8 @@ import (
 )
 
 // topicSource is a source of the topics of a template. Brokers list only topics that the reader may
-// describe. If some may be hidden, the answer about a namespace without a visible topic is not known.
+// describe. If some may be hidden, the answer about a namespace without a visible topic is not
+// known.
 //
 //	{cluster}.{namespace}    listed: prod.shop
 //	the broker's answer for prod.kubecdc0nobody
@@ -41,9 +42,9 @@ func (s *topicSource) varies() bool {
 	return strings.Contains(strings.ReplaceAll(s.template, "{cluster}", ""), "{")
 }
 
-// Read implements consume.Source. A question about objects that go to some topics alone reads these:
-// each has the events about its scopes, and progress. Others may be quiet, and get progress once an hour.
-// If none of these topics exists, all are read: they show what was observed.
+// Read implements consume.Source. A question about objects that go to some topics alone reads
+// these: each has the events about its scopes, and progress. Others may be quiet, and get progress
+// once an hour. If none of these topics exists, all are read: they show what was observed.
 func (s *topicSource) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
 	cluster := cmp.Or(q.Cluster, s.Cluster)
 	all := s.Kafka
@@ -68,12 +69,15 @@ func (s *topicSource) Read(ctx context.Context, q consume.Query) (consume.Reader
 }
 
 // note asks for a topic of a cluster that does not exist, as fromkafka.Kafka.OnOpen does.
-func (s *topicSource) note(ctx context.Context, cluster string, topics []string, errorOf func(context.Context, string) error) {
+func (s *topicSource) note(
+	ctx context.Context, cluster string, topics []string, errorOf func(context.Context, string) error,
+) {
 	s.hidden.Store(nil)
 	if !s.varies() {
 		return
 	}
-	absent := strings.NewReplacer("{cluster}", cmp.Or(cluster, s.clusterIn(topics)), "{group}", nobody, "{resource}", nobody, "{namespace}", nobody).Replace(s.template)
+	absent := strings.NewReplacer("{cluster}", cmp.Or(cluster, s.clusterIn(topics)), "{group}", nobody, "{resource}",
+		nobody, "{namespace}", nobody).Replace(s.template)
 	if err := errorOf(ctx, absent); err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
 		s.hidden.Store(&visible{slices.Sorted(slices.Values(topics))})
 	}

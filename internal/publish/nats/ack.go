@@ -80,8 +80,9 @@ func newAckReader(stream, domain string) ackReader {
 	return r
 }
 
-// read parses a response. A fast path handles the exact form that the server writes. All others go through encoding/json: other spacing or
-// order of members, a duplicate, an error, a domain that is not configured.
+// read parses a response. A fast path handles the exact form that the server writes. All others go
+// through encoding/json: other spacing or order of members, a duplicate, an error, a domain that is
+// not configured.
 func (r *ackReader) read(m *nats.Msg) outcome {
 	if digits, ok := bytes.CutPrefix(m.Data, r.prefix); ok {
 		if sequence, ok := numberAndBrace(digits); ok {
@@ -96,7 +97,10 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 	}
 	var ack pubAck
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return outcome{reason: publish.ReasonMalformed, detail: "a response that is not an acknowledgement: " + err.Error()}
+		return outcome{
+			reason: publish.ReasonMalformed,
+			detail: "a response that is not an acknowledgement: " + err.Error(),
+		}
 	}
 	switch {
 	case ack.Error != nil:
@@ -106,7 +110,10 @@ func (r *ackReader) read(m *nats.Msg) outcome {
 	case ack.Stream != r.stream:
 		return outcome{reason: publish.ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream}
 	case r.domain != "" && ack.Domain != r.domain: // a leaf node and its hub may each have a stream of this name
-		return outcome{reason: publish.ReasonOtherStream, detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain)}
+		return outcome{
+			reason: publish.ReasonOtherStream,
+			detail: "acknowledged by stream " + ack.Stream + " of domain " + strconv.Quote(ack.Domain),
+		}
 	}
 	return outcome{kind: acked, duplicate: ack.Duplicate, sequence: ack.Seq}
 }

@@ -18,7 +18,8 @@ import (
 // credentialsError describes an unusable file of credentials. It contains nothing from the file.
 type credentialsError struct{ error }
 
-// file returns the key and the name of the file with the secret, or two empty strings without a file.
+// file returns the key and the name of the file with the secret, or two empty strings without a
+// file.
 func (a *Auth) file() (key, name string) {
 	switch {
 	case a.CredsFile != "":
@@ -43,10 +44,13 @@ func (a *Auth) advice(key string) string {
 	if a.User != "" {
 		who = " for user " + a.User
 	}
-	return fmt.Sprintf("the server rejects the credentials%s in %s (%s.auth.%s): correct them, they are read again at each attempt", who, file, key, name)
+	return fmt.Sprintf(
+		"the server rejects the credentials%s in %s (%s.auth.%s): correct them, they are read again at each attempt",
+		who, file, key, name)
 }
 
-// read reads the file and checks that it contains a secret. If the secret is a seed, nkey is the public key of its user.
+// read reads the file and checks that it contains a secret. If the secret is a seed, nkey is the
+// public key of its user.
 func (a *Auth) read(key string) (secret, nkey string, err error) {
 	name, file := a.file()
 	if file == "" {
@@ -102,8 +106,9 @@ func (a *Auth) changed(nkey *string) bool {
 	return err == nil && now != *nkey
 }
 
-// ConnectOptions returns options for a separate connection with nats.go: credentials and certificates, read again at each connect. key is
-// the place of the bus in the configuration, "" if it has none. An error names the key and the unusable file.
+// ConnectOptions returns options for a separate connection with nats.go: credentials and
+// certificates, read again at each connect. key is the place of the bus in the configuration, "" if
+// it has none. An error names the key and the unusable file.
 func (c *Config) ConnectOptions(key string) ([]nats.Option, error) {
 	options, _, err := c.options(key, func(error) {}) // ignored: connecting reports an unreadable file
 	if err == nil && c.inPlaintext() {
@@ -112,8 +117,8 @@ func (c *Config) ConnectOptions(key string) ([]nats.Option, error) {
 	return options, err
 }
 
-// options returns the options of all connections except the dialer, and the public key if the credentials are a seed. See Auth.option for
-// unusable.
+// options returns the options of all connections except the dialer, and the public key if the
+// credentials are a seed. See Auth.option for unusable.
 func (c *Config) options(key string, unusable func(error)) (o []nats.Option, nkey string, err error) {
 	credentials, nkey, err := c.Auth.option(key, unusable)
 	if err != nil {
@@ -145,15 +150,18 @@ func tlsOption(t *publish.TLS, key string) (nats.Option, error) {
 		if config == nil {
 			return nil // the URL or the server may still require TLS
 		}
-		o.Secure, o.TLSConfig, o.RootCAsCB = true, config, t.Roots
+		o.Secure = true
+		o.TLSConfig = config
+		o.RootCAsCB = t.Roots
 		return nil
 	}, nil
 }
 
-// option returns the option with the credentials; nkey is the public key if they are a seed. If a later reading of the file fails, the
-// error goes to unusable, or fails the connect.
+// option returns the option with the credentials; nkey is the public key if they are a seed. If a
+// later reading of the file fails, the error goes to unusable, or fails the connect.
 func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey string, err error) {
-	if _, nkey, err = a.read(key); err != nil {
+	_, nkey, err = a.read(key)
+	if err != nil {
 		return nil, "", err
 	}
 	again := func() string {
@@ -200,8 +208,8 @@ func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey str
 // inPlaintext reports whether a secret may reach the servers without TLS and without permission.
 func (c *Config) inPlaintext() bool { return c.Token != nil || c.Auth.inPlaintext(c.URL, c.TLS) }
 
-// inPlaintext reports whether a secret may reach the servers without TLS and without permission. If one of the URLs is tls:// or wss://,
-// nats.go requires TLS for all of them.
+// inPlaintext reports whether a secret may reach the servers without TLS and without permission. If
+// one of the URLs is tls:// or wss://, nats.go requires TLS for all of them.
 func (a *Auth) inPlaintext(urls string, t *publish.TLS) bool {
 	secret := a.PasswordFile != "" || a.TokenFile != ""
 	for s := range strings.SplitSeq(urls, ",") {

@@ -30,7 +30,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// operated configures a server by an operator's JWT, with one account that has JetStream, and creates users of that account.
+// operated configures a server by an operator's JWT, with one account that has JetStream, and
+// creates users of that account.
 type operated struct {
 	account  nkeys.KeyPair
 	operator *jwt.OperatorClaims
@@ -39,8 +40,14 @@ type operated struct {
 
 func newOperated(tb testing.TB) *operated {
 	tb.Helper()
-	operator, account, system := newKey(tb, nkeys.CreateOperator), newKey(tb, nkeys.CreateAccount), newKey(tb, nkeys.CreateAccount)
-	o := &operated{account: account, operator: jwt.NewOperatorClaims(public(tb, operator)), resolver: new(server.MemAccResolver)}
+	operator := newKey(tb, nkeys.CreateOperator)
+	account := newKey(tb, nkeys.CreateAccount)
+	system := newKey(tb, nkeys.CreateAccount)
+	o := &operated{
+		account:  account,
+		operator: jwt.NewOperatorClaims(public(tb, operator)),
+		resolver: new(server.MemAccResolver),
+	}
 	o.operator.SystemAccount = public(tb, system)
 	if _, err := o.operator.Encode(operator); err != nil {
 		tb.Fatal(err)
@@ -48,7 +55,12 @@ func newOperated(tb testing.TB) *operated {
 	for _, key := range []nkeys.KeyPair{account, system} {
 		claims := jwt.NewAccountClaims(public(tb, key))
 		if key == account {
-			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
+			claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
+				DiskStorage:   -1,
+				MemoryStorage: -1,
+				Streams:       -1,
+				Consumer:      -1,
+			}
 		}
 		token, err := claims.Encode(operator)
 		if err == nil {
@@ -62,7 +74,9 @@ func newOperated(tb testing.TB) *operated {
 }
 
 func (o *operated) configure(opts *server.Options) {
-	opts.TrustedOperators, opts.AccountResolver, opts.SystemAccount = []*jwt.OperatorClaims{o.operator}, o.resolver, o.operator.SystemAccount
+	opts.TrustedOperators = []*jwt.OperatorClaims{o.operator}
+	opts.AccountResolver = o.resolver
+	opts.SystemAccount = o.operator.SystemAccount
 }
 
 // creds writes a user's file, as nsc does, and returns it with the two secrets in it.
@@ -122,7 +136,8 @@ func write(tb testing.TB, file, content string) {
 	}
 }
 
-// way is an authentication method: the configuration of the server, and the file's content with the right and a wrong secret.
+// way is an authentication method: the configuration of the server, and the file's content with the
+// right and a wrong secret.
 type way struct {
 	name         string
 	server       func(*server.Options)
@@ -166,18 +181,21 @@ func ways(t *testing.T) []way {
 			unusable: "bus.nats.auth.nkeySeedFile FILE: ",
 		},
 		{
-			name: "creds", right: creds, wrong: foreign, malformed: "-----BEGIN NATS USER JWT-----\nnotajwt\n------END NATS USER JWT------\n",
-			server:   o.configure,
-			auth:     func(f string) natsbus.Auth { return natsbus.Auth{CredsFile: f} },
-			secrets:  []string{token, seed, foreignToken, foreignSeed, "notajwt"},
-			advice:   "the server rejects the credentials in FILE (bus.nats.auth.credsFile): correct them, they are read again at each attempt",
-			unusable: "bus.nats.auth.credsFile FILE: ",
+			name:      "creds",
+			right:     creds,
+			wrong:     foreign,
+			malformed: "-----BEGIN NATS USER JWT-----\nnotajwt\n------END NATS USER JWT------\n",
+			server:    o.configure,
+			auth:      func(f string) natsbus.Auth { return natsbus.Auth{CredsFile: f} },
+			secrets:   []string{token, seed, foreignToken, foreignSeed, "notajwt"},
+			advice:    "the server rejects the credentials in FILE (bus.nats.auth.credsFile): correct them, they are read again at each attempt",
+			unusable:  "bus.nats.auth.credsFile FILE: ",
 		},
 	}
 }
 
-// The file holds the wrong secret, then none, then the right one, and after another exchange a second right one. Nothing is restarted,
-// and no secret is in any log.
+// The file holds the wrong secret, then none, then the right one, and after another exchange a
+// second right one. Nothing is restarted, and no secret is in any log.
 func TestCredentialsAreReadAgainAndNeverLogged(t *testing.T) {
 	t.Parallel()
 	for _, w := range ways(t) {
@@ -195,14 +213,19 @@ func TestCredentialsAreReadAgainAndNeverLogged(t *testing.T) {
 			}
 			attempts(3)
 			advice := strings.ReplaceAll(w.advice, "FILE", file)
-			publishtest.Wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), advice) })
-			if got := publishtest.Lines(r.Log.String(), "cannot reach the bus"); got != 1 || !strings.Contains(r.Log.String(), advice) {
+			publishtest.Wait(t, "Ready to say what is wrong", func() bool {
+				return strings.Contains(fmt.Sprint(r.Ready()), advice)
+			})
+			if got := publishtest.Lines(r.Log.String(), "cannot reach the bus"); got != 1 ||
+				!strings.Contains(r.Log.String(), advice) {
 				t.Errorf("got %d lines about the refusal, want 1 with %q:\n%s", got, advice, r.Log)
 			}
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
 			}
-			publishtest.Wait(t, "Ready to name the missing file", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), file) })
+			publishtest.Wait(t, "Ready to name the missing file", func() bool {
+				return strings.Contains(fmt.Sprint(r.Ready()), file)
+			})
 			write(t, file, w.right+"\n")
 			if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 				t.Fatal(err)
@@ -271,7 +294,10 @@ func TestCredentialsThatCannotBeUsedEndRun(t *testing.T) {
 }
 
 func TestServerThatWantsCredentialsWhereThereAreNone(t *testing.T) {
-	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" })
+	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) {
+		o.Username = "agent"
+		o.Password = "correct-horse"
+	})
 	cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
 	cfg.Key = "relays[0].to.nats"
 	r := publishtest.RunNATS(t, cfg)
@@ -293,7 +319,9 @@ func TestCredentialsThatExpireAreExchanged(t *testing.T) {
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	publishtest.Wait(t, "the refusal of the expired ones", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), "bus.nats.auth.credsFile") })
+	publishtest.Wait(t, "the refusal of the expired ones", func() bool {
+		return strings.Contains(fmt.Sprint(r.Ready()), "bus.nats.auth.credsFile")
+	})
 	long, _, _ := o.creds(t)
 	write(t, file, long)
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`)); err != nil {
@@ -327,7 +355,9 @@ func (a *authority) issue(tb testing.TB, name string, ip net.IP) (cert, key stri
 		tb.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: serial, Subject: pkix.Name{
+			CommonName: name,
+		}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -337,14 +367,17 @@ func (a *authority) issue(tb testing.TB, name string, ip net.IP) (cert, key stri
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		c.IsCA = true
-		parent, signer, a.key = c, k, k
+		parent = c
+		signer = k
+		a.key = k
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &k.PublicKey, signer)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	if a.cert == nil {
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
+		a.cert, err = x509.ParseCertificate(der)
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -352,7 +385,8 @@ func (a *authority) issue(tb testing.TB, name string, ip net.IP) (cert, key stri
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b}))
 }
 
 // secured is a server whose certificates can be replaced while it runs.
@@ -385,8 +419,8 @@ func (s *secured) configure(o *server.Options) {
 
 func loopback() net.IP { return net.IPv4(127, 0, 0, 1) }
 
-// Server and client change their certificates and the authorities that they trust, one after the other; each new connection uses
-// the files on disk at that time.
+// Server and client change their certificates and the authorities that they trust, one after the
+// other; each new connection uses the files on disk at that time.
 func TestCertificatesAreRotated(t *testing.T) {
 	t.Parallel()
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
@@ -396,7 +430,11 @@ func TestCertificatesAreRotated(t *testing.T) {
 	p := publishtest.StartProxy(t, s.Addr().String())
 
 	dir := t.TempDir()
-	files := publish.TLS{CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
+	files := publish.TLS{
+		CAFile:   filepath.Join(dir, "ca.crt"),
+		CertFile: filepath.Join(dir, "tls.crt"),
+		KeyFile:  filepath.Join(dir, "tls.key"),
+	}
 	trust := func(a *authority) { write(t, files.CAFile, a.pem) }
 	show := func(a *authority) {
 		cert, key := a.issue(t, "agent", nil)
@@ -467,15 +505,21 @@ func TestTLSThatDoesNotMatchTheServer(t *testing.T) {
 		want string
 	}{
 		{"authority unknown", "nats://" + secure.Addr().String(), nil, "set it in bus.nats.tls.caFile"},
-		{"no certificate to show", "nats://" + secure.Addr().String(), &publish.TLS{CAFile: ca}, "check bus.nats.tls.certFile and bus.nats.tls.keyFile"},
-		{"server without TLS", "nats://" + plain.Addr().String(), &publish.TLS{CAFile: ca}, "the server does not offer TLS"},
+		{"no certificate to show", "nats://" + secure.Addr().String(), &publish.TLS{
+			CAFile: ca,
+		}, "check bus.nats.tls.certFile and bus.nats.tls.keyFile"},
+		{"server without TLS", "nats://" + plain.Addr().String(), &publish.TLS{
+			CAFile: ca,
+		}, "the server does not offer TLS"},
 		{"server without TLS, by URL", "tls://" + plain.Addr().String(), nil, "the server does not offer TLS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := publishtest.NATSConfig(c.url)
 			cfg.TLS = c.tls
 			r := publishtest.RunNATS(t, cfg)
-			publishtest.Wait(t, "Ready to say what is wrong", func() bool { return strings.Contains(fmt.Sprint(r.Ready()), c.want) })
+			publishtest.Wait(t, "Ready to say what is wrong", func() bool {
+				return strings.Contains(fmt.Sprint(r.Ready()), c.want)
+			})
 			publishtest.Wait(t, "the log to say it", func() bool { return strings.Contains(r.Log.String(), c.want) })
 		})
 	}

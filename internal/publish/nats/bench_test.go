@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// BenchmarkPublish compares the bus with nats.go's asynchronous publisher under the same interface, with as many events of 4 KB in flight.
-// The embedded server shares the processor.
+// BenchmarkPublish compares the bus with nats.go's asynchronous publisher under the same interface,
+// with as many events of 4 KB in flight. The embedded server shares the processor.
 func BenchmarkPublish(b *testing.B) {
 	b.Run("bus", func(b *testing.B) {
 		s := publishtest.StartServer(b, b.TempDir(), -1)
@@ -93,8 +93,9 @@ func benchmark(b *testing.B, bus publish.Bus) {
 	publishtest.Report(b, cpu)
 }
 
-// asyncBus is the experiment of docs/decisions/0023-own-acknowledgement-path.md: PublishMsgAsync as a Bus. It has no fence, no check of
-// the stream and no isolation, and does not record the events in flight when a connection breaks.
+// asyncBus is the experiment of docs/decisions/0023-own-acknowledgement-path.md: PublishMsgAsync as
+// a Bus. It has no fence, no check of the stream and no isolation, and does not record the events
+// in flight when a connection breaks.
 type asyncBus struct {
 	js       jetstream.JetStream
 	subjects *subject.Template
@@ -111,12 +112,14 @@ func newAsyncBus(b *testing.B, url string) *asyncBus {
 	}
 	b.Cleanup(nc.Close)
 	a := &asyncBus{events: map[*nats.Msg]*publish.Event{}}
-	if a.subjects, err = subject.New("", "prod-eu-1"); err != nil {
+	a.subjects, err = subject.New("", "prod-eu-1")
+	if err != nil {
 		b.Fatal(err)
 	}
 	a.js, err = jetstream.New(nc,
 		jetstream.WithPublishAsyncMaxPending(2*publish.InFlight), // the caller bounds the events
-		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { a.done(m, nil) }),
+		jetstream.WithPublishAsyncAckHandler(
+			func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { a.done(m, nil) }),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, err error) { a.done(m, err) }),
 	)
 	if err != nil {

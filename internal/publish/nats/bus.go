@@ -21,8 +21,8 @@ const (
 	maxAckTimeout = 30 * time.Second // limit for each later attempt
 	flushTimeout  = 10 * time.Second // of a write to the socket; less than the agent's grace period
 	sweepInterval = 100 * time.Millisecond
-	// idleSweepInterval is the interval while nothing is in flight. It is less than ackTimeout, so that the first attempt that is
-	// overdue is found in time.
+	// idleSweepInterval is the interval while nothing is in flight. It is less than ackTimeout, so
+	// that the first attempt that is overdue is found in time.
 	idleSweepInterval = time.Second
 )
 
@@ -51,7 +51,8 @@ type Bus struct {
 	transformed atomic.Bool // the stream stores records under other subjects
 	loses       atomic.Bool // the server may lose records of the stream if it is full
 
-	maxPayload, maxMsgSize atomic.Int64 // limits of the server and of the stream for a message, in bytes; below 1: none, or not known
+	// limits of the server and of the stream for a message, in bytes; below 1: none, or not known
+	maxPayload, maxMsgSize atomic.Int64
 
 	fence  *publish.Fencing
 	table  *table
@@ -103,11 +104,15 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	}
 	b.tail = b.logs.Tail(cfg.Stream.Name, 0)
 	if cfg.DeadLetter != "" {
-		if b.dead, err = DeadLetterSubject(cfg.DeadLetter, cfg.Cluster); err != nil {
+		b.dead, err = DeadLetterSubject(cfg.DeadLetter, cfg.Cluster)
+		if err != nil {
 			return nil, err
 		}
 		if p := subjects.Patterns(); anyCovers(p, b.dead) {
-			return nil, fmt.Errorf("dead-letter subject %q: is a subject of events (%s), whose consumers would get dead letters: use another", cfg.DeadLetter, strings.Join(p, ", "))
+			return nil,
+				fmt.Errorf(
+					"dead-letter subject %q: is a subject of events (%s), whose consumers would get dead letters: use another",
+					cfg.DeadLetter, strings.Join(p, ", "))
 		}
 	}
 	return b, nil
@@ -116,7 +121,8 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 // Logs returns the logs that compare the stream with its recorded identity.
 func (b *Bus) Logs() *publish.Logs { return b.logs }
 
-// Ready returns nil while a connection is up whose stream has been checked. Its error names the cause and the fix.
+// Ready returns nil while a connection is up whose stream has been checked. Its error names the
+// cause and the fix.
 func (b *Bus) Ready() error {
 	if b.link.up.Load() {
 		return nil

@@ -29,7 +29,12 @@ import (
 func TestRecord(t *testing.T) {
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
-	role := &object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}
+	role := &object.Resource{
+		Group:   "rbac.authorization.k8s.io",
+		Version: "v1",
+		Name:    "clusterroles",
+		Kind:    "ClusterRole",
+	}
 	long := strings.Repeat("system:aggregate/ü.", 200)
 	structured := publishtest.Event("web-1", 7, `{"specversion":"1.0"}`)
 	binary := &encode.Event{
@@ -115,8 +120,8 @@ func TestSecondCopyIsADuplicate(t *testing.T) {
 	}
 }
 
-// All that can go wrong with a connection or a server does, while keys publish one version after the other. Each version
-// must be there once, and each key's in order.
+// All that can go wrong with a connection or a server does, while keys publish one version after
+// the other. Each version must be there once, and each key's in order.
 func TestOrderPerKeySurvivesFaults(t *testing.T) {
 	const keys, versions = 24, 400
 	dir := t.TempDir()
@@ -139,7 +144,8 @@ func TestOrderPerKeySurvivesFaults(t *testing.T) {
 	for k := range keys {
 		wg.Go(func() {
 			for v := range versions {
-				if err := r.Publish(t.Context(), publishtest.Event(fmt.Sprintf("web-%d", k), v+1, strings.Repeat("x", 500))); err != nil {
+				if err := r.Publish(t.Context(),
+					publishtest.Event(fmt.Sprintf("web-%d", k), v+1, strings.Repeat("x", 500))); err != nil {
 					t.Errorf("key %d version %d: %v", k, v+1, err)
 					return
 				}
@@ -148,7 +154,8 @@ func TestOrderPerKeySurvivesFaults(t *testing.T) {
 		})
 	}
 	const step = keys * versions / 8
-	// cut waits for the next connection: a fault in the midst of its handshake would be another test.
+	// cut waits for the next connection: a fault in the midst of its handshake would be another
+	// test.
 	cut := func(faults ...publishtest.Direction) {
 		t.Helper()
 		connects := func() int { return publishtest.Lines(r.Log.String(), "connected to bus") }
@@ -227,7 +234,9 @@ func TestLostConnectionIsLoggedOnceEachWay(t *testing.T) {
 	}
 	publishtest.Wait(t, "publishing", func() bool { return published.Load() > 100 })
 	p.Cut()
-	publishtest.Wait(t, "loss to be noticed", func() bool { return publishtest.Lines(r.Log.String(), "connection to bus lost") == 1 })
+	publishtest.Wait(t, "loss to be noticed", func() bool {
+		return publishtest.Lines(r.Log.String(), "connection to bus lost") == 1
+	})
 	n := published.Load()
 	publishtest.Wait(t, "publishing again", func() bool { return published.Load() > n+100 })
 	cancel()
@@ -273,7 +282,9 @@ func TestFullStreamHoldsEventsBack(t *testing.T) {
 		}
 		done <- nil
 	}()
-	publishtest.Wait(t, "stream to be full", func() bool { return r.Metric(t, "kubecdc_publish_retries_total", "stream_full") >= 2 })
+	publishtest.Wait(t, "stream to be full", func() bool {
+		return r.Metric(t, "kubecdc_publish_retries_total", "stream_full") >= 2
+	})
 	full := published.Load()
 	if full >= total || full == 0 {
 		t.Fatalf("%d events published into the full stream", full)
@@ -314,7 +325,9 @@ func TestServerThatComesLater(t *testing.T) {
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(fmt.Sprintf("nats://127.0.0.1:%d", port)))
 	done := make(chan error, 1)
 	go func() { done <- r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)) }()
-	publishtest.Wait(t, "the log to say so", func() bool { return publishtest.Lines(r.Log.String(), "cannot reach the bus") > 0 })
+	publishtest.Wait(t, "the log to say so", func() bool {
+		return publishtest.Lines(r.Log.String(), "cannot reach the bus") > 0
+	})
 	if r.Ready() == nil {
 		t.Error("ready without a bus")
 	}
@@ -354,20 +367,27 @@ func TestAnotherStreamsAcknowledgementDoesNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	js := publishtest.Admin(t, s.ClientURL())
-	// With its last stream the server removes the account's directory, and may do so while another stream is created.
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEEP", Subjects: []string{"keep"}}); err != nil {
+	// With its last stream the server removes the account's directory, and may do so while another
+	// stream is created.
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEEP", Subjects: []string{
+		"keep",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Publish(ctx, publishtest.Event("web-1", 2, `{}`)) }()
-	publishtest.Wait(t, "retries", func() bool { return r.Metric(t, "kubecdc_publish_retries_total", "other_stream") >= 2 })
+	publishtest.Wait(t, "retries", func() bool {
+		return r.Metric(t, "kubecdc_publish_retries_total", "other_stream") >= 2
+	})
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context canceled", err)
@@ -417,7 +437,9 @@ func TestBlockedSocketDoesNotBlockPublish(t *testing.T) {
 	body := strings.Repeat("x", 900<<10)
 	done := make(chan error, n)
 	hand := func(k int) {
-		r.Bus.Publish(publish.NewEvent(publishtest.Event(fmt.Sprintf("web-%d", k), 2, body), func(err error) { done <- err }, nil))
+		r.Bus.Publish(
+			publish.NewEvent(publishtest.Event(fmt.Sprintf("web-%d", k), 2, body), func(err error) { done <- err },
+				nil))
 	}
 	for k := range n - 1 {
 		hand(k)
@@ -455,7 +477,8 @@ func TestRunEndsWhileTheServerDoesNotRead(t *testing.T) {
 	done := make(chan error, 64)
 	for k := range 64 {
 		go func() {
-			done <- r.Publish(context.Background(), publishtest.Event(fmt.Sprintf("web-%d", k), 2, strings.Repeat("x", 900<<10)))
+			done <- r.Publish(context.Background(),
+				publishtest.Event(fmt.Sprintf("web-%d", k), 2, strings.Repeat("x", 900<<10)))
 		}()
 	}
 	waitForFullSocket(t, r)
@@ -475,7 +498,10 @@ func TestRunEndsWhileTheServerDoesNotRead(t *testing.T) {
 
 func TestPasswordIsReadAgainAndNeverLogged(t *testing.T) {
 	const password = "correct-horse"
-	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.Username, o.Password = "agent", password })
+	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) {
+		o.Username = "agent"
+		o.Password = password
+	})
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("battery-staple\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -483,7 +509,9 @@ func TestPasswordIsReadAgainAndNeverLogged(t *testing.T) {
 	cfg := publishtest.NATSConfig("nats://" + s.Addr().String())
 	cfg.Auth = natsbus.Auth{User: "agent", PasswordFile: file}
 	r := publishtest.RunNATS(t, cfg)
-	publishtest.Wait(t, "the refusal", func() bool { return publishtest.Lines(r.Log.String(), "cannot reach the bus") > 0 })
+	publishtest.Wait(t, "the refusal", func() bool {
+		return publishtest.Lines(r.Log.String(), "cannot reach the bus") > 0
+	})
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -491,7 +519,9 @@ func TestPasswordIsReadAgainAndNeverLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, url := range []string{"nats://agent:" + password + "@" + s.Addr().String(), "nats://" + password + "@127.0.0.1:1"} {
+	for _, url := range []string{
+		"nats://agent:" + password + "@" + s.Addr().String(), "nats://" + password + "@127.0.0.1:1",
+	} {
 		r := publishtest.RunNATS(t, publishtest.NATSConfig(url))
 		publishtest.Wait(t, "a line in the log", func() bool { return r.Log.String() != "" })
 		r.Stop()
@@ -499,7 +529,10 @@ func TestPasswordIsReadAgainAndNeverLogged(t *testing.T) {
 			t.Errorf("the log holds the password:\n%s", r.Log)
 		}
 	}
-	for _, url := range []string{"nats://agent:" + password + "@host:port", "nats://agent:" + password + "/x@host:4222", "nats://agent:%zz" + password + "@host:4222"} {
+	for _, url := range []string{
+		"nats://agent:" + password + "@host:port", "nats://agent:" + password + "/x@host:4222",
+		"nats://agent:%zz" + password + "@host:4222",
+	} {
 		_, err := natsbus.New(publishtest.NATSConfig(url), publishtest.Discard, nil)
 		if err == nil || strings.Contains(err.Error(), password) {
 			t.Errorf("got error %v, want one without the password", err)

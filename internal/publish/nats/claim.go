@@ -352,7 +352,10 @@ func readRefusal(refused []byte) error {
 
 // cannotCheck returns the outcome of an event whose claim the stream's leader cannot confirm now.
 func cannotCheck(err error) outcome {
-	return outcome{reason: publish.ReasonUnavailable, detail: "the stream says that it has the event, and cannot show it: " + err.Error()}
+	return outcome{
+		reason: publish.ReasonUnavailable,
+		detail: "the stream says that it has the event, and cannot show it: " + err.Error(),
+	}
 }
 
 // requestAlone sends an isolated event on its connection, and checks the answer. An event whose
@@ -397,7 +400,10 @@ func (b *Bus) noteFalseClaim(c *falseClaim) {
 	if !ok {
 		return
 	}
-	b.log.Error("the stream calls an event a duplicate of a record that is not there, or is another one: it is sent under another message id",
-		"stream", b.cfg.Stream.Name, "event_id", c.id, "subject", c.subject, "claimed_sequence", c.sequence, "suppressed", suppressed,
-		"advice", "find out who else may write to the stream; compare the server's version with docs/reference/compatibility.md")
+	b.log.Error(
+		"the stream calls an event a duplicate of a record that is not there, or is another one: it is sent under another message id",
+		"stream", b.cfg.Stream.Name, "event_id", c.id, "subject", c.subject, "claimed_sequence", c.sequence,
+		"suppressed", suppressed,
+		"advice",
+		"find out who else may write to the stream; compare the server's version with docs/reference/compatibility.md")
 }

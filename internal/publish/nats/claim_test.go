@@ -23,7 +23,8 @@ import (
 func podEvent(t *testing.T, name string, rv int, mode encode.Mode) *encode.Event {
 	t.Helper()
 	ref := object.NewRef(publishtest.Pods, "shop", name, "uid-"+name)
-	raw := fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q,"namespace":"shop","resourceVersion":"%d","uid":%q}}`, name, rv, ref.UID)
+	raw := fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q,"namespace":"shop","resourceVersion":"%d","uid":%q}}`,
+		name, rv, ref.UID)
 	d := &object.Delta{
 		Op:              object.Created,
 		Ref:             ref,
@@ -32,7 +33,8 @@ func podEvent(t *testing.T, name string, rv int, mode encode.Mode) *encode.Event
 		Observed:        time.Now().UnixNano(),
 	}
 	ev := new(encode.Event)
-	if err := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode}).Encode(ev, d); err != nil {
+	if err := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode}).
+		Encode(ev, d); err != nil {
 		t.Fatal(err)
 	}
 	return ev
@@ -41,7 +43,9 @@ func podEvent(t *testing.T, name string, rv int, mode encode.Mode) *encode.Event
 // send sends a record as another client of the stream.
 func send(t *testing.T, js jetstream.JetStream, subject, id string, body []byte) {
 	t.Helper()
-	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{"Nats-Msg-Id": {id}, "content-type": {"application/cloudevents+json"}}}
+	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{"Nats-Msg-Id": {id}, "content-type": {
+		"application/cloudevents+json",
+	}}}
 	if _, err := js.PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +69,9 @@ const falseDuplicate = "false_duplicate"
 func TestRecordWithTheIDOfTheNextChangeDoesNotReplaceIt(t *testing.T) {
 	const subject = "kubecdc.prod-eu-1.object.core.pods.shop."
 	for name, forge := range map[string]func(js jetstream.JetStream, ev *encode.Event){
-		"on another subject": func(js jetstream.JetStream, ev *encode.Event) { send(t, js, subject+"mine", publishedID(ev), ev.Body) },
+		"on another subject": func(js jetstream.JetStream, ev *encode.Event) {
+			send(t, js, subject+"mine", publishedID(ev), ev.Body)
+		},
 		"without an event": func(js jetstream.JetStream, ev *encode.Event) {
 			send(t, js, subject+"web-1", publishedID(ev), []byte(`{}`))
 		},
@@ -73,13 +79,16 @@ func TestRecordWithTheIDOfTheNextChangeDoesNotReplaceIt(t *testing.T) {
 			send(t, js, subject+"web-1", publishedID(ev), podEvent(t, "web-1", 6, encode.Structured).Body)
 		},
 		"with an event of another": func(js jetstream.JetStream, ev *encode.Event) {
-			send(t, js, subject+"web-1", publishedID(ev), []byte(strings.Replace(string(ev.Body), "/kubernetes/prod-eu-1", "/kubernetes/prod-eu-2", 1)))
+			send(t, js, subject+"web-1", publishedID(ev),
+				[]byte(strings.Replace(string(ev.Body), "/kubernetes/prod-eu-1", "/kubernetes/prod-eu-2", 1)))
 		},
 		"with an event of another cluster of this name": func(js jetstream.JetStream, ev *encode.Event) {
-			send(t, js, subject+"web-1", publishedID(ev), []byte(strings.Replace(string(ev.Body), `"clusteruid":"11e0"`, `"clusteruid":"22f1"`, 1)))
+			send(t, js, subject+"web-1", publishedID(ev),
+				[]byte(strings.Replace(string(ev.Body), `"clusteruid":"11e0"`, `"clusteruid":"22f1"`, 1)))
 		},
 		"with another type": func(js jetstream.JetStream, ev *encode.Event) {
-			send(t, js, subject+"web-1", publishedID(ev), []byte(strings.Replace(string(ev.Body), ".created", ".read", 1)))
+			send(t, js, subject+"web-1", publishedID(ev),
+				[]byte(strings.Replace(string(ev.Body), ".created", ".read", 1)))
 		},
 	} {
 		for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
@@ -102,7 +111,9 @@ func TestRecordWithTheIDOfTheNextChangeDoesNotReplaceIt(t *testing.T) {
 				if got := r.Metric(t, "kubecdc_publish_duplicates_total", ""); got != 0 {
 					t.Errorf("%v duplicates are counted, want none", got)
 				}
-				if log := r.Log.String(); !strings.Contains(log, "duplicate of a record that is not there, or is another one") || !strings.Contains(log, string(ev.ID)) {
+				if log := r.Log.String(); !strings.Contains(log,
+					"duplicate of a record that is not there, or is another one") ||
+					!strings.Contains(log, string(ev.ID)) {
 					t.Errorf("the log does not say so:\n%s", log)
 				}
 			})
@@ -112,7 +123,9 @@ func TestRecordWithTheIDOfTheNextChangeDoesNotReplaceIt(t *testing.T) {
 
 // A restarted agent sends an event again. Its time and its mode may differ.
 func TestDuplicateAfterARestartIsOneRecord(t *testing.T) {
-	for _, modes := range [][2]encode.Mode{{encode.Structured, encode.Structured}, {encode.Binary, encode.Binary}, {encode.Structured, encode.Binary}} {
+	for _, modes := range [][2]encode.Mode{{encode.Structured, encode.Structured}, {encode.Binary, encode.Binary}, {
+		encode.Structured, encode.Binary,
+	}} {
 		s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 		for i, mode := range modes {
 			r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
@@ -191,7 +204,8 @@ func TestMessageIDThatReplacesATakenOne(t *testing.T) {
 	for _, m := range publishtest.Records(t, js, "KUBECDC") {
 		ids = append(ids, m.Header.Get("Nats-Msg-Id"))
 	}
-	if len(ids) != 3 || ids[0] != publishedID(ev) || ids[1] == ids[0] || ids[2] == ids[1] || len(ids[1]) != len(ids[0]) {
+	if len(ids) != 3 || ids[0] != publishedID(ev) || ids[1] == ids[0] || ids[2] == ids[1] ||
+		len(ids[1]) != len(ids[0]) {
 		t.Errorf("ids of the forged record and of two copies: %q", ids)
 	}
 }
@@ -213,7 +227,8 @@ func TestIsolatedEventIsChecked(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{string(ev.Body)}, bodies(t, js, "kubecdc.prod-eu-1.object.core.pods.shop.web-1")); diff != "" {
+	if diff := cmp.Diff([]string{string(ev.Body)},
+		bodies(t, js, "kubecdc.prod-eu-1.object.core.pods.shop.web-1")); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -243,7 +258,9 @@ func TestDuplicateInAStreamWithASubjectTransform(t *testing.T) {
 func TestDuplicateThatCannotBeCheckedWaits(t *testing.T) {
 	const missing = "$JS.API.STREAM.MSG.GET.KUBECDC"
 	permissions := leastPermissions(t)
-	permissions.Publish.Allow = slices.DeleteFunc(permissions.Publish.Allow, func(p string) bool { return p == missing })
+	permissions.Publish.Allow = slices.DeleteFunc(permissions.Publish.Allow, func(p string) bool {
+		return p == missing
+	})
 	s := publishtest.StartServer(t, t.TempDir(), -1, restricted(permissions))
 	cfg := publishtest.NATSConfig("nats://agent:secret@" + s.Addr().String())
 	cfg.AckTimeout = 50 * time.Millisecond
@@ -345,7 +362,9 @@ func TestServerThatHasLostItsRecords(t *testing.T) {
 		if k%2 == 0 {
 			s.records = append(s.records, nil)
 		} else {
-			s.records = append(s.records, &fakeRecord{"kubecdc.prod-eu-1.object.core.pods.shop.other", "NATS/1.0\r\n\r\n", "{}"})
+			s.records = append(s.records, &fakeRecord{
+				"kubecdc.prod-eu-1.object.core.pods.shop.other", "NATS/1.0\r\n\r\n", "{}",
+			})
 		}
 		s.stored[id] = uint64(len(s.records))
 	}

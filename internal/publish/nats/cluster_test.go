@@ -17,7 +17,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// startCluster starts a JetStream of three servers, of another version if the environment names one.
+// startCluster starts a JetStream of three servers, of another version if the environment names
+// one.
 func startCluster(t *testing.T) []publishtest.Server {
 	t.Helper()
 	if natschild.IsWanted() {
@@ -74,8 +75,15 @@ func startEmbedded(t *testing.T) []*server.Server {
 	servers := make([]*server.Server, size)
 	for i := range servers {
 		opts := &server.Options{
-			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
+			ServerName: fmt.Sprintf("n%d", i),
+			Host:       "127.0.0.1",
+			Port:       -1,
+			JetStream:  true,
+			StoreDir:   t.TempDir(),
+			NoSigs:     true,
+			NoLog:      true,
+			Cluster:    server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]},
+			Routes:     routes,
 		}
 		s, err := server.NewServer(opts)
 		if err != nil {
@@ -139,14 +147,16 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	}
 	publishtest.Wait(t, "the stream to have a leader and a copy on each server", func() bool {
 		info := describe()
-		return info != nil && info.Cluster.Leader != "" && info.Config.Replicas == len(servers) && len(info.Cluster.Replicas) == len(servers)-1
+		return info != nil && info.Cluster.Leader != "" && info.Config.Replicas == len(servers) &&
+			len(info.Cluster.Replicas) == len(servers)-1
 	})
 	l := startLoad(t, r, keys, versions)
 	for i := range steps {
 		l.reach(t, i+1, steps+2)
 		before := leader()
 		publishtest.Wait(t, "another leader", func() bool {
-			_, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+natsbus.DefaultStream, nil, 500*time.Millisecond)
+			_, err := js.Conn().
+				Request("$JS.API.STREAM.LEADER.STEPDOWN."+natsbus.DefaultStream, nil, 500*time.Millisecond)
 			now := leader()
 			return (err == nil || now != before) && now != ""
 		})

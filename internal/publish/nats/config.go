@@ -20,33 +20,42 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
-// Config configures the destination of a Bus. Fields without a key are not part of the configuration file.
+// Config configures the destination of a Bus. Fields without a key are not part of the
+// configuration file.
 type Config struct {
-	URL     string `yaml:"url"`     // nats://host:port, several of one cluster separated by commas; the part before @ is never logged
+	// nats://host:port, several of one cluster separated by commas; the part before @ is never
+	// logged
+	URL     string `yaml:"url"`
 	Subject string `yaml:"subject"` // template, see subject.New; "" for the default
 	Stream  Stream `yaml:"stream"`
-	// InboxPrefix is the prefix of the subjects of acknowledgements and responses, without the final dot; "" for _INBOX.
-	InboxPrefix string       `yaml:"inboxPrefix"`
-	Domain      string       `yaml:"domain"`           // the JetStream domain of the stream; "" for the domain of the server
-	Reader      *Reader      `yaml:"reader,omitempty"` // nil: commands and relays may read all
-	Auth        Auth         `yaml:"auth,omitempty"`
-	TLS         *publish.TLS `yaml:"tls,omitempty"` // nil: if the URL's scheme or the server requires it, with the system's authorities
+	// InboxPrefix is the prefix of the subjects of acknowledgements and responses, without the
+	// final dot; "" for _INBOX.
+	InboxPrefix string `yaml:"inboxPrefix"`
+	// the JetStream domain of the stream; "" for the domain of the server
+	Domain string  `yaml:"domain"`
+	Reader *Reader `yaml:"reader,omitempty"` // nil: commands and relays may read all
+	Auth   Auth    `yaml:"auth,omitempty"`
+	// nil: if the URL's scheme or the server requires it, with the system's authorities
+	TLS *publish.TLS `yaml:"tls,omitempty"`
 
 	driver.Env `yaml:"-"`
 	// Token returns the token for the next connection; "": none. It is called before the server is
 	// dialled, and the token is sent on that connection only. nil: Auth applies.
 	Token func() string `yaml:"-"`
 
-	// CredsFlag is the file that a command line names; "": the credentials are those of the settings.
+	// CredsFlag is the file that a command line names; "": the credentials are those of the
+	// settings.
 	CredsFlag string `yaml:"-"`
-	// DeadLetterOptional permits an existing stream that does not accept DeadLetter. Otherwise the bus refuses such a stream.
+	// DeadLetterOptional permits an existing stream that does not accept DeadLetter. Otherwise the
+	// bus refuses such a stream.
 	DeadLetterOptional bool `yaml:"-"`
-	// AckTimeout is the time that the first attempt waits for its acknowledgement; later attempts wait longer. 0: 5 s.
+	// AckTimeout is the time that the first attempt waits for its acknowledgement; later attempts
+	// wait longer. 0: 5 s.
 	AckTimeout time.Duration `yaml:"-"`
 }
 
-// Stream describes the stream of the records. All fields except Name matter only if Create is set and the stream does not exist: an
-// existing stream is used as it is, and never changed.
+// Stream describes the stream of the records. All fields except Name matter only if Create is set
+// and the stream does not exist: an existing stream is used as it is, and never changed.
 type Stream struct {
 	Name            string           `yaml:"name"` // "": DefaultStream
 	Create          bool             `yaml:"create"`
@@ -109,10 +118,20 @@ const (
 func accessFlags() []driver.Flag {
 	return []driver.Flag{
 		{Name: flagCreds, Help: "`file` with a NATS user's credentials, as nsc writes them"},
-		{Name: flagStream, Help: "`name` of the JetStream stream (default: that of the file, else " + DefaultStream + ")", Log: true},
-		{Name: flagInbox, Help: "`prefix` of the subjects on which the NATS server answers, for a user with a private inbox\n" +
-			"(default: that of --config, else " + defaultInbox + ")"},
-		{Name: flagDomain, Help: "`name` of the JetStream domain that has the stream (default: that of --config, else that of the server)"},
+		{
+			Name: flagStream,
+			Help: "`name` of the JetStream stream (default: that of the file, else " + DefaultStream + ")",
+			Log:  true,
+		},
+		{
+			Name: flagInbox,
+			Help: "`prefix` of the subjects on which the NATS server answers, for a user with a private inbox\n" +
+				"(default: that of --config, else " + defaultInbox + ")",
+		},
+		{
+			Name: flagDomain,
+			Help: "`name` of the JetStream domain that has the stream (default: that of --config, else that of the server)",
+		},
 	}
 }
 
@@ -157,7 +176,8 @@ func (c *Config) Summary() driver.Summary {
 		Log:      "NATS " + strings.Join(servers, ",") + ", stream " + c.Stream.Name,
 		Servers:  servers,
 		Identity: fmt.Sprintf("NATS, stream %s, subjects %s", c.Stream.Name, c.Subject),
-		Text:     fmt.Sprintf("%s, stream %s, %s", c.URL, c.Stream.Name, c.Stream.summary()) + driver.With(c.TLS.Summary(), c.Auth.summary()),
+		Text: fmt.Sprintf("%s, stream %s, %s", c.URL, c.Stream.Name, c.Stream.summary()) +
+			driver.With(c.TLS.Summary(), c.Auth.summary()),
 	}
 	if c.Stream.Create {
 		s.Retention, s.RetentionKey = c.Stream.MaxAge.Duration, "stream.maxAge"
@@ -225,7 +245,10 @@ func keys() map[string]check.Key {
 	const day = 24 * time.Hour
 	server := ` *(` + strings.Join(serverSchemes(), "|") + `)://[^@,:/ ][^@,]*`
 	return withReaderKeys(map[string]check.Key{
-		"url":             {Pattern: `^` + server + `(,` + server + `)*$`, Message: "must be nats://host:port, without user and password"},
+		"url": {
+			Pattern: `^` + server + `(,` + server + `)*$`,
+			Message: "must be nats://host:port, without user and password",
+		},
 		"inboxPrefix":     {Pattern: inboxPrefix.String()},
 		"domain":          {Pattern: jetStreamDomain.String()},
 		"auth":            {Most: 2, Together: []string{"user", "passwordFile"}},
@@ -234,7 +257,9 @@ func keys() map[string]check.Key {
 		"stream.maxAge": {Limit: check.Limit{
 			Low: yamldoc.Duration{Duration: time.Second}, High: yamldoc.Duration{Duration: 100 * 365 * day}, Zero: true,
 		}},
-		"stream.duplicateWindow": {Limit: check.Limit{Low: yamldoc.Duration{Duration: 100 * time.Millisecond}, High: yamldoc.Duration{Duration: day}}},
+		"stream.duplicateWindow": {Limit: check.Limit{Low: yamldoc.Duration{
+			Duration: 100 * time.Millisecond,
+		}, High: yamldoc.Duration{Duration: day}}},
 	})
 }
 
@@ -246,18 +271,28 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	} else if _, err := subject.New(c.Subject, f.ClusterName()); err != nil {
 		list = append(list, check.Template(path.Child("subject"), subject.Default, err))
 	}
-	s, at, known := c.Stream, path.Child("stream"), keys()
-	list = append(list, check.Matches(at.Child("name"), s.Name, streamName, `must be 1 to 255 printable characters without spaces and none of . * > " / \`)...)
-	list = append(list, check.InLimit(at.Child("replicas"), yamldoc.Count(s.Replicas), known["stream.replicas"].Limit)...)
+	s := c.Stream
+	at := path.Child("stream")
+	known := keys()
+	list = append(list,
+		check.Matches(at.Child("name"), s.Name, streamName,
+			`must be 1 to 255 printable characters without spaces and none of . * > " / \`)...)
+	list = append(list,
+		check.InLimit(at.Child("replicas"), yamldoc.Count(s.Replicas), known["stream.replicas"].Limit)...)
 	list = append(list, check.InLimit(at.Child("maxAge"), s.MaxAge, known["stream.maxAge"].Limit)...)
-	list = append(list, check.If(s.MaxBytes < 0, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))...)
+	list = append(list,
+		check.If(s.MaxBytes < 0, field.Invalid(at.Child("maxBytes"), s.MaxBytes, "must not be negative"))...)
 	list = append(list, check.InEnum(at.Child("discard"), s.Discard)...)
 	list = append(list, check.If(s.Discard == DiscardOld && s.MaxBytes > 0,
-		field.Invalid(at.Child("discard"), s.Discard, "must be new if maxBytes limits the stream: otherwise records would be dropped silently"))...)
-	list = append(list, check.InLimit(at.Child("duplicateWindow"), s.DuplicateWindow, known["stream.duplicateWindow"].Limit)...)
+		field.Invalid(at.Child("discard"), s.Discard,
+			"must be new if maxBytes limits the stream: otherwise records would be dropped silently"))...)
+	list = append(list,
+		check.InLimit(at.Child("duplicateWindow"), s.DuplicateWindow, known["stream.duplicateWindow"].Limit)...)
 	list = append(list, check.Matches(path.Child("inboxPrefix"), c.InboxPrefix, inboxPrefix,
 		"must be a subject such as _INBOX_kubecdc: printable characters without spaces, * and >, and no dot at the end")...)
-	list = append(list, check.Matches(path.Child("domain"), c.Domain, jetStreamDomain, "must be printable characters without spaces, dots, * and >")...)
+	list = append(list,
+		check.Matches(path.Child("domain"), c.Domain, jetStreamDomain,
+			"must be printable characters without spaces, dots, * and >")...)
 	if wrong := c.Auth.validate(path.Child("auth")); len(wrong) > 0 {
 		list = append(list, wrong...)
 	} else {
@@ -276,9 +311,15 @@ func (c *Config) validateTarget(path *field.Path, f *driver.Facts) field.ErrorLi
 	}
 	switch {
 	case b.Stream.Name == c.Stream.Name:
-		return field.ErrorList{field.Forbidden(path, "is the bus itself: the relay would read its own output; use another server, or a stream of another account")}
+		return field.ErrorList{
+			field.Forbidden(path,
+				"is the bus itself: the relay would read its own output; use another server, or a stream of another account"),
+		}
 	case reflect.DeepEqual(b.Auth, c.Auth) && reflect.DeepEqual(b.TLS, c.TLS):
-		return field.ErrorList{field.Forbidden(path, "is on the server and in the account of the bus, whose stream has these subjects; use another server, or the auth of another account")}
+		return field.ErrorList{
+			field.Forbidden(path,
+				"is on the server and in the account of the bus, whose stream has these subjects; use another server, or the auth of another account"),
+		}
 	}
 	return nil
 }
@@ -290,8 +331,12 @@ var (
 )
 
 func (a *Auth) validate(path *field.Path) field.ErrorList {
-	list := check.OnlyOne(path, "way", false, check.Choice{Name: "credsFile", Is: a.CredsFile != ""}, check.Choice{Name: "user", Is: a.User != "" || a.PasswordFile != ""},
-		check.Choice{Name: "tokenFile", Is: a.TokenFile != ""}, check.Choice{Name: "nkeySeedFile", Is: a.NKeySeedFile != ""})
+	list := check.OnlyOne(path, "way", false, check.Choice{Name: "credsFile", Is: a.CredsFile != ""},
+		check.Choice{Name: "user", Is: a.User != "" || a.PasswordFile != ""},
+		check.Choice{Name: "tokenFile", Is: a.TokenFile != ""}, check.Choice{
+			Name: "nkeySeedFile",
+			Is:   a.NKeySeedFile != "",
+		})
 	list = append(list, check.Together(path, "user", a.User, "passwordFile", a.PasswordFile)...)
 	for _, f := range []struct{ name, path string }{
 		{"credsFile", a.CredsFile},
@@ -304,7 +349,8 @@ func (a *Auth) validate(path *field.Path) field.ErrorList {
 	return list
 }
 
-// validateServers never repeats the URL: its user part may be a password. path belongs to the mapping with the url.
+// validateServers never repeats the URL: its user part may be a password. path belongs to the
+// mapping with the url.
 func validateServers(servers string, path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	all := strings.Split(servers, ",")
@@ -335,7 +381,8 @@ func wrongServer(server string, path *field.Path) string {
 	case err != nil: // url.Error repeats the URL
 		return "is invalid; write host:port after ://"
 	case u.User != nil:
-		return fmt.Sprintf("has a user or a password in it; remove them: secrets come only from files, see %s", path.Child("auth"))
+		return fmt.Sprintf("has a user or a password in it; remove them: secrets come only from files, see %s",
+			path.Child("auth"))
 	case u.RawQuery != "" || u.Fragment != "":
 		return "has a ? or a # in it; end it with the port"
 	case u.Hostname() == "":
@@ -357,7 +404,10 @@ func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 		return nil
 	}
 	at := path.Child("auth")
-	return field.ErrorList{check.Exposed(at.Child(key), "require TLS with tls: {} in "+path.String()+", or with tls:// or wss:// in url", at.Child("insecure").String()+": true")}
+	return field.ErrorList{
+		check.Exposed(at.Child(key), "require TLS with tls: {} in "+path.String()+", or with tls:// or wss:// in url",
+			at.Child("insecure").String()+": true"),
+	}
 }
 
 // deadSubject matches tokens separated by dots, without spaces and wildcards.

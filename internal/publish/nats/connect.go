@@ -21,9 +21,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/silence"
 )
 
-// connectOptions returns the options of every connection, and the public key if the credentials are a seed.
+// connectOptions returns the options of every connection, and the public key if the credentials are
+// a seed.
 func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err error) {
-	if opts, nkey, err = b.cfg.options(b.cfg.Key, b.trouble); err != nil {
+	opts, nkey, err = b.cfg.options(b.cfg.Key, b.trouble)
+	if err != nil {
 		return nil, "", err
 	}
 	return append(
@@ -33,12 +35,14 @@ func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err er
 		nats.SkipHostLookup(), // the dialer resolves hosts, and can be interrupted
 		nats.Timeout(publish.DialTimeout),
 		nats.FlusherTimeout(flushTimeout),
-		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil }, // the subjects are constructed valid
+		// the subjects are constructed valid
+		func(o *nats.Options) error { o.SkipSubjectValidation = true; return nil },
 		nats.ErrorHandler(b.onError),
 	), nkey, nil
 }
 
-// options returns the options of the main connection. gone is closed when that connection is closed for good.
+// options returns the options of the main connection. gone is closed when that connection is closed
+// for good.
 func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
 	opts, nkey, err := b.connectOptions(b.dialer)
 	if err != nil {
@@ -73,14 +77,17 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	switch {
 	case !ok:
 	case errors.Is(err, nats.ErrPermissionViolation):
-		b.log.Error("the user lacks a permission on the bus that the agent needs", "servers", b.servers, "err", err.Error(),
-			"advice", "grant it (docs/guides/nats.md lists the permissions); the affected events wait", "suppressed", suppressed)
+		b.log.Error("the user lacks a permission on the bus that the agent needs", "servers", b.servers, "err",
+			err.Error(),
+			"advice", "grant it (docs/guides/nats.md lists the permissions); the affected events wait", "suppressed",
+			suppressed)
 	default:
 		b.log.Warn("error on the connection to the bus", "servers", b.servers, "err", err, "suppressed", suppressed)
 	}
 }
 
-// nats.go calls beforeReconnect, without holding its lock, after it has tried all servers without success.
+// nats.go calls beforeReconnect, without holding its lock, after it has tried all servers without
+// success.
 func (b *Bus) beforeReconnect(failures int) time.Duration {
 	if nc := b.conn.Load(); nc != nil && !nc.IsConnected() {
 		b.trouble(b.dialer.why(nc.LastError()))
@@ -98,7 +105,8 @@ const (
 	troubleTLS     = "tls"
 )
 
-// trouble records for Ready why there is no connection. It logs the first error of each kind in each window.
+// trouble records for Ready why there is no connection. It logs the first error of each kind in
+// each window.
 func (b *Bus) trouble(err error) {
 	if b.closed.Load() || err == nil {
 		return
@@ -114,12 +122,14 @@ func (b *Bus) trouble(err error) {
 		level = slog.LevelError // somebody has to fix it
 	}
 	if suppressed, ok := b.window.First("reconnect: " + kind); ok {
-		b.log.Log(context.Background(), level, "cannot reach the bus, retrying", "servers", b.servers, "err", err.Error(), "advice", advice,
+		b.log.Log(context.Background(), level, "cannot reach the bus, retrying", "servers", b.servers, "err",
+			err.Error(), "advice", advice,
 			"suppressed", suppressed)
 	}
 }
 
-// diagnose classifies a connect error and returns the fix. key is the place of the bus in the configuration.
+// diagnose classifies a connect error and returns the fix. key is the place of the bus in the
+// configuration.
 func (c *Config) diagnose(key string, err error) (kind, advice string) {
 	var (
 		hostname  x509.HostnameError
@@ -131,7 +141,8 @@ func (c *Config) diagnose(key string, err error) (kind, advice string) {
 	)
 	switch {
 	case errors.Is(err, publish.ErrPlaintext):
-		return troubleAuth, "write tls:// in " + key + ".url, or set " + key + ".tls: {} or " + key + ".auth.insecure: true"
+		return troubleAuth,
+			"write tls:// in " + key + ".url, or set " + key + ".tls: {} or " + key + ".auth.insecure: true"
 	case errors.As(err, &unusable):
 		return troubleAuth, "correct it, it is read again at each attempt"
 	case refusesCredentials(err):
@@ -144,17 +155,23 @@ func (c *Config) diagnose(key string, err error) (kind, advice string) {
 		return troubleTLS, "the server's certificate is not valid: replace it, and check that the clocks agree"
 	case errors.As(err, &socket) && (socket.Op == "remote error" || errors.Is(err, nats.ErrTLS) && !socket.Timeout()),
 		errors.Is(err, nats.ErrTLS) && errors.Is(err, io.EOF):
-		// In TLS 1.3 this error arrives after the handshake; a client that is writing then may see only a broken pipe.
-		return troubleTLS, "the server rejects the client certificate, or requires one: check " + key + ".tls.certFile and " + key + ".tls.keyFile, and the authorities that the server trusts"
+		// In TLS 1.3 this error arrives after the handshake; a client that is writing then may see
+		// only a broken pipe.
+		return troubleTLS,
+			"the server rejects the client certificate, or requires one: check " + key + ".tls.certFile and " + key +
+				".tls.keyFile, and the authorities that the server trusts"
 	case errors.Is(err, nats.ErrSecureConnWanted):
-		return troubleTLS, "the server does not offer TLS: remove " + key + ".tls and tls:// in " + key + ".url, or configure it on the server"
+		return troubleTLS,
+			"the server does not offer TLS: remove " + key + ".tls and tls:// in " + key +
+				".url, or configure it on the server"
 	case errors.As(err, &file), errors.Is(err, nats.ErrTLS):
 		return troubleTLS, "see " + key + ".tls"
 	}
 	return troubleNetwork, ""
 }
 
-// serversOf returns the hosts of a comma-separated list of URLs, for the log. Its errors quote nothing that may be secret.
+// serversOf returns the hosts of a comma-separated list of URLs, for the log. Its errors quote
+// nothing that may be secret.
 func serversOf(urls string) (string, error) {
 	var hosts []string
 	for _, s := range strings.Split(urls, ",") {
@@ -164,7 +181,9 @@ func serversOf(urls string) (string, error) {
 		}
 		u, err := url.Parse(s)
 		if err != nil { // err may quote the password: its part before a '/' or '#' looks like a port
-			return "", errors.New("url: not a list of nats://host:port: in user and password, escape characters like / # ? , % as %2F %23 %3F %2C %25")
+			return "",
+				errors.New(
+					"url: not a list of nats://host:port: in user and password, escape characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
 			return "", errors.New("url: no host")
@@ -174,9 +193,13 @@ func serversOf(urls string) (string, error) {
 	return strings.Join(hosts, ","), nil
 }
 
-// kindOf groups asynchronous errors for the log's window: their texts may name subjects, which are unbounded in number.
+// kindOf groups asynchronous errors for the log's window: their texts may name subjects, which are
+// unbounded in number.
 func kindOf(err error) string {
-	for _, known := range []error{nats.ErrPermissionViolation, nats.ErrSlowConsumer, nats.ErrStaleConnection, nats.ErrAuthorization, nats.ErrAuthExpired} {
+	for _, known := range []error{
+		nats.ErrPermissionViolation, nats.ErrSlowConsumer, nats.ErrStaleConnection, nats.ErrAuthorization,
+		nats.ErrAuthExpired,
+	} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -184,17 +207,19 @@ func kindOf(err error) string {
 	return "other"
 }
 
-// dialer keeps a handle on the socket of a nats.go connection. nats.go dials, shakes hands and writes under one lock, so a server that does
-// not read blocks every caller, even of IsConnected. Break unblocks them.
+// dialer keeps a handle on the socket of a nats.go connection. nats.go dials, shakes hands and
+// writes under one lock, so a server that does not read blocks every caller, even of IsConnected.
+// Break unblocks them.
 //
 // It also ends a connection that has died silently: each connection asks the server with PINGs, so
 // no data means no server.
 type dialer struct {
-	ctx       context.Context               //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
-	plaintext bool                          // secrets are sent unencrypted, so only loopback connections are allowed
-	token     func() string                 // Config.Token
-	fencing   *publish.Fencing              // nil: connections have no guard
-	guarded   atomic.Pointer[publish.Guard] // the latest connection, which nats.go uses or is about to use; nil without a guard
+	ctx       context.Context  //nolint:containedctx // ends all dialling: nats.go's CustomDialer has no context
+	plaintext bool             // secrets are sent unencrypted, so only loopback connections are allowed
+	token     func() string    // Config.Token
+	fencing   *publish.Fencing // nil: connections have no guard
+	// the latest connection, which nats.go uses or is about to use; nil without a guard
+	guarded atomic.Pointer[publish.Guard]
 
 	mu     sync.Mutex
 	cancel context.CancelFunc // of the current dialling
@@ -274,8 +299,8 @@ func (d *dialer) why(err error) error {
 	return err
 }
 
-// dialAny resolves addr and tries all its addresses in random order, so that agents spread over a headless service. Each has an equal part
-// of the time.
+// dialAny resolves addr and tries all its addresses in random order, so that agents spread over a
+// headless service. Each has an equal part of the time.
 func dialAny(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -298,7 +323,8 @@ func dialAny(ctx context.Context, network, addr string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// Break cancels the current dialling and closes the current connection. nats.go treats it as broken.
+// Break cancels the current dialling and closes the current connection. nats.go treats it as
+// broken.
 func (d *dialer) Break() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

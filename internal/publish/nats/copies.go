@@ -135,7 +135,8 @@ func keepsSubjects(t jetstream.SubjectTransformConfig) bool {
 	for i, token := range from {
 		if token == "*" {
 			wildcards++
-			if to[i] == fmt.Sprint("$", wildcards) || strings.EqualFold(to[i], fmt.Sprintf("{{wildcard(%d)}}", wildcards)) {
+			if to[i] == fmt.Sprint("$", wildcards) ||
+				strings.EqualFold(to[i], fmt.Sprintf("{{wildcard(%d)}}", wildcards)) {
 				continue
 			}
 			return false

@@ -18,7 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// CursorBucket is the key-value bucket of JetStream with the cursors of relays, each under the relay's name. Relays with a Reader use another.
+// CursorBucket is the key-value bucket of JetStream with the cursors of relays, each under the
+// relay's name. Relays with a Reader use another.
 const CursorBucket = "kubecdc-relay"
 
 var errNoCursor = errors.New("no cursor")
@@ -40,7 +41,8 @@ func (p *position) after() consume.Position {
 	return consume.Position{Log: consume.Log{Name: p.Stream, ID: p.Created}, Next: p.Position + 1}
 }
 
-// cursor is a key of the bucket that this relay holds. Each write requires the previous revision, so only one of two relays continues.
+// cursor is a key of the bucket that this relay holds. Each write requires the previous revision,
+// so only one of two relays continues.
 type cursor struct {
 	kv     jetstream.KeyValue
 	name   string
@@ -59,15 +61,18 @@ func (c *Config) cursorBucket() string {
 	return CursorBucket
 }
 
-// openBucket opens the bucket of the cursor. It creates a missing one, unless the relay is confined: who may create a stream may copy
-// any other one.
+// openBucket opens the bucket of the cursor. It creates a missing one, unless the relay is
+// confined: who may create a stream may copy any other one.
 func (s *relaySource) openBucket(ctx context.Context, replicas int) (jetstream.KeyValue, error) {
 	bucket := s.cfg.cursorBucket()
 	kv, err := s.js.KeyValue(ctx, bucket)
 	missing := errors.Is(err, jetstream.ErrBucketNotFound)
 	switch {
 	case missing && s.cfg.Reader != nil:
-		return nil, fmt.Errorf("bucket %s, which holds the relay's cursor, does not exist: an administrator creates it (nats kv add %s)", bucket, bucket)
+		return nil,
+			fmt.Errorf(
+				"bucket %s, which holds the relay's cursor, does not exist: an administrator creates it (nats kv add %s)",
+				bucket, bucket)
 	case missing:
 		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: bucket, Description: "positions of kubecdc relays", History: 1, Replicas: max(replicas, 1),
@@ -77,12 +82,15 @@ func (s *relaySource) openBucket(ctx context.Context, replicas int) (jetstream.K
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open bucket %s, which holds the relay's cursor (may this user read and create it?): %w", bucket, err)
+		return nil,
+			fmt.Errorf("open bucket %s, which holds the relay's cursor (may this user read and create it?): %w", bucket,
+				err)
 	}
 	return kv, nil
 }
 
-// takeCursor makes this relay the holder of its cursor, and creates the cursor if it does not exist.
+// takeCursor makes this relay the holder of its cursor, and creates the cursor if it does not
+// exist.
 func takeCursor(ctx context.Context, kv jetstream.KeyValue, name string, first position) (*cursor, error) {
 	c := &cursor{kv: kv, name: name}
 	for failures := 1; ; failures++ {
@@ -95,12 +103,17 @@ func takeCursor(ctx context.Context, kv jetstream.KeyValue, name string, first p
 			at = first
 		}
 		if at.Stream != first.Stream {
-			return nil, finalError{fmt.Errorf("the cursor of relay %s belongs to stream %s, but the relay reads stream %s: give the relay another name, or delete key %s of bucket %s",
-				name, at.Stream, first.Stream, name, kv.Bucket())}
+			return nil, finalError{
+				fmt.Errorf(
+					"the cursor of relay %s belongs to stream %s, but the relay reads stream %s: give the relay another name, or delete key %s of bucket %s",
+					name, at.Stream, first.Stream, name, kv.Bucket()),
+			}
 		}
 		c.before, c.made = before, revision == 0
 		host, _ := os.Hostname()
-		at.Holder, at.Host, at.Updated = nuid.Next(), cmp.Or(host, "unknown"), time.Now().UTC()
+		at.Holder = nuid.Next()
+		at.Host = cmp.Or(host, "unknown")
+		at.Updated = time.Now().UTC()
 		value, err := json.Marshal(at)
 		if err != nil {
 			return nil, err
@@ -124,7 +137,8 @@ func takeCursor(ctx context.Context, kv jetstream.KeyValue, name string, first p
 	}
 }
 
-// readPosition reads a cursor; its revision is 0 if it does not exist. The error is a finalError if the value is no cursor.
+// readPosition reads a cursor; its revision is 0 if it does not exist. The error is a finalError if
+// the value is no cursor.
 func readPosition(ctx context.Context, kv jetstream.KeyValue, name string) (at position, revision uint64, err error) {
 	entry, err := kv.Get(ctx, name)
 	switch {
@@ -134,8 +148,10 @@ func readPosition(ctx context.Context, kv jetstream.KeyValue, name string) (at p
 		return at, 0, fmt.Errorf("read cursor %s: %w", name, err)
 	}
 	if err := json.Unmarshal(entry.Value(), &at); err != nil || at.Stream == "" {
-		return at, 0, finalError{fmt.Errorf("key %s of bucket %s is not a relay cursor: delete it, and the relay starts over: %w",
-			name, kv.Bucket(), cmp.Or(err, errNoCursor))}
+		return at, 0, finalError{
+			fmt.Errorf("key %s of bucket %s is not a relay cursor: delete it, and the relay starts over: %w",
+				name, kv.Bucket(), cmp.Or(err, errNoCursor)),
+		}
 	}
 	return at, entry.Revision(), nil
 }
@@ -195,7 +211,8 @@ func (c *cursor) reread(ctx context.Context) error {
 	case revision == 0:
 		return fmt.Errorf("%w: its cursor was deleted: after a restart it starts over", relay.ErrElsewhere)
 	case at.Holder != c.last.Holder:
-		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run only one relay of a name", relay.ErrElsewhere, at.Host, at.Updated.Format(time.RFC3339))
+		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run only one relay of a name", relay.ErrElsewhere,
+			at.Host, at.Updated.Format(time.RFC3339))
 	}
 	c.revision = revision
 	return nil

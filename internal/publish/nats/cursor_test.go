@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
-// lagging is a JetStream whose bucket is read from a replica that has the newest entry only from current on.
+// lagging is a JetStream whose bucket is read from a replica that has the newest entry only from
+// current on.
 type lagging struct {
 	jetstream.JetStream
 	bucket laggingBucket
@@ -55,7 +56,8 @@ func (entry) Created() time.Time              { return time.Time{} }
 func (entry) Delta() uint64                   { return 0 }
 func (entry) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
 
-// The server is not asked again and again while the replica that answers reads does not have the newest cursor yet.
+// The server is not asked again and again while the replica that answers reads does not have the
+// newest cursor yet.
 func TestCursorOnALaggingReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), publish.RequestTimeout)

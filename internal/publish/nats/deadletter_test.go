@@ -68,7 +68,10 @@ func TestDeadLetterSubjectThatIsWrong(t *testing.T) {
 func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
-	subjects := []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>", "kubecdc.prod-eu-1.scope.>", "kubecdc.prod-eu-1.progress.>"}
+	subjects := []string{
+		"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>", "kubecdc.prod-eu-1.scope.>",
+		"kubecdc.prod-eu-1.progress.>",
+	}
 	config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: subjects, Discard: jetstream.DiscardNew}
 	if _, err := js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -79,7 +82,9 @@ func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 
 	written := publishtest.RunNATS(t, cfg)
 	<-written.Ended
-	want := fmt.Sprintf("stream refused: KUBECDC:\n  - its subjects (%s) do not include all of kubecdc.prod-eu-1.dead: %s", strings.Join(subjects, ", "), advice)
+	want := fmt.Sprintf(
+		"stream refused: KUBECDC:\n  - its subjects (%s) do not include all of kubecdc.prod-eu-1.dead: %s",
+		strings.Join(subjects, ", "), advice)
 	if !errors.Is(written.Err, publish.ErrStream) || written.Err.Error() != want {
 		t.Errorf("got  %v\nwant %s", written.Err, want)
 	}
@@ -89,11 +94,13 @@ func TestStreamThatDoesNotTakeDeadLetters(t *testing.T) {
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if publishtest.Lines(r.Log.String(), "the stream does not include the dead-letter subject") != 1 || !strings.Contains(r.Log.String(), advice) {
+	if publishtest.Lines(r.Log.String(), "the stream does not include the dead-letter subject") != 1 ||
+		!strings.Contains(r.Log.String(), advice) {
 		t.Errorf("the log does not say so:\n%s", r.Log)
 	}
 	err := r.DeadLetters.Publish(t.Context(), publishtest.Event("web-1", 2, `{}`))
-	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "does not include the dead-letter subject kubecdc.prod-eu-1.dead") {
+	if !errors.Is(err, publish.ErrRefused) ||
+		!strings.Contains(err.Error(), "does not include the dead-letter subject kubecdc.prod-eu-1.dead") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -28,10 +28,12 @@ func (b *Bus) Queued() (n int) {
 func (b *Bus) Debug() string {
 	b.table.mu.Lock()
 	defer b.table.mu.Unlock()
-	s := fmt.Sprintf("up %v lost %d epoch %d queue %d/%d conn %v", b.link.up.Load(), b.link.lost(), b.table.epoch, b.table.head, len(b.table.queue), b.conn.Load().Status())
+	s := fmt.Sprintf("up %v lost %d epoch %d queue %d/%d conn %v", b.link.up.Load(), b.link.lost(), b.table.epoch,
+		b.table.head, len(b.table.queue), b.conn.Load().Status())
 	for _, f := range b.table.flights {
 		if f.event != nil {
-			s += fmt.Sprintf("\n%d: phase %d attempt %d timeouts %d cuts %d alone %v deadline %v", f.slot, f.phase, f.attempt, f.timeouts, f.cuts, f.event.Alone, time.Until(f.deadline))
+			s += fmt.Sprintf("\n%d: phase %d attempt %d timeouts %d cuts %d alone %v deadline %v", f.slot, f.phase,
+				f.attempt, f.timeouts, f.cuts, f.event.Alone, time.Until(f.deadline))
 		}
 	}
 	return s

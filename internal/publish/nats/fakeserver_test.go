@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// fakeServer implements as much of NATS's protocol and JetStream's API as the bus needs, and answers messages at random.
+// fakeServer implements as much of NATS's protocol and JetStream's API as the bus needs, and
+// answers messages at random.
 type fakeServer struct {
 	l      net.Listener
 	conns  sync.WaitGroup
@@ -53,8 +54,13 @@ func startFakeServer(t *testing.T, seed uint64) *fakeServer {
 		t.Fatal(err)
 	}
 	s := &fakeServer{
-		l: l, dice: rand.New(rand.NewPCG(seed, 0)), open: map[*fakeConn]bool{}, stored: map[string]uint64{}, log: map[string][]string{},
-		version: "2.12.0", limits: `"max_bytes":-1,"num_replicas":1`,
+		l:       l,
+		dice:    rand.New(rand.NewPCG(seed, 0)),
+		open:    map[*fakeConn]bool{},
+		stored:  map[string]uint64{},
+		log:     map[string][]string{},
+		version: "2.12.0",
+		limits:  `"max_bytes":-1,"num_replicas":1`,
 	}
 	s.conns.Go(func() {
 		for {
@@ -119,7 +125,10 @@ func (c *fakeConn) serve() {
 	c.s.mu.Lock()
 	version := c.s.version
 	c.s.mu.Unlock()
-	c.write(fmt.Sprintf(`INFO {"server_id":"fake","version":%q,"proto":1,"headers":true,"max_payload":1048576,"jetstream":true}`+"\r\n", version))
+	c.write(
+		fmt.Sprintf(
+			`INFO {"server_id":"fake","version":%q,"proto":1,"headers":true,"max_payload":1048576,"jetstream":true}`+
+				"\r\n", version))
 	r := bufio.NewReader(c)
 	for {
 		line, err := r.ReadString('\n')
@@ -148,7 +157,8 @@ func (c *fakeConn) serve() {
 			}
 			header := 0
 			if f[0] == "HPUB" {
-				if header, err = strconv.Atoi(f[3]); err != nil {
+				header, err = strconv.Atoi(f[3])
+				if err != nil {
 					return
 				}
 			}
@@ -162,9 +172,11 @@ func (c *fakeConn) serve() {
 // message handles a message. It reports false if the connection is to be cut.
 func (c *fakeConn) message(subject, reply, header, body string) bool {
 	if strings.HasPrefix(subject, "$JS.API.STREAM.INFO.") {
-		c.answer(reply, "", `{"type":"io.nats.jetstream.api.v1.stream_info_response","created":"2026-01-02T03:04:05Z","config":{"name":"KUBECDC",`+
-			`"subjects":["kubecdc.prod-eu-1.>"],"retention":"limits","discard":"new",`+c.s.limits+`,"max_msgs":-1,"max_msgs_per_subject":-1,"max_msg_size":-1,`+
-			`"duplicate_window":120000000000,"storage":"file"},"state":{"messages":0,"last_seq":1000000000}}`)
+		c.answer(reply, "",
+			`{"type":"io.nats.jetstream.api.v1.stream_info_response","created":"2026-01-02T03:04:05Z","config":{"name":"KUBECDC",`+
+				`"subjects":["kubecdc.prod-eu-1.>"],"retention":"limits","discard":"new",`+c.s.limits+
+				`,"max_msgs":-1,"max_msgs_per_subject":-1,"max_msg_size":-1,`+
+				`"duplicate_window":120000000000,"storage":"file"},"state":{"messages":0,"last_seq":1000000000}}`)
 		return true
 	}
 	c.s.mu.Lock()
@@ -173,7 +185,8 @@ func (c *fakeConn) message(subject, reply, header, body string) bool {
 		return c.read(reply, body)
 	}
 	if c.s.full {
-		c.answer(reply, "", `{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"KUBECDC"}`)
+		c.answer(reply, "",
+			`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"KUBECDC"}`)
 		return true
 	}
 	record := &fakeRecord{subject, header, body}
@@ -191,7 +204,8 @@ func (c *fakeConn) message(subject, reply, header, body string) bool {
 	case fate < 10:
 		c.s.store(record)
 	case fate < 13:
-		go c.answer(reply, "", `{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"KUBECDC"}`)
+		go c.answer(reply, "",
+			`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"KUBECDC"}`)
 	case fate < 16:
 		go c.answer(reply, "NATS/1.0 503\r\n\r\n", "")
 	case fate < 24: // late, maybe on another connection
@@ -235,7 +249,8 @@ func (c *fakeConn) read(reply, request string) bool {
 	text := `{"error":{"code":404,"err_code":10037,"description":"no message found"}}`
 	if i := wanted.Seq; 0 < i && i <= uint64(len(c.s.records)) && c.s.records[i-1] != nil {
 		r := c.s.records[i-1]
-		text = fmt.Sprintf(`{"message":{"subject":%q,"seq":%d,"hdrs":%q,"data":%q,"time":"2026-01-02T03:04:05Z"}}`, r.subject, i,
+		text = fmt.Sprintf(`{"message":{"subject":%q,"seq":%d,"hdrs":%q,"data":%q,"time":"2026-01-02T03:04:05Z"}}`,
+			r.subject, i,
 			base64.StdEncoding.EncodeToString([]byte(r.header)), base64.StdEncoding.EncodeToString([]byte(r.body)))
 	}
 	answer := func() { c.answer(reply, "", text) }
@@ -284,7 +299,8 @@ func (c *fakeConn) answer(subject, header, body string) {
 	switch {
 	case sid == "":
 	case header != "":
-		c.write(fmt.Sprintf("HMSG %s %s %d %d\r\n%s%s\r\n", subject, sid, len(header), len(header)+len(body), header, body))
+		c.write(
+			fmt.Sprintf("HMSG %s %s %d %d\r\n%s%s\r\n", subject, sid, len(header), len(header)+len(body), header, body))
 	default:
 		c.write(fmt.Sprintf("MSG %s %s %d\r\n%s\r\n", subject, sid, len(body), body))
 	}

@@ -108,8 +108,8 @@ func (f *flight) load(b *Bus) {
 	f.mark = b.tail.Mark()
 }
 
-// loadAttributes sets the headers of binary mode (CloudEvents NATS binding 1.0.3, section 3.1.3). They replace those of the previous event;
-// message id and content type stay.
+// loadAttributes sets the headers of binary mode (CloudEvents NATS binding 1.0.3, section 3.1.3).
+// They replace those of the previous event; message id and content type stay.
 func (f *flight) loadAttributes(ev *encode.Event) {
 	for name := range f.msg.Header {
 		if strings.HasPrefix(name, publish.AttributePrefix) {
@@ -171,8 +171,8 @@ func parseReply(token string) (slot int, call, attempt uint64, ok bool) {
 // msgIDLen is the length of a Nats-Msg-Id: 132 bits of a sha256.
 const msgIDLen = 22
 
-// appendMsgID appends the first 22 characters of base64url(sha256(source + "\n" + id)). JetStream identifies the copies of an event by this
-// id. dst is used as scratch space beyond its length.
+// appendMsgID appends the first 22 characters of base64url(sha256(source + "\n" + id)). JetStream
+// identifies the copies of an event by this id. dst is used as scratch space beyond its length.
 func appendMsgID(dst, source, id []byte) []byte {
 	n := len(dst)
 	dst = append(dst, source...)

@@ -79,7 +79,8 @@ func TestFullStream(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("FULL_STREAM_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		if err != nil {
 			t.Fatalf("FULL_STREAM_SEED: %v", err)
 		}
 	}
@@ -170,7 +171,8 @@ func (f *fullStream) run(remedies []string) {
 	f.t.Logf("rounds: %v; %s", rounds, f.judge)
 }
 
-// logSigns logs the signs of losses that the bus has detected. It must have warned of a version that loses records.
+// logSigns logs the signs of losses that the bus has detected. It must have warned of a version
+// that loses records.
 func (f *fullStream) logSigns() {
 	r := f.bus.Load()
 	if r == nil {
@@ -205,7 +207,8 @@ func (f *fullStream) write(ctx context.Context, key int) {
 	pad := strings.Repeat("x", 1<<10)
 	for version := 1; ctx.Err() == nil; version++ {
 		begun := time.Now()
-		ev := publishtest.Event(fmt.Sprint("web-", key), version, fmt.Sprintf(`{"key":%d,"version":%d,"pad":%q}`, key, version, pad))
+		ev := publishtest.Event(fmt.Sprint("web-", key), version,
+			fmt.Sprintf(`{"key":%d,"version":%d,"pad":%q}`, key, version, pad))
 		for ctx.Err() == nil {
 			r := f.bus.Load()
 			stream := *f.name.Load()
@@ -250,7 +253,8 @@ func (f *fullStream) stepDown(ctx context.Context, dice *rand.Rand) {
 func (f *fullStream) stepDownNow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, _ = f.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+*f.name.Load(), nil) // there may be no leader
+	// there may be no leader
+	_, _ = f.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+*f.name.Load(), nil)
 }
 
 // fill waits until the bus has no room.
@@ -364,7 +368,9 @@ func (f *fullStream) move() {
 		f.old = f.old[1:]
 		f.judge.readAll(oldest)
 		f.judge.forget(oldest)
-		f.judge.retry("delete a former stream", func(ctx context.Context) error { return f.js.DeleteStream(ctx, oldest) })
+		f.judge.retry("delete a former stream", func(ctx context.Context) error {
+			return f.js.DeleteStream(ctx, oldest)
+		})
 	}
 }
 
@@ -442,7 +448,8 @@ func (j *recordJudge) String() string {
 	defer j.mu.Unlock()
 	s := fmt.Sprintf("%d events acknowledged", j.total)
 	for name, st := range j.streams {
-		s += fmt.Sprintf("; %s: %d records, %d removed by age, %d not judged", name, len(st.records), st.removed, st.late)
+		s += fmt.Sprintf("; %s: %d records, %d removed by age, %d not judged", name, len(st.records), st.removed,
+			st.late)
 	}
 	return s
 }
@@ -451,7 +458,12 @@ func (j *recordJudge) String() string {
 func (j *recordJudge) of(stream string) *judgedStream {
 	s := j.streams[stream]
 	if s == nil {
-		s = &judgedStream{unread: map[string]time.Time{}, records: map[uint64]judgedRecord{}, ids: map[string]uint64{}, acked: map[string]bool{}}
+		s = &judgedStream{
+			unread:  map[string]time.Time{},
+			records: map[uint64]judgedRecord{},
+			ids:     map[string]uint64{},
+			acked:   map[string]bool{},
+		}
 		j.streams[stream] = s
 	}
 	return s
@@ -497,7 +509,8 @@ func (j *recordJudge) mayBeGone(at time.Time) bool {
 func (j *recordJudge) retry(what string, f func(context.Context) error) {
 	j.t.Helper()
 	var err error
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); _ = pause.For(j.t.Context(), 50*time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); time.Now().
+		Before(limit); _ = pause.For(j.t.Context(), 50*time.Millisecond) {
 		ctx, cancel := context.WithTimeout(j.t.Context(), 2*time.Second)
 		err = f(ctx)
 		cancel()
@@ -534,7 +547,8 @@ func (j *recordJudge) get(stream string, sequences []uint64) []*nats.RawStreamMs
 	g.SetLimit(16)
 	for i, sequence := range sequences {
 		g.Go(func() (err error) {
-			for limit := time.Now().Add(time.Minute); time.Now().Before(limit); _ = pause.For(j.t.Context(), 20*time.Millisecond) {
+			for limit := time.Now().Add(time.Minute); time.Now().
+				Before(limit); _ = pause.For(j.t.Context(), 20*time.Millisecond) {
 				ctx, cancel := context.WithTimeout(j.t.Context(), 2*time.Second)
 				records[i], err = j.by.GetMsg(stream, sequence, nats.Context(ctx))
 				cancel()
@@ -662,7 +676,8 @@ func (j *recordJudge) readAll(stream string) {
 			return
 		}
 		if time.Now().After(limit) {
-			j.t.Errorf("LOST: %s: %d acknowledged records are gone:\n%s", stream, len(wrong), strings.Join(wrong[:min(len(wrong), 5)], "\n"))
+			j.t.Errorf("LOST: %s: %d acknowledged records are gone:\n%s", stream, len(wrong),
+				strings.Join(wrong[:min(len(wrong), 5)], "\n"))
 			return
 		}
 	}

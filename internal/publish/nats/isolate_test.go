@@ -16,7 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
-// load publishes versions of several keys, in order for each key, until it is stopped or all are published.
+// load publishes versions of several keys, in order for each key, until it is stopped or all are
+// published.
 type load struct {
 	keys, versions int
 	published      atomic.Int64
@@ -29,7 +30,8 @@ func startLoad(t *testing.T, r *publishtest.NATS, keys, versions int) *load {
 	for k := range keys {
 		l.wg.Go(func() {
 			for v := range versions {
-				if err := r.Publish(t.Context(), publishtest.Event(fmt.Sprintf("web-%d", k), v+1, strings.Repeat("x", 500))); err != nil {
+				if err := r.Publish(t.Context(),
+					publishtest.Event(fmt.Sprintf("web-%d", k), v+1, strings.Repeat("x", 500))); err != nil {
 					t.Errorf("key %d version %d: %v", k, v+1, err)
 					return
 				}
@@ -43,10 +45,13 @@ func startLoad(t *testing.T, r *publishtest.NATS, keys, versions int) *load {
 func (l *load) reach(t *testing.T, part, of int) {
 	t.Helper()
 	n := int64(l.keys * l.versions * part / of)
-	publishtest.Wait(t, fmt.Sprintf("%d events published", n), func() bool { return l.published.Load() >= n || t.Failed() })
+	publishtest.Wait(t, fmt.Sprintf("%d events published", n), func() bool {
+		return l.published.Load() >= n || t.Failed()
+	})
 }
 
-// check reads the stream: all versions of each key are there, in order. Duplicates have the id of the original.
+// check reads the stream: all versions of each key are there, in order. Duplicates have the id of
+// the original.
 func (l *load) check(t *testing.T, url string) {
 	t.Helper()
 	l.wg.Wait()
@@ -71,7 +76,8 @@ func (l *load) check(t *testing.T, url string) {
 	}
 }
 
-// An event that makes the server cut the connection is sent alone and at intervals, and others are not disturbed any more.
+// An event that makes the server cut the connection is sent alone and at intervals, and others are
+// not disturbed any more.
 func TestEventThatCutsTheConnectionIsSentAlone(t *testing.T) {
 	t.Parallel()
 	const keys, versions = 48, 200
@@ -92,7 +98,8 @@ func TestEventThatCutsTheConnectionIsSentAlone(t *testing.T) {
 	if got := publishtest.Lines(r.Log.String(), "connection to bus lost"); got != losses {
 		t.Errorf("%d more connections of all events were lost", got-losses)
 	}
-	if log := r.Log.String(); publishtest.Lines(log, "an isolated event is not acknowledged") != 1 || !strings.Contains(log, "event_id=pods/uid-poisoned/1") || strings.Contains(log, "hemlock") {
+	if log := r.Log.String(); publishtest.Lines(log, "an isolated event is not acknowledged") != 1 ||
+		!strings.Contains(log, "event_id=pods/uid-poisoned/1") || strings.Contains(log, "hemlock") {
 		t.Errorf("want one line that names the event, without its body:\n%s", log)
 	}
 	p.Poison("")
@@ -159,7 +166,8 @@ func TestFlappingNetworkRefusesNothing(t *testing.T) {
 	l.check(t, s.ClientURL())
 }
 
-// The server goes down whenever it should store something, and in any case shortly after its start: no event causes that.
+// The server goes down whenever it should store something, and in any case shortly after its start:
+// no event causes that.
 func TestServerThatCannotStayUpRefusesNothing(t *testing.T) {
 	t.Parallel()
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
@@ -209,7 +217,8 @@ func TestIsolatedEventsEndWithRun(t *testing.T) {
 	const n = 16
 	done := make(chan error, n)
 	for k := range n {
-		e := publish.NewEvent(publishtest.Event(fmt.Sprintf("web-%d", k), 2, `{}`), func(err error) { done <- err }, nil)
+		e := publish.NewEvent(publishtest.Event(fmt.Sprintf("web-%d", k), 2, `{}`), func(err error) { done <- err },
+			nil)
 		e.Alone = k%2 == 0
 		r.Bus.Publish(e)
 	}

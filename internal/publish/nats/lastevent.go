@@ -17,12 +17,14 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// LastStreamEvent returns the last stream event of the resource in the stream, of any scope. It reports false if no readable one exists, or
-// no stream. It waits until Run has connected and checked the stream, and retries after temporary errors until ctx ends. It returns only
-// the cause of ctx and ErrClosed as errors.
+// LastStreamEvent returns the last stream event of the resource in the stream, of any scope. It
+// reports false if no readable one exists, or no stream. It waits until Run has connected and
+// checked the stream, and retries after temporary errors until ctx ends. It returns only the cause
+// of ctx and ErrClosed as errors.
 //
-// It asks the stream's leader, because a replica may lag behind: the user must be allowed to publish to $JS.API.STREAM.MSG.GET.<stream>,
-// with Config.Domain to $JS.<domain>.API.STREAM.MSG.GET.<stream>.
+// It asks the stream's leader, because a replica may lag behind: the user must be allowed to
+// publish to $JS.API.STREAM.MSG.GET.<stream>, with Config.Domain to
+// $JS.<domain>.API.STREAM.MSG.GET.<stream>.
 func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.StreamEvent, bool, error) {
 	return lastEvent(ctx, b, b.subjects.OfStream(r), readStreamEvent)
 }
@@ -31,16 +33,21 @@ func (b *Bus) LastStreamEvent(ctx context.Context, r *object.Resource) (publish.
 // false if the newest record is not readable, or does not show an observed version: an inferred
 // event, or one of an object that left a scope. Otherwise it is like LastStreamEvent.
 func (b *Bus) LastObjectEvent(ctx context.Context, r *object.Resource) (publish.ObjectEvent, bool, error) {
-	return lastEvent(ctx, b, []string{b.subjects.OfResource(r)}, func(record *nats.RawStreamMsg) (publish.ObjectEvent, error) {
-		return readObjectEvent(record, b.cfg.Cluster, r)
-	})
+	return lastEvent(ctx, b, []string{b.subjects.OfResource(r)},
+		func(record *nats.RawStreamMsg) (publish.ObjectEvent, error) {
+			return readObjectEvent(record, b.cfg.Cluster, r)
+		})
 }
 
 // lastEvent reads the last record on any of some subjects.
-func lastEvent[E any](ctx context.Context, b *Bus, subjects []string, read func(*nats.RawStreamMsg) (E, error)) (e E, ok bool, err error) {
+func lastEvent[E any](
+	ctx context.Context, b *Bus, subjects []string, read func(*nats.RawStreamMsg) (E, error),
+) (e E, ok bool, err error) {
 	var newest *nats.RawStreamMsg
 	for _, subject := range subjects {
-		record, err := askStream(ctx, b, subject, func(ctx context.Context) (*nats.RawStreamMsg, error) { return b.last(ctx, subject) })
+		record, err := askStream(ctx, b, subject, func(ctx context.Context) (*nats.RawStreamMsg, error) {
+			return b.last(ctx, subject)
+		})
 		if err != nil {
 			return e, false, err
 		}
@@ -60,7 +67,9 @@ func lastEvent[E any](ctx context.Context, b *Bus, subjects []string, read func(
 
 // askStream asks for the last records on a subject until the stream answers. Its errors are the
 // cause of ctx and ErrClosed.
-func askStream[A any](ctx context.Context, b *Bus, subject string, ask func(context.Context) (A, error)) (none A, err error) {
+func askStream[A any](
+	ctx context.Context, b *Bus, subject string, ask func(context.Context) (A, error),
+) (none A, err error) {
 	for failures := 1; ; failures++ {
 		if err := b.link.wait(ctx); err != nil {
 			return none, err
@@ -73,8 +82,10 @@ func askStream[A any](ctx context.Context, b *Bus, subject string, ask func(cont
 			return answer, nil
 		}
 		if suppressed, ok := b.window.First("last event"); ok {
-			b.log.Warn("cannot read the last event on a subject, retrying", "stream", b.cfg.Stream.Name, "subject", subject,
-				"err", err, "advice", "allow the user to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed", suppressed)
+			b.log.Warn("cannot read the last event on a subject, retrying", "stream", b.cfg.Stream.Name, "subject",
+				subject,
+				"err", err, "advice", "allow the user to publish to "+b.apiSubject("STREAM.MSG.GET."), "suppressed",
+				suppressed)
 		}
 		if err := pause.For(ctx, checkBackoff().Delay(failures)); err != nil {
 			return none, err
@@ -153,7 +164,12 @@ func readObjectEvent(record *nats.RawStreamMsg, cluster string, r *object.Resour
 		return publish.ObjectEvent{}, fmt.Errorf("its resourceVersion: %w", err)
 	}
 	out := publish.ObjectEvent{
-		Namespace: e.Namespace, Name: e.Name, UID: e.UID, ResourceVersion: rv, History: e.History(), Gone: e.Op == consume.Deleted,
+		Namespace:       e.Namespace,
+		Name:            e.Name,
+		UID:             e.UID,
+		ResourceVersion: rv,
+		History:         e.History(),
+		Gone:            e.Op == consume.Deleted,
 	}
 	if len(e.Data.ChangedBy) > 0 {
 		out.ChangedBy, err = json.Marshal(e.Data.ChangedBy)

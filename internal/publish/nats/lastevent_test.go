@@ -27,7 +27,9 @@ func TestHeard(t *testing.T) {
 			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
 			// The agent did not create this stream: it does not allow direct reads.
-			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew}
+			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+				"kubecdc.>",
+			}, Discard: jetstream.DiscardNew}
 			found, err := js.CreateStream(t.Context(), config)
 			if err != nil {
 				t.Fatal(err)
@@ -52,11 +54,21 @@ func TestHeard(t *testing.T) {
 				want  publish.StreamEvent
 			}{
 				{
-					stream(object.StreamEvent{Kind: object.SnapshotStarted, Scope: "pods/shop", Snapshot: "s1", ResourceVersion: 700}),
+					stream(object.StreamEvent{
+						Kind:            object.SnapshotStarted,
+						Scope:           "pods/shop",
+						Snapshot:        "s1",
+						ResourceVersion: 700,
+					}),
 					publish.StreamEvent{Scope: "pods/shop", ResourceVersion: 700},
 				},
 				{
-					stream(object.StreamEvent{Kind: object.SnapshotCompleted, Scope: "pods?labelSelector=team in (\"a b\",ü%)", Snapshot: "s1", ResourceVersion: 690}),
+					stream(object.StreamEvent{
+						Kind:            object.SnapshotCompleted,
+						Scope:           "pods?labelSelector=team in (\"a b\",ü%)",
+						Snapshot:        "s1",
+						ResourceVersion: 690,
+					}),
 					publish.StreamEvent{Scope: "pods?labelSelector=team in (\"a b\",ü%)", ResourceVersion: 690},
 				},
 				{
@@ -64,7 +76,13 @@ func TestHeard(t *testing.T) {
 					publish.StreamEvent{Scope: "pods/h3", ResourceVersion: 710},
 				},
 				{
-					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 710, To: 820, Reason: object.Expired}),
+					stream(object.StreamEvent{
+						Kind:   object.Gap,
+						Scope:  "pods",
+						From:   710,
+						To:     820,
+						Reason: object.Expired,
+					}),
 					publish.StreamEvent{Scope: "pods", ResourceVersion: 820},
 				},
 				{
@@ -72,11 +90,23 @@ func TestHeard(t *testing.T) {
 					publish.StreamEvent{Scope: "pods", ResourceVersion: 820},
 				},
 				{
-					stream(object.StreamEvent{Kind: object.Gap, Scope: "pods", From: 820, To: 300, Reason: object.Rewound, History: 12}),
+					stream(object.StreamEvent{
+						Kind:    object.Gap,
+						Scope:   "pods",
+						From:    820,
+						To:      300,
+						Reason:  object.Rewound,
+						History: 12,
+					}),
 					publish.StreamEvent{Scope: "pods", ResourceVersion: 300, History: 12},
 				},
 				{
-					stream(object.StreamEvent{Kind: object.ScopeStarted, Scope: "pods", ResourceVersion: 310, History: 12}),
+					stream(object.StreamEvent{
+						Kind:            object.ScopeStarted,
+						Scope:           "pods",
+						ResourceVersion: 310,
+						History:         12,
+					}),
 					publish.StreamEvent{Scope: "pods", ResourceVersion: 310, History: 12},
 				},
 			} {
@@ -95,9 +125,11 @@ func TestHeard(t *testing.T) {
 			// Records that cannot be parsed do not count.
 			for _, foreign := range []string{
 				`hello`, `{}`, `{"type":"dev.kubecdc.progress","scope":"pods","data":{"resourceVersion":"x"}}`,
-				`{"type":"dev.kubecdc.progress","data":{"resourceVersion":"1"}}`, `{"type":"dev.kubecdc.object.read","scope":"pods","data":{"resourceVersion":"1"}}`,
+				`{"type":"dev.kubecdc.progress","data":{"resourceVersion":"1"}}`,
+				`{"type":"dev.kubecdc.object.read","scope":"pods","data":{"resourceVersion":"1"}}`,
 			} {
-				if _, err := js.Publish(t.Context(), "kubecdc.prod-eu-1.stream.core.pods", []byte(foreign)); err != nil {
+				if _, err := js.Publish(t.Context(), "kubecdc.prod-eu-1.stream.core.pods", []byte(foreign)); err !=
+					nil {
 					t.Fatal(err)
 				}
 				expect(publishtest.Pods, publish.StreamEvent{}, false)
@@ -121,8 +153,15 @@ func TestHeardWaitsForTheBus(t *testing.T) {
 	port := publishtest.PortOf(s)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
 	var ev encode.Event
-	progress := &object.StreamEvent{Kind: object.ScopeStarted, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
-	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
+	progress := &object.StreamEvent{
+		Kind:            object.ScopeStarted,
+		Resource:        publishtest.Pods,
+		Scope:           "pods",
+		ResourceVersion: 7,
+	}
+	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{
+		Stream: progress,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Publish(t.Context(), &ev); err != nil {
@@ -162,7 +201,9 @@ func TestHeardWaitsForTheBus(t *testing.T) {
 // show an observed version does not count.
 func TestNewestObjectEvent(t *testing.T) {
 	for template, mode := range map[string]encode.Mode{
-		"": encode.Structured, "k8s.{cluster}.all.{resource}.v1-{namespace}": encode.Binary, "k8s.objects": encode.Structured,
+		"": encode.Structured,
+		"k8s.{cluster}.all.{resource}.v1-{namespace}": encode.Binary,
+		"k8s.objects": encode.Structured,
 	} {
 		t.Run(template, func(t *testing.T) {
 			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
@@ -195,7 +236,8 @@ func TestNewestObjectEvent(t *testing.T) {
 				return object.New(ref, rv, 0, nil, []byte(`{"metadata":{"name":"x"}}`))
 			}
 			expect(publish.ObjectEvent{}, false)
-			a, z := object.NewRef(publishtest.Pods, "shop", "a", "uid-a"), object.NewRef(publishtest.Pods, "other", "z", "uid-z")
+			a := object.NewRef(publishtest.Pods, "shop", "a", "uid-a")
+			z := object.NewRef(publishtest.Pods, "other", "z", "uid-z")
 			send(&object.Delta{
 				Op: object.Created, Ref: z, After: version(z, 700), ResourceVersion: 700, Scope: "pods",
 				ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
@@ -205,17 +247,57 @@ func TestNewestObjectEvent(t *testing.T) {
 				ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
 			}
 			expect(want, true)
-			send(&object.Delta{Stream: &object.StreamEvent{Kind: object.ScopeStarted, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 701}})
+			send(&object.Delta{Stream: &object.StreamEvent{
+				Kind:            object.ScopeStarted,
+				Resource:        publishtest.Pods,
+				Scope:           "pods",
+				ResourceVersion: 701,
+			}})
 			expect(want, true)
-			send(&object.Delta{Op: object.Deleted, Ref: a, Before: version(a, 690), ResourceVersion: 702, History: 3, Scope: "pods"})
-			expect(publish.ObjectEvent{Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: 702, History: 3, Gone: true}, true)
+			send(&object.Delta{
+				Op:              object.Deleted,
+				Ref:             a,
+				Before:          version(a, 690),
+				ResourceVersion: 702,
+				History:         3,
+				Scope:           "pods",
+			})
+			expect(
+				publish.ObjectEvent{
+					Namespace:       "shop",
+					Name:            "a",
+					UID:             "uid-a",
+					ResourceVersion: 702,
+					History:         3,
+					Gone:            true,
+				}, true)
 			send(&object.Delta{Op: object.Left, Ref: z, Before: version(z, 700), ResourceVersion: 703, Scope: "pods"})
 			expect(publish.ObjectEvent{}, false)
-			send(&object.Delta{Op: object.Deleted, Inferred: true, Ref: z, Before: version(z, 700), ResourceVersion: 704, Scope: "pods"})
+			send(&object.Delta{
+				Op:              object.Deleted,
+				Inferred:        true,
+				Ref:             z,
+				Before:          version(z, 700),
+				ResourceVersion: 704,
+				Scope:           "pods",
+			})
 			expect(publish.ObjectEvent{}, false)
 			if template == "k8s.objects" { // all resources have one subject
-				other := object.NewRef(&object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}, "shop", "d", "uid-d")
-				send(&object.Delta{Op: object.Created, Ref: other, After: version(other, 705), ResourceVersion: 705, Scope: "deployments.apps"})
+				other := object.NewRef(
+					&object.Resource{
+						Group:      "apps",
+						Version:    "v1",
+						Name:       "deployments",
+						Kind:       "Deployment",
+						Namespaced: true,
+					}, "shop", "d", "uid-d")
+				send(&object.Delta{
+					Op:              object.Created,
+					Ref:             other,
+					After:           version(other, 705),
+					ResourceVersion: 705,
+					Scope:           "deployments.apps",
+				})
 				expect(publish.ObjectEvent{}, false)
 			}
 		})

@@ -27,7 +27,8 @@ func (b *Bus) LastProgress(ctx context.Context, writer string) (publish.Progress
 	for _, r := range records {
 		e, err := consume.FromMessage(r.Header, r.Data)
 		if err != nil {
-			b.log.Debug("a record among the progress of the writer cannot be used", "subject", subject, "sequence", r.Sequence, "err", err)
+			b.log.Debug("a record among the progress of the writer cannot be used", "subject", subject, "sequence",
+				r.Sequence, "err", err)
 			continue
 		}
 		events = append(events, e)
@@ -40,12 +41,16 @@ var errRemoved = errors.New("records of the stream were removed while they were 
 
 // recent returns the last record on a subject, and those that the stream has stored within span
 // before it, in order. It returns none without a record or a stream.
-func (b *Bus) recent(ctx context.Context, subject string, span time.Duration) (records []*nats.RawStreamMsg, err error) {
+func (b *Bus) recent(
+	ctx context.Context, subject string, span time.Duration,
+) (records []*nats.RawStreamMsg, err error) {
 	last, err := b.last(ctx, subject)
 	if last == nil || err != nil {
 		return nil, err
 	}
-	err = b.between(ctx, subject, last.Time.Add(-span), last, func(r *nats.RawStreamMsg) { records = append(records, r) })
+	err = b.between(ctx, subject, last.Time.Add(-span), last, func(r *nats.RawStreamMsg) {
+		records = append(records, r)
+	})
 	return records, err
 }
 
@@ -60,14 +65,17 @@ func (b *Bus) since(ctx context.Context, subject string, from time.Time, do func
 }
 
 // between calls do with each record on a subject from a time to the last one, in order.
-func (b *Bus) between(ctx context.Context, subject string, from time.Time, last *nats.RawStreamMsg, do func(*nats.RawStreamMsg)) error {
+func (b *Bus) between(
+	ctx context.Context, subject string, from time.Time, last *nats.RawStreamMsg, do func(*nats.RawStreamMsg),
+) error {
 	next := func(from uint64) (*nats.RawStreamMsg, error) { return b.next(ctx, subject, from) }
 	record, err := firstSince(last, from, next)
 	if err != nil {
 		return err
 	}
 	for do(record); record.Sequence < last.Sequence; do(record) {
-		if record, err = next(record.Sequence + 1); err != nil {
+		record, err = next(record.Sequence + 1)
+		if err != nil {
 			return err
 		}
 	}
@@ -80,7 +88,9 @@ const firstStep = 1024
 // firstSince returns the first record of a subject at or after a time, which is not after the last
 // one. next returns the first record of the subject from a sequence on. The stream has no index of
 // times that its leader can be asked for in all supported versions, so the sequences are searched.
-func firstSince(last *nats.RawStreamMsg, from time.Time, next func(sequence uint64) (*nats.RawStreamMsg, error)) (*nats.RawStreamMsg, error) {
+func firstSince(
+	last *nats.RawStreamMsg, from time.Time, next func(sequence uint64) (*nats.RawStreamMsg, error),
+) (*nats.RawStreamMsg, error) {
 	first := last                         // found so far
 	low, high := uint64(0), last.Sequence // records up to low are older, and none is between high and first
 	for step := uint64(firstStep); low+1 < high; {
@@ -137,5 +147,11 @@ func (b *Bus) next(ctx context.Context, subject string, from uint64) (*nats.RawS
 		return nil, errors.New("an answer without a record")
 	}
 	header, _ := nats.DecodeHeadersMsg(got.Message.Hdrs) // one that cannot be read is not the agent's
-	return &nats.RawStreamMsg{Subject: subject, Sequence: got.Message.Seq, Header: header, Data: got.Message.Data, Time: got.Message.Time}, nil
+	return &nats.RawStreamMsg{
+		Subject:  subject,
+		Sequence: got.Message.Seq,
+		Header:   header,
+		Data:     got.Message.Data,
+		Time:     got.Message.Time,
+	}, nil
 }

@@ -39,7 +39,14 @@ var (
 // saysAt is what the progress number n of publishtest.Progress says about a scope.
 func saysAt(r *object.Resource, scope string, rv, n uint64) publish.ScopeProgress {
 	at := publishtest.Began.Add(time.Duration(n) * time.Minute)
-	return publish.ScopeProgress{Resource: r.String(), Scope: scope, Count: 1, ResourceVersion: rv, To: at.Add(-time.Second), At: at}
+	return publish.ScopeProgress{
+		Resource:        r.String(),
+		Scope:           scope,
+		Count:           1,
+		ResourceVersion: rv,
+		To:              at.Add(-time.Second),
+		At:              at,
+	}
 }
 
 // The last progress of a writer is that of its last run, with the newest entry of each scope.
@@ -101,7 +108,10 @@ func TestLastProgress(t *testing.T) {
 				}
 				expect(&publish.ProgressEvent{
 					Writer: publishtest.Writer, Run: "0-2000", Time: publishtest.Began.Add(7 * time.Minute), Ends: true,
-					Scopes: []publish.ScopeProgress{saysAt(pods, "pods/a", 72, 7), noVersion(saysAt(pods, "pods/b", 0, 6)), saysAt(services, "", 70, 5)},
+					Scopes: []publish.ScopeProgress{
+						saysAt(pods, "pods/a", 72, 7), noVersion(saysAt(pods, "pods/b", 0, 6)),
+						saysAt(services, "", 70, 5),
+					},
 				})
 				if _, ok, err := r.LastProgress(t.Context(), "other"); ok || err != nil {
 					t.Errorf("another writer: %v, %v", ok, err)
@@ -116,7 +126,9 @@ func TestLastProgress(t *testing.T) {
 				}
 				expect(next)
 				for _, rec := range publishtest.Records(t, js, "KUBECDC") {
-					if string(rec.Data) != "x" && strings.Contains(string(rec.Data)+fmt.Sprint(rec.Header), "/progress/") && rec.Subject != progressSubject {
+					if string(rec.Data) != "x" &&
+						strings.Contains(string(rec.Data)+fmt.Sprint(rec.Header), "/progress/") &&
+						rec.Subject != progressSubject {
 						t.Errorf("progress has the subject %s", rec.Subject)
 					}
 				}
@@ -197,7 +209,8 @@ func TestFirstRecordOfASpan(t *testing.T) {
 // Records that are removed meanwhile are an error, after which the caller asks again.
 func TestFirstRecordOfASpanIsRemoved(t *testing.T) {
 	removed := errors.New("removed")
-	_, err := natsbus.FirstSince(&natsgo.RawStreamMsg{Sequence: 100}, time.Time{}, func(uint64) (*natsgo.RawStreamMsg, error) { return nil, removed })
+	_, err := natsbus.FirstSince(&natsgo.RawStreamMsg{Sequence: 100}, time.Time{},
+		func(uint64) (*natsgo.RawStreamMsg, error) { return nil, removed })
 	if !errors.Is(err, removed) {
 		t.Errorf("got %v", err)
 	}
@@ -216,7 +229,9 @@ func TestLargestEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
-			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Discard: jetstream.DiscardNew, MaxMsgSize: int32(tc.msgSize)}
+			config := jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+				"kubecdc.>",
+			}, Discard: jetstream.DiscardNew, MaxMsgSize: int32(tc.msgSize)}
 			if _, err := publishtest.Admin(t, s.ClientURL()).CreateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +282,8 @@ func TestProgressInSmallMessages(t *testing.T) {
 	}
 	for k := range resources {
 		name := fmt.Sprintf("resource-%05d", k)
-		scopes = append(scopes, publishtest.ScopeAt(&object.Resource{Group: "example.com", Version: "v1", Name: name}, "", uint64(k+1)))
+		scopes = append(scopes,
+			publishtest.ScopeAt(&object.Resource{Group: "example.com", Version: "v1", Name: name}, "", uint64(k+1)))
 		if len(scopes) == 100 {
 			send()
 		}

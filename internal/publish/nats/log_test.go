@@ -28,7 +28,8 @@ func publishAll(t *testing.T, r *publishtest.NATS, n, count int) {
 	}
 }
 
-// A stream that is deleted and recreated while the agent runs is a different one, whoever creates it.
+// A stream that is deleted and recreated while the agent runs is a different one, whoever creates
+// it.
 func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 	for name, operator := range map[string]bool{"by the agent": false, "by the operator": true} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +57,8 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 			<-told
 			publishtest.Wait(t, "the identity of the new stream", func() bool {
 				known := r.Logs().Known()
-				return len(known) == 1 && known[0].ID != "" && known[0].ID != old.CachedInfo().Created.UTC().Format(time.RFC3339Nano)
+				return len(known) == 1 && known[0].ID != "" &&
+					known[0].ID != old.CachedInfo().Created.UTC().Format(time.RFC3339Nano)
 			})
 			publishAll(t, r, 21, 10)
 			if n := replacement(r); n != 1 {
@@ -66,7 +68,8 @@ func TestStreamThatIsCreatedAgainIsNoticed(t *testing.T) {
 	}
 }
 
-// createAgain recreates a stream that was just deleted. The server may refuse this while it still removes the files of the old one.
+// createAgain recreates a stream that was just deleted. The server may refuse this while it still
+// removes the files of the old one.
 func createAgain(t *testing.T, js jetstream.JetStream, config *jetstream.StreamConfig) {
 	t.Helper()
 	const storeFailed = 10049 // JSStreamCreateErrF
@@ -86,7 +89,9 @@ func TestStreamOfTheNextRun(t *testing.T) {
 		between func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log
 		want    uint64
 	}{
-		"the same": {between: func(_ *testing.T, _ jetstream.JetStream, known []publish.Log) []publish.Log { return known }},
+		"the same": {between: func(_ *testing.T, _ jetstream.JetStream, known []publish.Log) []publish.Log {
+			return known
+		}},
 		"purged": {between: func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log {
 			s, err := js.Stream(t.Context(), "KUBECDC")
 			if err == nil {
@@ -97,45 +102,56 @@ func TestStreamOfTheNextRun(t *testing.T) {
 			}
 			return known
 		}},
-		"an older agent's checkpoint": {between: func(t *testing.T, js jetstream.JetStream, _ []publish.Log) []publish.Log {
-			if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
-				t.Fatal(err)
-			}
-			return nil
-		}},
+		"an older agent's checkpoint": {
+			between: func(t *testing.T, js jetstream.JetStream, _ []publish.Log) []publish.Log {
+				if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
+					t.Fatal(err)
+				}
+				return nil
+			},
+		},
 		"another": {want: 1, between: func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log {
 			if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
 				t.Fatal(err)
 			}
 			return known
 		}},
-		"another that is longer": {want: 1, between: func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log {
-			s, err := js.Stream(t.Context(), "KUBECDC")
-			if err == nil {
-				err = js.DeleteStream(t.Context(), "KUBECDC")
-			}
-			if err == nil {
-				createAgain(t, js, &s.CachedInfo().Config)
-			}
-			for i := 0; i < 20 && err == nil; i++ {
-				_, err = js.Publish(t.Context(), "kubecdc.prod-eu-1.other", nil)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			return known
-		}},
-		"restored from a backup": {want: 1, between: func(_ *testing.T, _ jetstream.JetStream, known []publish.Log) []publish.Log {
-			known[0].Acked[0] += 5 // The stream is unchanged, and the agent has acknowledgements beyond its end.
-			return known
-		}},
-		"another after one that was replaced": {want: 8, between: func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log {
-			if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
-				t.Fatal(err)
-			}
-			known[0].Replaced = 7
-			return known
-		}},
+		"another that is longer": {
+			want: 1,
+			between: func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log {
+				s, err := js.Stream(t.Context(), "KUBECDC")
+				if err == nil {
+					err = js.DeleteStream(t.Context(), "KUBECDC")
+				}
+				if err == nil {
+					createAgain(t, js, &s.CachedInfo().Config)
+				}
+				for i := 0; i < 20 && err == nil; i++ {
+					_, err = js.Publish(t.Context(), "kubecdc.prod-eu-1.other", nil)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return known
+			},
+		},
+		"restored from a backup": {
+			want: 1,
+			between: func(_ *testing.T, _ jetstream.JetStream, known []publish.Log) []publish.Log {
+				known[0].Acked[0] += 5 // The stream is unchanged, and the agent has acknowledgements beyond its end.
+				return known
+			},
+		},
+		"another after one that was replaced": {
+			want: 8,
+			between: func(t *testing.T, js jetstream.JetStream, known []publish.Log) []publish.Log {
+				if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
+					t.Fatal(err)
+				}
+				known[0].Replaced = 7
+				return known
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +165,9 @@ func TestStreamOfTheNextRun(t *testing.T) {
 				t.Fatalf("known: %+v", known)
 			}
 			known = tc.between(t, js, known)
-			second := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()), func(b *natsbus.Bus) { b.Logs().Restore(known, 0) })
+			second := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()), func(b *natsbus.Bus) {
+				b.Logs().Restore(known, 0)
+			})
 			publishtest.Wait(t, "the bus", func() bool { return second.Ready() == nil })
 			publishtest.Wait(t, "the replacement", func() bool { return replacement(second) == tc.want })
 			publishAll(t, second, 11, 3)

@@ -22,7 +22,8 @@ func newObjectStore(tb testing.TB, r *publishtest.NATS, cfg driver.ObjectStore) 
 	return r.ObjectStore(cfg, r.Log.Logger(), nil)
 }
 
-// A claim that is put again is stored once: nothing of the first one is left, and the reference is the same.
+// A claim that is put again is stored once: nothing of the first one is left, and the reference is
+// the same.
 func TestObjectStoreReplaces(t *testing.T) {
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
@@ -55,7 +56,11 @@ func TestObjectStoreReplaces(t *testing.T) {
 func TestObjectStoreLeavesABucketAsItIs(t *testing.T) {
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
-	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, TTL: time.Hour, Storage: jetstream.FileStorage}); err != nil {
+	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{
+		Bucket:  bucketName,
+		TTL:     time.Hour,
+		Storage: jetstream.FileStorage,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := publishtest.NATSConfig(s.ClientURL())
@@ -67,8 +72,8 @@ func TestObjectStoreLeavesABucketAsItIs(t *testing.T) {
 	publishtest.CheckBucket(t, js, time.Hour, 1)
 }
 
-// A bucket is created like the existing stream, not like the configured one. If an existing bucket keeps less than the stream, a
-// warning is logged once.
+// A bucket is created like the existing stream, not like the configured one. If an existing bucket
+// keeps less than the stream, a warning is logged once.
 func TestObjectStoreFollowsTheStream(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tc := range []struct {
@@ -82,8 +87,22 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 		{name: "shorter", existing: day, configured: 7 * day, want: 2 * day},
 		{name: "for ever", existing: 0, configured: 7 * day, want: 0},
 		{name: "not configured", existing: 90 * day, configured: 0, want: 91 * day},
-		{name: "bucket with less", existing: 90 * day, configured: 7 * day, bucket: 8 * day, want: 8 * day, warned: true},
-		{name: "bucket with less than for ever", existing: 0, configured: 7 * day, bucket: 8 * day, want: 8 * day, warned: true},
+		{
+			name:       "bucket with less",
+			existing:   90 * day,
+			configured: 7 * day,
+			bucket:     8 * day,
+			want:       8 * day,
+			warned:     true,
+		},
+		{
+			name:       "bucket with less than for ever",
+			existing:   0,
+			configured: 7 * day,
+			bucket:     8 * day,
+			want:       8 * day,
+			warned:     true,
+		},
 		{name: "bucket with as much", existing: 90 * day, configured: 7 * day, bucket: 90 * day, want: 90 * day},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -95,7 +114,11 @@ func TestObjectStoreFollowsTheStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.bucket != 0 {
-				if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, TTL: tc.bucket, Storage: jetstream.FileStorage}); err != nil {
+				if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{
+					Bucket:  bucketName,
+					TTL:     tc.bucket,
+					Storage: jetstream.FileStorage,
+				}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -133,10 +156,14 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "LESS", Storage: jetstream.FileStorage}); err != nil {
+	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{
+		Bucket:  "LESS",
+		Storage: jetstream.FileStorage,
+	}); err != nil {
 		t.Fatal(err)
 	}
-	r := publishtest.RunNATS(t, publishtest.NATSConfig(strings.Join(urls, ","))) // the configured stream has one replica
+	// the configured stream has one replica
+	r := publishtest.RunNATS(t, publishtest.NATSConfig(strings.Join(urls, ",")))
 	for bucket, want := range map[string]int{bucketName: 3, "LESS": 1} {
 		store := newObjectStore(t, r, driver.ObjectStore{Bucket: bucket, Create: true})
 		if _, err := store.Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); err != nil {
@@ -158,17 +185,20 @@ func TestObjectStoreHasTheReplicasOfTheStream(t *testing.T) {
 func TestObjectStoreRefusals(t *testing.T) {
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(s.ClientURL()))
-	_, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil)
+	_, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).
+		Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil)
 	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "nats object add KUBECDC_LARGE") {
 		t.Errorf("no bucket: %v", err)
 	}
 	for _, name := range []string{"", "a.b", "a b", "ä"} {
-		if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: name}).Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); !errors.Is(err, publish.ErrRefused) {
+		if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: name}).
+			Put(t.Context(), "c0ffee", "text/plain", []byte("x"), nil); !errors.Is(err, publish.ErrRefused) {
 			t.Errorf("bucket %q: %v", name, err)
 		}
 	}
 	r.Stop()
-	if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).Put(t.Context(), "c0ffee", "text/plain", nil, nil); !errors.Is(err, publish.ErrClosed) {
+	if _, err := newObjectStore(t, r, driver.ObjectStore{Bucket: bucketName}).
+		Put(t.Context(), "c0ffee", "text/plain", nil, nil); !errors.Is(err, publish.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -178,7 +208,11 @@ func TestObjectStoreWaits(t *testing.T) {
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, strings.TrimPrefix(s.ClientURL(), "nats://"))
 	js := publishtest.Admin(t, s.ClientURL())
-	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, MaxBytes: 64 << 10, Storage: jetstream.FileStorage}); err != nil {
+	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{
+		Bucket:   bucketName,
+		MaxBytes: 64 << 10,
+		Storage:  jetstream.FileStorage,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	r := publishtest.RunNATS(t, publishtest.NATSConfig(p.URL()))
@@ -220,12 +254,16 @@ func TestObjectStoreWaits(t *testing.T) {
 	}
 }
 
-// A bucket that has no leader for a moment, while the chunks of an object are in flight, still gets them in order.
+// A bucket that has no leader for a moment, while the chunks of an object are in flight, still gets
+// them in order.
 func TestObjectStoreWithoutALeader(t *testing.T) {
 	t.Parallel()
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	js := publishtest.Admin(t, s.ClientURL())
-	b, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: bucketName, Storage: jetstream.FileStorage})
+	b, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{
+		Bucket:  bucketName,
+		Storage: jetstream.FileStorage,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,9 @@ func TestDomainOfTheHub(t *testing.T) {
 			URLs: []*url.URL{{Scheme: "nats", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(v.LeafNode.Port))}},
 		}}}
 	})
-	publishtest.Wait(t, "the leaf node to join", func() bool { return leaf.NumLeafNodes() == 1 && hub.NumLeafNodes() == 1 })
+	publishtest.Wait(t, "the leaf node to join", func() bool {
+		return leaf.NumLeafNodes() == 1 && hub.NumLeafNodes() == 1
+	})
 	cfg := publishtest.NATSConfig("")
 	cfg.Domain = "hub"
 	r := expectWholeService(t, leaf, cfg)
@@ -106,7 +108,9 @@ func TestDomainOfTheHub(t *testing.T) {
 
 	// An event that a stream of the leaf node acknowledges may be missing on the hub.
 	js := publishtest.Admin(t, strings.Replace(leaf.ClientURL(), "//", "//admin:secret@", 1))
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: natsbus.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: natsbus.DefaultStream, Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	for rv := 10; r.Metric(t, "kubecdc_publish_retries_total", "other_stream") == 0; rv++ { // the hub's may come first
@@ -128,8 +132,15 @@ func expectWholeService(t *testing.T, s *server.Server, cfg natsbus.Config) *pub
 		t.Fatal(err)
 	}
 	var ev encode.Event
-	progress := &object.StreamEvent{Kind: object.ScopeStarted, Resource: publishtest.Pods, Scope: "pods", ResourceVersion: 7}
-	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{Stream: progress}); err != nil {
+	progress := &object.StreamEvent{
+		Kind:            object.ScopeStarted,
+		Resource:        publishtest.Pods,
+		Scope:           "pods",
+		ResourceVersion: 7,
+	}
+	if err := encode.New(encode.Options{Cluster: "prod-eu-1"}).Encode(&ev, &object.Delta{
+		Stream: progress,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Publish(t.Context(), &ev); err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
-// While an isolated event is retried, others keep nine tenths of their rate, also those of its resource.
+// While an isolated event is retried, others keep nine tenths of their rate, also those of its
+// resource.
 func TestRateBesideAnIsolatedEvent(t *testing.T) {
 	s := publishtest.StartServer(t, t.TempDir(), -1)
 	p := publishtest.StartProxy(t, s.Addr().String())
@@ -29,7 +30,8 @@ func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *
 	tb.Helper()
 	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
 	lane := q.Lane("pods")
-	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value }, func(ctx context.Context, d *object.Delta) error {
-		return lane.Put(ctx, d.Ref.Key, 1, d)
-	}, pace)
+	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+		func(ctx context.Context, d *object.Delta) error {
+			return lane.Put(ctx, d.Ref.Key, 1, d)
+		}, pace)
 }

@@ -33,8 +33,8 @@ const (
 // consumersOf returns the prefix of a relay's consumers.
 func (r *Reader) consumersOf(relay string) string { return r.Consumers + "-" + relay }
 
-// bucket returns the name of the bucket with the cursors of the reader's relays. A user who may write to a bucket can empty it
-// (Nats-Rollup: all), so this one belongs to this reader alone.
+// bucket returns the name of the bucket with the cursors of the reader's relays. A user who may
+// write to a bucket can empty it (Nats-Rollup: all), so this one belongs to this reader alone.
 func (r *Reader) bucket() string { return CursorBucket + "-" + r.Consumers }
 
 // only names the subjects, for people.
@@ -60,7 +60,9 @@ func (r *Reader) validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	case r == nil:
 		return nil
 	case f.Target:
-		return field.ErrorList{field.Forbidden(path, "is for the bus that is read, and a relay writes to its target: remove it")}
+		return field.ErrorList{
+			field.Forbidden(path, "is for the bus that is read, and a relay writes to its target: remove it"),
+		}
 	}
 	var list field.ErrorList
 	names, subjects := path.Child("consumers"), path.Child("subjects")
@@ -78,9 +80,15 @@ func (r *Reader) validate(path *field.Path, f *driver.Facts) field.ErrorList {
 	}
 	for i, s := range r.Subjects {
 		at := subjects.Index(i)
-		wrong := check.Matches(at, s, readerSubject, "must be a subject such as kubecdc.*.object.*.*.shop.*: * for a token, > at the end")
-		if j := slices.IndexFunc(r.Subjects[:i], func(other string) bool { return subject.Overlap(s, other) }); j >= 0 && wrong == nil {
-			wrong = field.ErrorList{field.Invalid(at, s, fmt.Sprintf("must not overlap with %s: its records would be read twice", subjects.Index(j)))}
+		wrong := check.Matches(at, s, readerSubject,
+			"must be a subject such as kubecdc.*.object.*.*.shop.*: * for a token, > at the end")
+		if j := slices.IndexFunc(r.Subjects[:i], func(other string) bool {
+			return subject.Overlap(s, other)
+		}); j >= 0 && wrong == nil {
+			wrong = field.ErrorList{
+				field.Invalid(at, s,
+					fmt.Sprintf("must not overlap with %s: its records would be read twice", subjects.Index(j))),
+			}
 		}
 		list = append(list, wrong...)
 	}
@@ -152,15 +160,16 @@ func (s *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 type namesInUseError struct{ *fromnats.InUseError }
 
 func (e *namesInUseError) Error() string {
-	return fmt.Sprintf("consumer %s is in use by another reader (%s): end that one, or read with a configuration and permissions for another name "+
-		"(bus.nats.reader.consumers)", e.Consumer, e.By)
+	return fmt.Sprintf(
+		"consumer %s is in use by another reader (%s): end that one, or read with a configuration and permissions for another name "+
+			"(bus.nats.reader.consumers)", e.Consumer, e.By)
 }
 
 // Unwrap returns the error without the advice.
 func (e *namesInUseError) Unwrap() error { return e.InUseError }
 
-// confinedReader is a reader without access to the object store, which has the events of all namespaces. A request for an object would
-// get no answer.
+// confinedReader is a reader without access to the object store, which has the events of all
+// namespaces. A request for an object would get no answer.
 type confinedReader struct{ consume.Reader }
 
 var errNoStore = errors.New("a reader with bus.nats.reader has no access to the object store")

@@ -23,7 +23,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-// recentlySaved is the age below which the holder of a cursor may still run: a holder saves it every ten seconds.
+// recentlySaved is the age below which the holder of a cursor may still run: a holder saves it
+// every ten seconds.
 const recentlySaved = 30 * time.Second
 
 // relaySource is the source of a relay that reads a stream.
@@ -41,7 +42,8 @@ type relaySource struct {
 	memo   json.RawMessage // see driver.Noter
 	reader *relay.Reading
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
-	// confined is the stream, without its connection, if the relay may read only a part of it; nil: choose selects the subjects.
+	// confined is the stream, without its connection, if the relay may read only a part of it; nil:
+	// choose selects the subjects.
 	confined *confined
 	copies   *copies // of the stream
 	dialer   *dialer
@@ -50,15 +52,19 @@ type relaySource struct {
 // Relay implements driver.Readable.
 func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	s := &relaySource{
-		cfg: c, relay: *r, log: r.Log.With("relay", r.Name), copies: &copies{template: c.Subject}, dialer: c.dialer(context.Background(), nil),
+		cfg: c, relay: *r, log: r.Log.With("relay", r.Name), copies: &copies{
+			template: c.Subject,
+		}, dialer: c.dialer(context.Background(), nil),
 	}
 	var err error
-	if s.options, _, err = c.options("bus.nats", func(error) {}); err != nil {
+	s.options, _, err = c.options("bus.nats", func(error) {})
+	if err != nil {
 		return nil, err
 	}
 	s.options = append(s.options, s.dialer.use)
 	s.relay.Start = cmp.Or(r.Start, driver.Live)
-	if s.servers, err = serversOf(c.URL); err != nil {
+	s.servers, err = serversOf(c.URL)
+	if err != nil {
 		return nil, fmt.Errorf("bus.nats.%w", err)
 	}
 	if c.Reader != nil {
@@ -73,11 +79,13 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	return s, nil
 }
 
-// confine confines the source to the subjects of its reader. It returns an error if the relay selects only objects of others.
+// confine confines the source to the subjects of its reader. It returns an error if the relay
+// selects only objects of others.
 func (s *relaySource) confine() (driver.RelaySource, error) {
 	bus := fromnats.JetStream{Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name}
 	var err error
-	if s.confined, err = s.cfg.confine(bus, s.cfg.Reader.consumersOf(s.relay.Name)); err != nil {
+	s.confined, err = s.cfg.confine(bus, s.cfg.Reader.consumersOf(s.relay.Name))
+	if err != nil {
 		return nil, err
 	}
 	some, all := s.confined.Reads(s.relay.Objects, s.relay.Events, s.relay.Cluster)
@@ -129,7 +137,8 @@ func (s *relaySource) connect() error {
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", s.servers, s.reason(err))
 	}
-	if s.js, err = jetStreamIn(s.cfg.Domain, conn); err != nil {
+	s.js, err = jetStreamIn(s.cfg.Domain, conn)
+	if err != nil {
 		conn.Close()
 		return err
 	}
@@ -139,7 +148,8 @@ func (s *relaySource) connect() error {
 
 func (s *relaySource) note(what string, err error) {
 	if suppressed, ok := s.window.First(what); ok && err != nil {
-		s.log.Warn("cannot read the bus, retrying", "servers", s.servers, "doing", what, "err", s.reason(err), "suppressed", suppressed)
+		s.log.Warn("cannot read the bus, retrying", "servers", s.servers, "doing", what, "err", s.reason(err),
+			"suppressed", suppressed)
 	}
 }
 
@@ -164,7 +174,9 @@ func (s *relaySource) begin(ctx context.Context) error {
 	info, err := lookUp(ctx, s.js, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s.relay.Start = driver.Beginning // all records will come after this start, so a live start skips none
-		return fmt.Errorf("stream %s does not exist yet: the agent creates it (bus.nats.stream.create); or create it yourself, or use another", name)
+		return fmt.Errorf(
+			"stream %s does not exist yet: the agent creates it (bus.nats.stream.create); or create it yourself, or use another",
+			name)
 	}
 	if err != nil {
 		return err
@@ -183,12 +195,14 @@ func (s *relaySource) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	retried := s.cursor != nil && s.cursor.last.Holder == c.before.Holder // an earlier Open took it, and failed after that
+	// an earlier Open took it, and failed after that
+	retried := s.cursor != nil && s.cursor.last.Holder == c.before.Holder
 	s.cursor, s.memo = c, c.last.Note
 	switch {
 	case retried:
 	case c.before.Holder != "" && time.Since(c.before.Updated) < recentlySaved:
-		s.log.Warn("took over the cursor of another relay of this name, which stops: run only one", "host", c.before.Host)
+		s.log.Warn("took over the cursor of another relay of this name, which stops: run only one", "host",
+			c.before.Host)
 	case c.made:
 		s.log.Info("relay starts", "stream", name, "start", string(s.relay.Start), "position", c.last.Position)
 	}
@@ -205,7 +219,8 @@ func (s *relaySource) begin(ctx context.Context) error {
 	return nil
 }
 
-// bus returns the stream on the current connection. Its Read sets filtered if the server does not send all records.
+// bus returns the stream on the current connection. Its Read sets filtered if the server does not
+// send all records.
 func (s *relaySource) bus(filtered *bool) consume.Source {
 	if s.confined != nil {
 		*filtered = true
@@ -314,7 +329,8 @@ func (s *relaySource) Close() error {
 	return nil
 }
 
-// Status returns the status of the cursor without taking it. It is used in place of Open, and closes the connection.
+// Status returns the status of the cursor without taking it. It is used in place of Open, and
+// closes the connection.
 func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error) {
 	conn, err := nats.Connect(s.cfg.URL, append(s.options, nats.Timeout(publish.RequestTimeout))...)
 	if err != nil {
@@ -345,7 +361,9 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 	case at.Created != created(info):
 		p.Problem = "the stream was recreated: the relay starts over"
 	}
-	p.At, p.Updated, p.Holder = at.Position, at.Updated, at.Host
+	p.At = at.Position
+	p.Updated = at.Updated
+	p.Holder = at.Host
 	if p.Problem == "" {
 		p.Behind = behind(info.State, at.Position)
 	}
@@ -356,12 +374,15 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 func (c *Config) SetAccess(a *driver.Access) error {
 	if inbox := a.Flags[flagInbox]; inbox != "" {
 		if nats.CustomInboxPrefix(inbox)(new(nats.Options)) != nil {
-			return fmt.Errorf("--%s %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end", flagInbox, inbox)
+			return fmt.Errorf(
+				"--%s %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end",
+				flagInbox, inbox)
 		}
 		c.InboxPrefix = inbox
 	}
 	c.Stream.Name, c.Domain = cmp.Or(a.Flags[flagStream], c.Stream.Name), cmp.Or(a.Flags[flagDomain], c.Domain)
-	if c.CredsFlag = a.Flags[flagCreds]; c.CredsFlag != "" {
+	c.CredsFlag = a.Flags[flagCreds]
+	if c.CredsFlag != "" {
 		c.Auth, c.Token = Auth{CredsFile: c.CredsFlag}, nil
 	}
 	if a.Token != nil && c.Auth == (Auth{}) {
@@ -394,9 +415,11 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 		"The bus of a 'kubecdc run' without a configuration is for the user who runs it: give the same --data-dir"
 	switch {
 	case c.CredsFlag != "":
-		advice = "The server rejects the credentials in " + c.CredsFlag + " (--creds): use those of a user who may read the stream"
+		advice = "The server rejects the credentials in " + c.CredsFlag +
+			" (--creds): use those of a user who may read the stream"
 	case c.Auth != (Auth{}):
-		advice = "The server rejects the credentials that bus.nats.auth in " + r.ConfigFile + " names: correct them, or use others with --creds"
+		advice = "The server rejects the credentials that bus.nats.auth in " + r.ConfigFile +
+			" names: correct them, or use others with --creds"
 	}
 	explain := func(err error) error {
 		if refusesCredentials(err) {
@@ -423,7 +446,11 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 }
 
 func refusesCredentials(err error) bool {
-	return slices.ContainsFunc([]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrNkeysNotSupported},
+	return slices.ContainsFunc(
+		[]error{
+			nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+			nats.ErrNkeysNotSupported,
+		},
 		func(refused error) bool { return errors.Is(err, refused) })
 }
 

@@ -68,16 +68,22 @@ func TestRolesMayDoNothingElse(t *testing.T) {
 	t.Parallel()
 	roles := map[string][]string{
 		"the agent": {
-			"read the state of the stream", "publish an event", "publish progress", "read by sequence", "read the large events of the bucket",
+			"read the state of the stream", "publish an event", "publish progress", "read by sequence",
+			"read the large events of the bucket",
 		},
 		"a reader": {
-			"read the state of the stream", "read another's durable", "delete another's durable", "create under another name",
-			"create with another filter", "create with a wider filter", "create with a filter in the body", "read all by another consumer",
+			"read the state of the stream", "read another's durable", "delete another's durable",
+			"create under another name",
+			"create with another filter", "create with a wider filter", "create with a filter in the body",
+			"read all by another consumer",
 		},
 		"a relay": {
-			"read the state of the stream", "read another's durable", "delete another's durable", "create under another name",
-			"create with another filter", "create with a wider filter", "create with a filter in the body", "read all by another consumer",
-			"create the bucket of cursors", "read the cursor of another relay", "move the cursor of another relay", "look into the bucket of cursors",
+			"read the state of the stream", "read another's durable", "delete another's durable",
+			"create under another name",
+			"create with another filter", "create with a wider filter", "create with a filter in the body",
+			"read all by another consumer",
+			"create the bucket of cursors", "read the cursor of another relay", "move the cursor of another relay",
+			"look into the bucket of cursors",
 		},
 		"a durable consumer": {"read the state of the stream"},
 		"a confined reader":  {"read the state of the stream"},
@@ -87,7 +93,11 @@ func TestRolesMayDoNothingElse(t *testing.T) {
 	}
 	users := []*server.User{}
 	for role := range roles {
-		users = append(users, &server.User{Username: role, Password: "secret", Permissions: publishtest.GuidePermissions(t, role)})
+		users = append(users, &server.User{
+			Username:    role,
+			Password:    "secret",
+			Permissions: publishtest.GuidePermissions(t, role),
+		})
 	}
 	s := publishtest.StartServer(t, t.TempDir(), -1, func(o *server.Options) { o.Users = users })
 	for role, want := range roles {
@@ -116,7 +126,9 @@ func TestRolesMayDoNothingElse(t *testing.T) {
 
 func connectAs(t *testing.T, s *server.Server, user string, more ...nats.Option) *nats.Conn {
 	t.Helper()
-	options := []nats.Option{nats.UserInfo(user, "secret"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
+	options := []nats.Option{
+		nats.UserInfo(user, "secret"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	}
 	nc, err := nats.Connect(s.ClientURL(), append(options, more...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -142,16 +154,22 @@ func isRefused(t *testing.T, s *server.Server, user, subject string) bool {
 // fill creates the stream of two namespaces, with a durable consumer of another user.
 func fill(t *testing.T, js jetstream.JetStream) jetstream.Stream {
 	t.Helper()
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{"kubecdc.>"}})
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KUBECDC", Subjects: []string{
+		"kubecdc.>",
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "ledger", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+	if _, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+		Durable:   "ledger",
+		AckPolicy: jetstream.AckExplicitPolicy,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for rv, subject := range []string{
 		"kubecdc.prod-eu-1.object.core.pods.shop.web", "kubecdc.prod-eu-1.object.core.pods.bank.vault",
-		"kubecdc.prod-eu-1.stream.core.pods", "kubecdc.prod-eu-1.object.core.pods.shop.db", "kubecdc.prod-eu-1.progress.3f0a",
+		"kubecdc.prod-eu-1.stream.core.pods", "kubecdc.prod-eu-1.object.core.pods.shop.db",
+		"kubecdc.prod-eu-1.progress.3f0a",
 	} {
 		tokens := strings.Split(subject, ".")
 		m := nats.NewMsg(subject)
@@ -192,7 +210,11 @@ func confined(t *testing.T) (*server.Server, jetstream.Stream, nats.Option) {
 		o.Users = []*server.User{
 			{Username: "admin", Password: "secret"},
 			{Username: "shop", Password: "secret", Permissions: publishtest.GuidePermissions(t, "a confined reader")},
-			{Username: "audit", Password: "secret", Permissions: publishtest.GuidePermissions(t, "a confined durable consumer")},
+			{
+				Username:    "audit",
+				Password:    "secret",
+				Permissions: publishtest.GuidePermissions(t, "a confined durable consumer"),
+			},
 		}
 	})
 	js, err := jetstream.New(connectAs(t, s, "admin"))
@@ -209,7 +231,9 @@ func TestConfinedReaderReadsItsNamespace(t *testing.T) {
 	noted := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused = append(refused, err) })
 	nc := connectAs(t, s, "shop", inbox, noted)
 	for range 2 { // the first leaves nothing
-		got := names(t, &fromnats.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{ofShop, ofStreams, ofScopes, ofProgress}})
+		got := names(t, &fromnats.JetStream{Conn: nc, Consumers: "shop", Subjects: []string{
+			ofShop, ofStreams, ofScopes, ofProgress,
+		}})
 		if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, got); diff != "" {
 			t.Error(diff)
 		}
@@ -237,7 +261,9 @@ func TestConfinedServiceReadsItsNamespace(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var got []string
 		err := fromnats.Run(ctx, fromnats.RunOptions{
-			JetStream: fromnats.JetStream{Conn: nc, Subjects: []string{ofShop}}, Durable: "shop-audit", Start: consume.Beginning(),
+			JetStream: fromnats.JetStream{Conn: nc, Subjects: []string{
+				ofShop,
+			}}, Durable: "shop-audit", Start: consume.Beginning(),
 			OnRetry: func(err error) { t.Error(err) },
 		}, func(_ context.Context, e *consume.Event) error {
 			got = append(got, e.Name)
@@ -332,7 +358,8 @@ func TestConfinedRelayEmptiesItsBucketAlone(t *testing.T) {
 func TestConfinedReaderSeesNames(t *testing.T) {
 	t.Parallel()
 	s, _, inbox := confined(t)
-	answer, err := connectAs(t, s, "shop", inbox).Request("$JS.API.STREAM.INFO.KUBECDC", []byte(`{"subjects_filter":">"}`), 5*time.Second)
+	answer, err := connectAs(t, s, "shop", inbox).
+		Request("$JS.API.STREAM.INFO.KUBECDC", []byte(`{"subjects_filter":">"}`), 5*time.Second)
 	if err != nil || !strings.Contains(string(answer.Data), "bank.vault") {
 		t.Errorf("want the names: %s, %v", answer.Data, err)
 	}
@@ -383,7 +410,9 @@ func TestConfinedReaderPushes(t *testing.T) {
 		}
 	}
 	remove()
-	for _, to := range []string{"$JS.API.STREAM.PURGE.KUBECDC", "$JS.API.STREAM.DELETE.KUBECDC", "$JS.API.CONSUMER.DELETE.KUBECDC.ledger"} {
+	for _, to := range []string{
+		"$JS.API.STREAM.PURGE.KUBECDC", "$JS.API.STREAM.DELETE.KUBECDC", "$JS.API.CONSUMER.DELETE.KUBECDC.ledger",
+	} {
 		if !pushed(to) {
 			continue
 		}
@@ -412,7 +441,10 @@ func TestTenantReadsItsStream(t *testing.T) {
 			}
 		}
 		o.Users = append(o.Users, &server.User{
-			Username: "shop", Password: "secret", Account: shop, Permissions: publishtest.GuidePermissions(t, "a reader"),
+			Username:    "shop",
+			Password:    "secret",
+			Account:     shop,
+			Permissions: publishtest.GuidePermissions(t, "a reader"),
 		})
 	})
 	kube, err := jetstream.New(connectAs(t, s, "kube-admin"))
@@ -437,7 +469,9 @@ func TestTenantReadsItsStream(t *testing.T) {
 		return err == nil && info.State.Msgs >= 4
 	})
 	tenant := connectAs(t, s, "shop")
-	if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, names(t, &fromnats.JetStream{Conn: tenant})); diff != "" {
+	if diff := cmp.Diff([]string{"web", "pods", "db", "3f0a"}, names(t, &fromnats.JetStream{
+		Conn: tenant,
+	})); diff != "" {
 		t.Error(diff)
 	}
 	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
@@ -445,15 +479,18 @@ func TestTenantReadsItsStream(t *testing.T) {
 		t.Errorf("subjects: %v, %v", info, err)
 	}
 	allowed := []string{
-		"read the state of the stream", "read another's durable", "delete another's durable", "create under another name",
-		"create with another filter", "create with a wider filter", "create with a filter in the body", "read all by another consumer",
+		"read the state of the stream", "read another's durable", "delete another's durable",
+		"create under another name",
+		"create with another filter", "create with a wider filter", "create with a filter in the body",
+		"read all by another consumer",
 	}
 	for what, subject := range requests {
 		if refused := isRefused(t, s, "shop", subject); refused == slices.Contains(allowed, what) {
 			t.Errorf("%s: refused: %v", what, refused)
 		}
 	}
-	if c, err := mustStream(t, kube).Consumer(t.Context(), "ledger"); err != nil || c.CachedInfo().Delivered.Consumer > 0 {
+	if c, err := mustStream(t, kube).Consumer(t.Context(), "ledger"); err != nil ||
+		c.CachedInfo().Delivered.Consumer > 0 {
 		t.Errorf("a durable in the agent's account: %v, %v", c, err)
 	}
 }
@@ -469,7 +506,8 @@ func mustStream(t *testing.T, js jetstream.JetStream) jetstream.Stream {
 
 // podRecord is an event in structured mode.
 func podRecord(rv int, name string) []byte {
-	return fmt.Appendf(nil, `{"specversion":"1.0","id":"pods/1/%d","source":"/kubernetes/x","type":"dev.kubecdc.object.updated",`+
-		`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":%q,"uid":"1","op":"u","sequence":"%020d",`+
-		`"data":{"op":"u","resourceVersion":"%d","after":{}}}`, rv, name, rv, rv)
+	return fmt.Appendf(nil,
+		`{"specversion":"1.0","id":"pods/1/%d","source":"/kubernetes/x","type":"dev.kubecdc.object.updated",`+
+			`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":%q,"uid":"1","op":"u","sequence":"%020d",`+
+			`"data":{"op":"u","resourceVersion":"%d","after":{}}}`, rv, name, rv, rv)
 }

@@ -16,12 +16,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Run implements publish.Bus. It connects, checks the stream or creates it if configured, and keeps the connection until ctx ends.
+// Run implements publish.Bus. It connects, checks the stream or creates it if configured, and keeps
+// the connection until ctx ends.
 func (b *Bus) Run(ctx context.Context) error {
 	defer b.shutdown() // after all goroutines that use flights
 	g, ctx := errgroup.WithContext(ctx)
 	b.dialer = b.cfg.dialer(ctx, b.fence)
-	// An unusable file at the start is an error of the configuration; later, the file may be in the middle of a rotation.
+	// An unusable file at the start is an error of the configuration; later, the file may be in the
+	// middle of a rotation.
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -41,10 +43,11 @@ func (b *Bus) Run(ctx context.Context) error {
 			if !errors.Is(err, errGone) {
 				return err
 			}
-			// nats.go closes a connection for good after a server error that it does not know. The bus closes one to use other credentials.
-			// The server may accept the next connection.
+			// nats.go closes a connection for good after a server error that it does not know. The
+			// bus closes one to use other credentials. The server may accept the next connection.
 			if suppressed, ok := b.window.First("gone"); ok {
-				b.log.Warn("connection to bus was closed, reconnecting", "servers", b.servers, "err", err, "suppressed", suppressed)
+				b.log.Warn("connection to bus was closed, reconnecting", "servers", b.servers, "err", err, "suppressed",
+					suppressed)
 			}
 			b.onDown(nil, err)
 			if pause.For(ctx, publish.BusyBackoff().Delay(min(failures, 10))) != nil {
@@ -55,7 +58,8 @@ func (b *Bus) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Check returns the error with which Run would end at once: an unusable file of credentials or TLS. It does not connect.
+// Check returns the error with which Run would end at once: an unusable file of credentials or TLS.
+// It does not connect.
 func (b *Bus) Check() error {
 	_, _, err := b.connectOptions(nil)
 	return err
@@ -172,7 +176,8 @@ func (b *Bus) checkAgain(ctx context.Context, err error, failures int) error {
 	why := err.Error()
 	b.why.Store(&why)
 	if suppressed, ok := b.window.First("check"); ok {
-		b.log.Warn("cannot check the stream, retrying", "stream", b.cfg.Stream.Name, "err", why, "suppressed", suppressed)
+		b.log.Warn("cannot check the stream, retrying", "stream", b.cfg.Stream.Name, "err", why, "suppressed",
+			suppressed)
 	}
 	b.wake.Raise()
 	return pause.For(ctx, checkBackoff().Delay(failures))
@@ -188,7 +193,9 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	payload := nc.MaxPayload()
 	b.maxPayload.Store(payload)
 	if need := b.cfg.MaxEventBytes + headRoom; payload < int64(need) {
-		small := fmt.Sprintf("the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes", payload, need)
+		small := fmt.Sprintf(
+			"the server's max_payload is %d bytes, and an event may need %d: raise it, or lower event.maxBytes",
+			payload, need)
 		if !b.accepted {
 			return fmt.Errorf("%w: %s", publish.ErrStream, small)
 		}
@@ -201,7 +208,9 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 // events above it: to end the agent would delay all others. At the start, such a limit is refused.
 func (b *Bus) warnOfLimit(small string) {
 	if suppressed, ok := b.window.First("limit"); ok {
-		b.log.Warn("the limit of the bus is below event.maxBytes: events above it count as too large, and the next start is refused", "stream", b.cfg.Stream.Name,
+		b.log.Warn(
+			"the limit of the bus is below event.maxBytes: events above it count as too large, and the next start is refused",
+			"stream", b.cfg.Stream.Name,
 			"advice", small, "suppressed", suppressed)
 	}
 }
@@ -224,7 +233,8 @@ func newLink() *link {
 	return l
 }
 
-// wait returns nil when the link is up, ErrClosed when it is closed, and the cause of ctx if ctx ends first.
+// wait returns nil when the link is up, ErrClosed when it is closed, and the cause of ctx if ctx
+// ends first.
 func (l *link) wait(ctx context.Context) error {
 	l.mu.Lock()
 	standing := l.standing
@@ -249,7 +259,8 @@ func (l *link) lost() uint64 {
 	return l.epoch
 }
 
-// during returns a context that is also canceled when the connection is lost: the next connection never delivers the response.
+// during returns a context that is also canceled when the connection is lost: the next connection
+// never delivers the response.
 func (l *link) during(ctx context.Context) (context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	current := l.current
@@ -259,8 +270,8 @@ func (l *link) during(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel() }
 }
 
-// raise sets the link up, unless a connection was lost after epoch was read: then the check was made on the lost connection. It reports
-// whether the link was down.
+// raise sets the link up, unless a connection was lost after epoch was read: then the check was
+// made on the lost connection. It reports whether the link was down.
 func (l *link) raise(epoch uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -162,8 +162,8 @@ func trouble(all <-chan struct{}, limit <-chan time.Time, dice *rand.Rand, s *fa
 	}
 }
 
-// publishVersions publishes versions of an object, each until it is acknowledged, and returns the number of acknowledged ones. Errors
-// other than retries occur only after end has ended.
+// publishVersions publishes versions of an object, each until it is acknowledged, and returns the
+// number of acknowledged ones. Errors other than retries occur only after end has ended.
 func publishVersions(end context.Context, t *testing.T, b *natsbus.Bus, key, versions int) int {
 	for v := range versions {
 		ev := publishtest.Event(fmt.Sprintf("web-%d", key), v+1, fmt.Sprintf(versionBody, v+1))

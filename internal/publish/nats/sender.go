@@ -28,7 +28,8 @@ func (b *Bus) Publish(e *publish.Event) {
 	}
 }
 
-// send passes events to nats.go. It is the only goroutine that may block in the socket or at the fence.
+// send passes events to nats.go. It is the only goroutine that may block in the socket or at the
+// fence.
 func (b *Bus) send(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		if !b.link.up.Load() || !b.table.pending() {
@@ -65,7 +66,8 @@ func (b *Bus) send(ctx context.Context) error {
 	return nil
 }
 
-// handOver writes the message into the connection's buffer, and reports whether the connection accepted it.
+// handOver writes the message into the connection's buffer, and reports whether the connection
+// accepted it.
 func (b *Bus) handOver(f *flight) bool {
 	if f.failure != "" {
 		f.event.Retried(f.failure)
@@ -88,8 +90,8 @@ func (b *Bus) handOver(f *flight) bool {
 	return err == nil
 }
 
-// timeout returns the time to wait for a response. It grows, so that a slow server, with a stalled disk for example, does not receive all
-// messages again and again.
+// timeout returns the time to wait for a response. It grows, so that a slow server, with a stalled
+// disk for example, does not receive all messages again and again.
 func (b *Bus) timeout(timeouts int) time.Duration {
 	return min(b.cfg.AckTimeout<<min(timeouts, 10), max(maxAckTimeout, b.cfg.AckTimeout))
 }
@@ -110,21 +112,26 @@ func (b *Bus) onAnswer(m *nats.Msg) {
 	}
 }
 
-// onDown runs in nats.go's callback goroutine after a connection broke. It resends all events in flight. If the callback is late, it also
-// resends events that were already sent on the next connection; the copies have the same id.
+// onDown runs in nats.go's callback goroutine after a connection broke. It resends all events in
+// flight. If the callback is late, it also resends events that were already sent on the next
+// connection; the copies have the same id.
 func (b *Bus) onDown(_ *nats.Conn, err error) {
 	if b.link.lower() && !b.closed.Load() {
 		b.metrics.Connected.Set(0)
 		b.log.Warn("connection to bus lost, reconnecting", "servers", b.servers, "err", err)
 	}
-	isolated, retried := b.table.reset(!b.dialer.broke() && !b.closed.Load()) // if the bus broke it itself, no event is the cause
+	// if the bus broke it itself, no event is the cause
+	isolated, retried := b.table.reset(!b.dialer.broke() && !b.closed.Load())
 	b.metrics.Retries.WithLabelValues(publish.ReasonConnection).Add(float64(retried))
 	if len(isolated) == 0 {
 		return
 	}
 	if suppressed, ok := b.window.First("isolated"); ok {
-		b.log.Warn("connections were lost with the same events in flight: each of these is now sent on a connection of its own", "stream", b.cfg.Stream.Name,
-			"events", len(isolated), "event_id", string(isolated[0].event.ID), "subject", isolated[0].subject, "suppressed", suppressed)
+		b.log.Warn(
+			"connections were lost with the same events in flight: each of these is now sent on a connection of its own",
+			"stream", b.cfg.Stream.Name,
+			"events", len(isolated), "event_id", string(isolated[0].event.ID), "subject", isolated[0].subject,
+			"suppressed", suppressed)
 	}
 	for _, end := range isolated {
 		b.done(end)
@@ -180,7 +187,11 @@ func (b *Bus) done(end ending) {
 		if !end.alone {
 			b.logRetry(end.reason, end.detail, string(e.ID), end.subject, end.attempt)
 		}
-		e.Done(&publish.RetryError{Reason: end.reason, Alone: end.alone, Err: errors.New(cmp.Or(end.detail, end.reason))})
+		e.Done(&publish.RetryError{
+			Reason: end.reason,
+			Alone:  end.alone,
+			Err:    errors.New(cmp.Or(end.detail, end.reason)),
+		})
 	}
 }
 
@@ -193,17 +204,20 @@ func (b *Bus) logRetry(reason, detail, id, subject string, attempt uint64) {
 	level, advice := slog.LevelWarn, "none: the agent retries until the bus has it"
 	switch reason {
 	case publish.ReasonLimit:
-		level, advice = slog.LevelError, "a limit of the account or the server is reached, events wait: raise it, or free what other streams use"
+		level = slog.LevelError
+		advice = "a limit of the account or the server is reached, events wait: raise it, or free what other streams use"
 	case publish.ReasonStreamFull:
 		level, advice = slog.LevelError, b.fullAdvice()
 	case publish.ReasonOtherStream:
 		level, advice = slog.LevelError, "another stream has the subject: make sure that only one has"
 	}
-	b.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", reason, "advice", advice, "detail", detail,
+	b.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", reason, "advice", advice,
+		"detail", detail,
 		"stream", b.cfg.Stream.Name, "event_id", id, "subject", subject, "attempt", attempt, "suppressed", suppressed)
 }
 
-// isolate sends events that may be the cause of lost connections. It sends one at a time, each on a separate connection.
+// isolate sends events that may be the cause of lost connections. It sends one at a time, each on a
+// separate connection.
 func (b *Bus) isolate(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f := b.table.nextAlone()
@@ -224,14 +238,16 @@ func (b *Bus) isolate(ctx context.Context) error {
 				break
 			}
 			if suppressed, ok := b.window.First("isolate: connect"); ok {
-				b.log.Warn("cannot connect to send an isolated event, retrying", "servers", b.servers, "err", o.detail, "suppressed", suppressed)
+				b.log.Warn("cannot connect to send an isolated event, retrying", "servers", b.servers, "err", o.detail,
+					"suppressed", suppressed)
 			}
 		}
 	}
 	return nil
 }
 
-// sendAlone connects and sends an event. It reports false if the event was not tested: no connection, or the fence broke it.
+// sendAlone connects and sends an event. It reports false if the event was not tested: no
+// connection, or the fence broke it.
 func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	if err := b.link.wait(ctx); err != nil {
 		return outcome{kind: failed, err: publish.ErrClosed}, true
@@ -247,7 +263,9 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 		return outcome{detail: err.Error()}, false
 	}
 	closed := make(chan struct{})
-	nc, err := nats.Connect(b.cfg.URL, append(options, nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))...)
+	nc, err := nats.Connect(b.cfg.URL, append(options, nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) {
+		close(closed)
+	}))...)
 	if err != nil {
 		return outcome{detail: d.why(err).Error()}, false
 	}
@@ -280,12 +298,17 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	case refusal(err) != nil:
 		return *refusal(err), true
 	}
-	o = outcome{reason: publish.ReasonConnection, alone: true, detail: "the connection was lost with only this event in flight: " + err.Error()}
+	o = outcome{
+		reason: publish.ReasonConnection,
+		alone:  true,
+		detail: "the connection was lost with only this event in flight: " + err.Error(),
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		o.reason, o.detail = publish.ReasonTimeout, "no acknowledgement in time of an isolated event"
 	}
 	if suppressed, ok := b.window.First("alone: " + o.reason); ok {
-		b.log.Error("an isolated event is not acknowledged: it and later changes of its object wait", "event_id", string(f.event.ID), "subject", f.msg.Subject,
+		b.log.Error("an isolated event is not acknowledged: it and later changes of its object wait", "event_id",
+			string(f.event.ID), "subject", f.msg.Subject,
 			"stream", b.cfg.Stream.Name, "err", o.detail, "suppressed", suppressed, "advice",
 			"check the server's log for why it closes connections; if the event is the cause, move it to the dead letters (kubecdc dead-letter EVENT-ID)")
 	}

@@ -18,7 +18,9 @@ const clocksDiffer = 2 * time.Minute
 
 // StartedScopes implements driver.ScopeLister. It asks the stream's leader for each stream event of
 // the resource since the run began, and needs the permission of LastStreamEvent.
-func (b *Bus) StartedScopes(ctx context.Context, r *object.Resource, writer, run string) ([]publish.StartedScope, error) {
+func (b *Bus) StartedScopes(
+	ctx context.Context, r *object.Resource, writer, run string,
+) ([]publish.StartedScope, error) {
 	began := consume.RunBegan(run)
 	if began.IsZero() {
 		return nil, nil
@@ -30,7 +32,8 @@ func (b *Bus) StartedScopes(ctx context.Context, r *object.Resource, writer, run
 			err = b.since(ctx, subject, began.Add(-clocksDiffer), func(record *nats.RawStreamMsg) {
 				e, err := consume.FromMessage(record.Header, record.Data)
 				if err != nil {
-					b.log.Debug("a stream event cannot be used", "subject", subject, "sequence", record.Sequence, "err", err)
+					b.log.Debug("a stream event cannot be used", "subject", subject, "sequence", record.Sequence, "err",
+						err)
 					return
 				}
 				events = append(events, e)

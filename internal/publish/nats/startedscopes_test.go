@@ -15,7 +15,8 @@ import (
 
 var _ driver.ScopeLister = (*natsbus.Bus)(nil)
 
-// The scopes of a run are those that it has started and not ended, whatever other runs and writers do.
+// The scopes of a run are those that it has started and not ended, whatever other runs and writers
+// do.
 func TestStartedScopes(t *testing.T) {
 	for _, mode := range []encode.Mode{encode.Structured, encode.Binary} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -38,7 +39,13 @@ func TestStartedScopes(t *testing.T) {
 				n++
 				d := &object.Delta{Stream: &e, Observed: publishtest.Began.UnixNano() + n}
 				ev := new(encode.Event)
-				encoder := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode, Writer: writer, Run: run})
+				encoder := encode.New(encode.Options{
+					Cluster:    "prod-eu-1",
+					ClusterUID: "11e0",
+					Mode:       mode,
+					Writer:     writer,
+					Run:        run,
+				})
 				if err := encoder.Encode(ev, d); err != nil {
 					t.Fatal(err)
 				}
@@ -61,9 +68,16 @@ func TestStartedScopes(t *testing.T) {
 				sendAs(publishtest.Writer, run, object.StreamEvent{Kind: kind, Scope: scope})
 			}
 			expect()
-			sendAs(publishtest.Writer, "0-1795186700000", object.StreamEvent{Kind: object.ScopeStarted, Scope: "pods/former"})
+			sendAs(publishtest.Writer, "0-1795186700000", object.StreamEvent{
+				Kind:  object.ScopeStarted,
+				Scope: "pods/former",
+			})
 			sendAs("another", run, object.StreamEvent{Kind: object.ScopeStarted, Scope: "pods/another"})
-			sendAs(publishtest.Writer, run, object.StreamEvent{Kind: object.ScopeStarted, Scope: "services", Resource: services})
+			sendAs(publishtest.Writer, run, object.StreamEvent{
+				Kind:     object.ScopeStarted,
+				Scope:    "services",
+				Resource: services,
+			})
 			expect()
 			send(object.ScopeStarted, "pods/b")
 			send(object.ScopeStarted, "pods/a")
@@ -75,7 +89,10 @@ func TestStartedScopes(t *testing.T) {
 			send(object.ScopeEnded, "pods/again")
 			send(object.ScopeStarted, "pods/again")
 			sendAs("another", run, object.StreamEvent{Kind: object.ScopeEnded, Scope: "pods/b"})
-			want := []publish.StartedScope{{Name: "pods/a"}, {Name: "pods/again"}, {Name: "pods/b"}, {Name: "pods/part", BySnapshot: true}}
+			want := []publish.StartedScope{{Name: "pods/a"}, {Name: "pods/again"}, {Name: "pods/b"}, {
+				Name:       "pods/part",
+				BySnapshot: true,
+			}}
 			expect(want...)
 			foreign := publishtest.Records(t, js, "KUBECDC")[0].Subject
 			if _, err := js.Publish(t.Context(), foreign, []byte("hello")); err != nil {

@@ -56,12 +56,13 @@ func tooSmall(c *jetstream.StreamConfig, maxEvent int) string {
 	if c.MaxMsgSize <= 0 || int(c.MaxMsgSize) >= need {
 		return ""
 	}
-	return fmt.Sprintf("its max_msg_size is %d bytes, and an event may need %d: nats stream edit %s --max-msg-size=-1, or lower event.maxBytes",
+	return fmt.Sprintf(
+		"its max_msg_size is %d bytes, and an event may need %d: nats stream edit %s --max-msg-size=-1, or lower event.maxBytes",
 		c.MaxMsgSize, need, c.Name)
 }
 
-// refusals lists the reasons why a stream would lose events silently or could not accept them, each with the fix. A maxAge alone is not a
-// reason: it is a deliberate choice of retention.
+// refusals lists the reasons why a stream would lose events silently or could not accept them, each
+// with the fix. A maxAge alone is not a reason: it is a deliberate choice of retention.
 func refusals(c *jetstream.StreamConfig, patterns []string, key string) []string {
 	var why []string
 	refuse := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
@@ -71,16 +72,22 @@ func refusals(c *jetstream.StreamConfig, patterns []string, key string) []string
 	case c.Sealed:
 		refuse("it is sealed and accepts no more messages: set another stream in %s.stream.name", key)
 	case c.Mirror != nil:
-		refuse("it is a mirror of stream %s, which accepts no messages itself: publish to that one, or set another stream in %s.stream.name", c.Mirror.Name, key)
+		refuse(
+			"it is a mirror of stream %s, which accepts no messages itself: publish to that one, or set another stream in %s.stream.name",
+			c.Mirror.Name, key)
 	}
 	if c.Retention != jetstream.LimitsPolicy {
-		refuse("its retention is %s, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits", strings.ToLower(c.Retention.String()))
+		refuse(
+			"its retention is %s, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits",
+			strings.ToLower(c.Retention.String()))
 	}
 	if c.NoAck {
 		refuse("it has no_ack set, so the agent cannot learn whether a record was stored: %s--ack", edit)
 	}
 	if c.AllowMsgCounter {
-		refuse("it is a counter (allow_msg_counter), which accepts only increments: set another stream in %s.stream.name", key)
+		refuse(
+			"it is a counter (allow_msg_counter), which accepts only increments: set another stream in %s.stream.name",
+			key)
 	}
 	if c.Discard == jetstream.DiscardOld {
 		var bounds []string
@@ -91,22 +98,28 @@ func refusals(c *jetstream.StreamConfig, patterns []string, key string) []string
 			bounds = append(bounds, fmt.Sprintf("max_msgs %d", c.MaxMsgs))
 		}
 		if len(bounds) > 0 {
-			refuse("it discards old records when it is full (%s), even if they have not been read: %s--discard=new", strings.Join(bounds, ", "), edit)
+			refuse("it discards old records when it is full (%s), even if they have not been read: %s--discard=new",
+				strings.Join(bounds, ", "), edit)
 		}
 	}
-	// The server enforces this bound by dropping the oldest record of a subject, unless both kinds of discard new are set.
+	// The server enforces this bound by dropping the oldest record of a subject, unless both kinds
+	// of discard new are set.
 	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
-		refuse("it keeps no more than %d records of a subject and drops older ones (max_msgs_per_subject): %s--max-msgs-per-subject=-1", c.MaxMsgsPerSubject, edit)
+		refuse(
+			"it keeps no more than %d records of a subject and drops older ones (max_msgs_per_subject): %s--max-msgs-per-subject=-1",
+			c.MaxMsgsPerSubject, edit)
 	}
 	missing := slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return anyCovers(c.Subjects, p) })
 	if len(missing) > 0 {
-		refuse("its subjects (%s) do not include all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "), strings.Join(missing, ", "), edit,
+		refuse("its subjects (%s) do not include all of %s: %s--subjects=%s", strings.Join(c.Subjects, ", "),
+			strings.Join(missing, ", "), edit,
 			strings.Join(append(slices.Clone(c.Subjects), missing...), ","))
 	}
 	return why
 }
 
-// differences lists the deviations of an existing stream from the configuration, and other properties worth knowing.
+// differences lists the deviations of an existing stream from the configuration, and other
+// properties worth knowing.
 func differences(got, want *jetstream.StreamConfig) []string {
 	var d []string
 	differ := func(what string, got, want any) {
@@ -127,7 +140,9 @@ func differences(got, want *jetstream.StreamConfig) []string {
 		d = append(d, fmt.Sprintf("max_msgs is %d: when it is reached, events wait", got.MaxMsgs))
 	}
 	if got.MaxMsgsPerSubject > 0 {
-		d = append(d, fmt.Sprintf("max_msgs_per_subject is %d: when an object reaches it, its events wait", got.MaxMsgsPerSubject))
+		d = append(d,
+			fmt.Sprintf("max_msgs_per_subject is %d: when an object reaches it, its events wait",
+				got.MaxMsgsPerSubject))
 	}
 	if got.SubjectTransform != nil {
 		d = append(d, "records are stored under another subject (subject_transform)")
@@ -138,7 +153,8 @@ func differences(got, want *jetstream.StreamConfig) []string {
 	return d
 }
 
-// stream ensures that the configured stream exists and loses nothing. An error that wraps publish.ErrStream is permanent.
+// stream ensures that the configured stream exists and loses nothing. An error that wraps
+// publish.ErrStream is permanent.
 func (b *Bus) stream(ctx context.Context, js jetstream.JetStream, server string) error {
 	want := b.cfg.Stream.config(b.capture())
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
@@ -162,9 +178,12 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream, server string)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("look up stream %s: JetStream is not enabled on the server, or not ready: enable it (nats-server -js), or use another server: %w", want.Name, err)
+		return fmt.Errorf(
+			"look up stream %s: JetStream is not enabled on the server, or not ready: enable it (nats-server -js), or use another server: %w",
+			want.Name, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("look up stream %s: no response within %s: check that its leader is up, and that the user may publish to %s and subscribe to %s.>: %w",
+		return fmt.Errorf(
+			"look up stream %s: no response within %s: check that its leader is up, and that the user may publish to %s and subscribe to %s.>: %w",
 			want.Name, publish.RequestTimeout, b.apiSubject("STREAM.INFO."), b.cfg.InboxPrefix, err)
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", want.Name, err)
@@ -202,8 +221,9 @@ func (b *Bus) stream(ctx context.Context, js jetstream.JetStream, server string)
 func (b *Bus) creationError(name string, err error) error {
 	if api := new(jetstream.APIError); errors.As(err, &api) {
 		advice, final := map[jetstream.ErrorCode]string{
-			codeReplicas:      ": set " + b.cfg.Key + ".stream.replicas to 1, or use a cluster",
-			codeOverlap:       ": another stream has these subjects; set it in " + b.cfg.Key + ".stream.name, or change " + b.cfg.Key + ".subject",
+			codeReplicas: ": set " + b.cfg.Key + ".stream.replicas to 1, or use a cluster",
+			codeOverlap: ": another stream has these subjects; set it in " + b.cfg.Key +
+				".stream.name, or change " + b.cfg.Key + ".subject",
 			codeInvalidConfig: "",
 		}[api.ErrorCode]
 		if final {
@@ -213,8 +233,9 @@ func (b *Bus) creationError(name string, err error) error {
 	return fmt.Errorf("create stream %s: %w", name, err)
 }
 
-// noteAck records the sequence of a record. The stream assigns ascending sequences. If an acknowledgement is no duplicate and is below
-// those acknowledged when the record was first sent, the stream is a different one, or has lost records.
+// noteAck records the sequence of a record. The stream assigns ascending sequences. If an
+// acknowledgement is no duplicate and is below those acknowledged when the record was first sent,
+// the stream is a different one, or has lost records.
 func (b *Bus) noteAck(m publish.Mark, o *outcome) {
 	if o.duplicate { // the sequence belongs to the first copy
 		b.metrics.Duplicates.Inc()
@@ -226,15 +247,15 @@ func (b *Bus) noteAck(m publish.Mark, o *outcome) {
 	}
 }
 
-// noteLog records the state of the stream. It reports whether another look is needed soon. The leader of the stream answers, and all
-// replicas have the same creation time.
+// noteLog records the state of the stream. It reports whether another look is needed soon. The
+// leader of the stream answers, and all replicas have the same creation time.
 func (b *Bus) noteLog(seen publish.Look, info *jetstream.StreamInfo) (again bool) {
 	b.logs.Failed(nil)
 	return b.logs.Found(seen, "", created(info), []uint64{info.State.LastSeq})
 }
 
-// lookAtLog reads the identity of the stream, in addition to the checks after a loss of the connection or the stream. It reports whether
-// another look is needed soon.
+// lookAtLog reads the identity of the stream, in addition to the checks after a loss of the
+// connection or the stream. It reports whether another look is needed soon.
 func (b *Bus) lookAtLog(ctx context.Context, js jetstream.JetStream) (again bool) {
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
@@ -263,8 +284,9 @@ func lookUp(ctx context.Context, js jetstream.JetStream, name string) (*jetstrea
 // created returns the id of a stream, as in package consume.
 func created(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
 
-// deadLetterSuffix is appended to the Nats-Msg-Id of a dead letter. JetStream identifies duplicates by the id alone, whatever the subject,
-// and the event itself may still be published when the bus accepts it.
+// deadLetterSuffix is appended to the Nats-Msg-Id of a dead letter. JetStream identifies duplicates
+// by the id alone, whatever the subject, and the event itself may still be published when the bus
+// accepts it.
 const deadLetterSuffix = ".dead"
 
 // DeadLetterSubject expands a template, in which {cluster} is the only placeholder.
@@ -290,7 +312,8 @@ func (b *Bus) deadLetterAdvice() string {
 	if b.dead == "" {
 		return "no subject of dead letters is configured: set deadLetter.subject"
 	}
-	return fmt.Sprintf("stream %[1]s does not include the dead-letter subject %[2]s: add it to the stream's subjects (nats stream edit %[1]s --subjects=…), or set another one in deadLetter.subject",
+	return fmt.Sprintf(
+		"stream %[1]s does not include the dead-letter subject %[2]s: add it to the stream's subjects (nats stream edit %[1]s --subjects=…), or set another one in deadLetter.subject",
 		b.cfg.Stream.Name, b.dead)
 }
 
@@ -312,7 +335,8 @@ func (b *Bus) capture() []string {
 	return c
 }
 
-// noteDeadLetters logs, once, that an existing stream does not accept the dead letters of the default configuration.
+// noteDeadLetters logs, once, that an existing stream does not accept the dead letters of the
+// default configuration.
 func (b *Bus) noteDeadLetters(subjects []string) {
 	if b.dead == "" || !b.cfg.DeadLetterOptional {
 		return
@@ -321,9 +345,11 @@ func (b *Bus) noteDeadLetters(subjects []string) {
 	if b.deadOff.Swap(off) == off || !off {
 		return
 	}
-	b.log.Warn("the stream does not include the dead-letter subject: an event that the bus rejects permanently will stop the agent",
+	b.log.Warn(
+		"the stream does not include the dead-letter subject: an event that the bus rejects permanently will stop the agent",
 		"stream", b.cfg.Stream.Name, "subject", b.dead,
-		"advice", "nats stream edit "+b.cfg.Stream.Name+" --subjects="+strings.Join(append(slices.Clip(subjects), b.dead), ","))
+		"advice",
+		"nats stream edit "+b.cfg.Stream.Name+" --subjects="+strings.Join(append(slices.Clip(subjects), b.dead), ","))
 }
 
 func anyCovers(subjects []string, inner string) bool {

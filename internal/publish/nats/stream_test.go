@@ -20,7 +20,9 @@ import (
 func TestStreamIsCreated(t *testing.T) {
 	s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 	cfg := publishtest.NATSConfig(s.ClientURL())
-	cfg.Stream = natsbus.Stream{Name: "CHANGES", Create: true, MaxAge: yamldoc.Duration{Duration: time.Minute}, MaxBytes: 1 << 20, DuplicateWindow: yamldoc.Duration{Duration: 2 * time.Minute}}
+	cfg.Stream = natsbus.Stream{Name: "CHANGES", Create: true, MaxAge: yamldoc.Duration{
+		Duration: time.Minute,
+	}, MaxBytes: 1 << 20, DuplicateWindow: yamldoc.Duration{Duration: 2 * time.Minute}}
 	r := publishtest.RunNATS(t, cfg)
 	if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); err != nil {
 		t.Fatal(err)
@@ -31,7 +33,8 @@ func TestStreamIsCreated(t *testing.T) {
 	}
 	c := stream.CachedInfo().Config
 	got := fmt.Sprint(c.Subjects, c.Discard, c.Retention, c.Storage, c.Replicas, c.MaxAge, c.MaxBytes, c.Duplicates)
-	want := fmt.Sprint([]string{"kubecdc.prod-eu-1.>"}, jetstream.DiscardNew, jetstream.LimitsPolicy, jetstream.FileStorage, 1,
+	want := fmt.Sprint([]string{"kubecdc.prod-eu-1.>"}, jetstream.DiscardNew, jetstream.LimitsPolicy,
+		jetstream.FileStorage, 1,
 		time.Minute, 1<<20, time.Minute) // a window longer than maxAge is none
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -57,36 +60,56 @@ func TestStreamIsRefused(t *testing.T) {
 		}, nil},
 		{"sources", func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "ORIGIN"}} }, nil},
 		{"narrow subjects that cover", func(c *jetstream.StreamConfig) {
-			c.Subjects = []string{"kubecdc.*.object.>", "kubecdc.prod-eu-1.stream.*.*", "kubecdc.prod-eu-1.scope.*.*.*", "kubecdc.*.progress.*"}
+			c.Subjects = []string{
+				"kubecdc.*.object.>", "kubecdc.prod-eu-1.stream.*.*", "kubecdc.prod-eu-1.scope.*.*.*",
+				"kubecdc.*.progress.*",
+			}
 		}, nil},
 		{
 			"an earlier version's subjects, without scopes and progress", func(c *jetstream.StreamConfig) {
 				c.Subjects = []string{"kubecdc.prod-eu-1.object.>", "kubecdc.prod-eu-1.stream.>"}
 			},
-			[]string{"its subjects (kubecdc.prod-eu-1.object.>, kubecdc.prod-eu-1.stream.>) do not include all of kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
-				"nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.>,kubecdc.prod-eu-1.stream.>,kubecdc.prod-eu-1.scope.*.*.*,kubecdc.prod-eu-1.progress.*"},
+			[]string{
+				"its subjects (kubecdc.prod-eu-1.object.>, kubecdc.prod-eu-1.stream.>) do not include all of kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
+					"nats stream edit KUBECDC --subjects=kubecdc.prod-eu-1.object.>,kubecdc.prod-eu-1.stream.>,kubecdc.prod-eu-1.scope.*.*.*,kubecdc.prod-eu-1.progress.*",
+			},
 		},
 		{"discard old with bounds", func(c *jetstream.StreamConfig) {
-			c.Discard, c.MaxBytes, c.MaxMsgs = jetstream.DiscardOld, 1<<20, 100
-		}, []string{"it discards old records when it is full (max_bytes 1048576, max_msgs 100), even if they have not been read: nats stream edit KUBECDC --discard=new"}},
+			c.Discard = jetstream.DiscardOld
+			c.MaxBytes = 1 << 20
+			c.MaxMsgs = 100
+		}, []string{
+			"it discards old records when it is full (max_bytes 1048576, max_msgs 100), even if they have not been read: nats stream edit KUBECDC --discard=new",
+		}},
 		{
 			"bounded per subject", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
-			[]string{"it keeps no more than 5 records of a subject and drops older ones (max_msgs_per_subject): nats stream edit KUBECDC --max-msgs-per-subject=-1"},
+			[]string{
+				"it keeps no more than 5 records of a subject and drops older ones (max_msgs_per_subject): nats stream edit KUBECDC --max-msgs-per-subject=-1",
+			},
 		},
 		{
 			"interest", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
-			[]string{"its retention is interest, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits"},
+			[]string{
+				"its retention is interest, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits",
+			},
 		},
 		{
 			"work queue", func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
-			[]string{"its retention is workqueue, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits"},
+			[]string{
+				"its retention is workqueue, so records are removed once consumers have acknowledged them, or at once without consumers: create it with --retention=limits",
+			},
 		},
 		{
 			"no ack", func(c *jetstream.StreamConfig) { c.NoAck = true },
-			[]string{"it has no_ack set, so the agent cannot learn whether a record was stored: nats stream edit KUBECDC --ack"},
+			[]string{
+				"it has no_ack set, so the agent cannot learn whether a record was stored: nats stream edit KUBECDC --ack",
+			},
 		},
 		{
-			"mirror", func(c *jetstream.StreamConfig) { c.Subjects, c.Mirror = nil, &jetstream.StreamSource{Name: "ORIGIN"} },
+			"mirror", func(c *jetstream.StreamConfig) {
+				c.Subjects = nil
+				c.Mirror = &jetstream.StreamSource{Name: "ORIGIN"}
+			},
 			[]string{
 				"it is a mirror of stream ORIGIN, which accepts no messages itself: publish to that one, or set another stream in bus.nats.stream.name",
 				"its subjects () do not include all of kubecdc.prod-eu-1.object.*.*.*.*, kubecdc.prod-eu-1.stream.*.*, kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
@@ -95,7 +118,9 @@ func TestStreamIsRefused(t *testing.T) {
 		},
 		{
 			"small messages", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 900 << 10 },
-			[]string{"its max_msg_size is 921600 bytes, and an event may need 937984: nats stream edit KUBECDC --max-msg-size=-1, or lower event.maxBytes"},
+			[]string{
+				"its max_msg_size is 921600 bytes, and an event may need 937984: nats stream edit KUBECDC --max-msg-size=-1, or lower event.maxBytes",
+			},
 		},
 		{
 			"sealed", func(c *jetstream.StreamConfig) { c.Sealed = true },
@@ -103,18 +128,26 @@ func TestStreamIsRefused(t *testing.T) {
 		},
 		{
 			"counter", func(c *jetstream.StreamConfig) { c.AllowMsgCounter, c.Discard = true, jetstream.DiscardOld },
-			[]string{"it is a counter (allow_msg_counter), which accepts only increments: set another stream in bus.nats.stream.name"},
+			[]string{
+				"it is a counter (allow_msg_counter), which accepts only increments: set another stream in bus.nats.stream.name",
+			},
 		},
 		{
-			"another cluster's subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"kubecdc.prod-us-1.>"} },
-			[]string{"its subjects (kubecdc.prod-us-1.>) do not include all of kubecdc.prod-eu-1.object.*.*.*.*, kubecdc.prod-eu-1.stream.*.*, kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
-				"nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.object.*.*.*.*,kubecdc.prod-eu-1.stream.*.*,kubecdc.prod-eu-1.scope.*.*.*,kubecdc.prod-eu-1.progress.*"},
+			"another cluster's subjects", func(c *jetstream.StreamConfig) {
+				c.Subjects = []string{"kubecdc.prod-us-1.>"}
+			},
+			[]string{
+				"its subjects (kubecdc.prod-us-1.>) do not include all of kubecdc.prod-eu-1.object.*.*.*.*, kubecdc.prod-eu-1.stream.*.*, kubecdc.prod-eu-1.scope.*.*.*, kubecdc.prod-eu-1.progress.*: " +
+					"nats stream edit KUBECDC --subjects=kubecdc.prod-us-1.>,kubecdc.prod-eu-1.object.*.*.*.*,kubecdc.prod-eu-1.stream.*.*,kubecdc.prod-eu-1.scope.*.*.*,kubecdc.prod-eu-1.progress.*",
+			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORIGIN", Subjects: []string{"origin"}}); err != nil {
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORIGIN", Subjects: []string{
+				"origin",
+			}}); err != nil {
 				t.Fatal(err)
 			}
 			config := sound()
@@ -146,7 +179,8 @@ func TestStreamIsRefused(t *testing.T) {
 				if !errors.Is(r.Err, publish.ErrStream) || r.Err.Error() != want {
 					t.Errorf("got  %v\nwant %s", r.Err, want)
 				}
-				if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); !errors.Is(err, publish.ErrClosed) {
+				if err := r.Publish(t.Context(), publishtest.Event("web-1", 1, `{}`)); !errors.Is(err,
+					publish.ErrClosed) {
 					t.Errorf("Publish: got %v, want ErrClosed", err)
 				}
 			}
@@ -188,7 +222,9 @@ func TestStreamThatCannotBeCreated(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := publishtest.StartAnyServer(t, t.TempDir(), -1)
 			js := publishtest.Admin(t, s.ClientURL())
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "TAKEN", Subjects: []string{"taken.>"}}); err != nil {
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "TAKEN", Subjects: []string{
+				"taken.>",
+			}}); err != nil {
 				t.Fatal(err)
 			}
 			cfg := publishtest.NATSConfig(s.ClientURL())
@@ -210,7 +246,8 @@ func TestStreamThatIsNotToBeCreatedIsWaitedFor(t *testing.T) {
 	cfg.Stream.Create = false
 	r := publishtest.RunNATS(t, cfg)
 	publishtest.Wait(t, "the log to say so", func() bool {
-		return publishtest.Lines(r.Log.String(), "stream KUBECDC does not exist, and bus.nats.stream.create is not set") == 1
+		return publishtest.Lines(r.Log.String(),
+			"stream KUBECDC does not exist, and bus.nats.stream.create is not set") == 1
 	})
 	_, err := publishtest.Admin(t, s.ClientURL()).CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KUBECDC", Subjects: []string{"kubecdc.>"}, Storage: jetstream.MemoryStorage,
@@ -275,10 +312,13 @@ func TestSizeLimitThatIsLoweredDoesNotEndTheBus(t *testing.T) {
 			}
 			lower(t, s, options)
 			for rv := 2; rv < 4; rv++ {
-				if err := r.Publish(t.Context(), publishtest.Event("web-1", rv, strings.Repeat("x", 800<<10))); !errors.Is(err, publish.ErrTooLarge) {
+				if err := r.Publish(t.Context(),
+					publishtest.Event("web-1", rv, strings.Repeat("x", 800<<10))); !errors.Is(err,
+					publish.ErrTooLarge) {
 					t.Fatalf("got %v, want ErrTooLarge", err)
 				}
-				if err := r.Publish(t.Context(), publishtest.Event("web-1", rv, strings.Repeat("x", 400<<10))); err != nil {
+				if err := r.Publish(t.Context(), publishtest.Event("web-1", rv, strings.Repeat("x", 400<<10))); err !=
+					nil {
 					t.Fatal(err)
 				}
 				p.Cut() // the stream is checked again

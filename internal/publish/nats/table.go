@@ -9,7 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// isolateAfter is the number of lost connections, with the event unanswered on each, after which it is sent alone.
+// isolateAfter is the number of lost connections, with the event unanswered on each, after which it
+// is sent alone.
 const isolateAfter = 2
 
 // table holds the events in flight and the order in which they are sent.
@@ -31,7 +32,8 @@ type table struct {
 	secret [32]byte // of the message ids that replace those of false claims
 }
 
-// entry is a flight in the queue. It is stale if the flight has ended since: a response to an earlier attempt may arrive late.
+// entry is a flight in the queue. It is stale if the flight has ended since: a response to an
+// earlier attempt may arrive late.
 type entry struct {
 	*flight
 	call uint64
@@ -52,7 +54,8 @@ func newTable() *table {
 	return &table{epoch: 1, wake: publish.NewSignal(), wakeAlone: publish.NewSignal(), secret: newSecret()}
 }
 
-// acquire returns a flight for an event, nil if the table is closed. The caller loads and submits it.
+// acquire returns a flight for an event, nil if the table is closed. The caller loads and submits
+// it.
 func (t *table) acquire(e *publish.Event) *flight {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +72,11 @@ func (t *table) acquire(e *publish.Event) *flight {
 	t.arrivals++
 	f.event, f.order = e, t.arrivals
 	f.call++
-	f.attempt, f.epoch, f.cuts, f.timeouts, f.failure = 1, 0, 0, 0, ""
+	f.attempt = 1
+	f.epoch = 0
+	f.cuts = 0
+	f.timeouts = 0
+	f.failure = ""
 	f.renewals, f.renewed = 0, 0
 	return f
 }
@@ -109,7 +116,8 @@ func (t *table) pending() bool {
 	return t.head < len(t.queue) || t.claims.hasRoom()
 }
 
-// next returns the next flight to send, nil if there is none. The caller owns the flight until it settles it.
+// next returns the next flight to send, nil if there is none. The caller owns the flight until it
+// settles it.
 func (t *table) next() *flight {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +148,8 @@ func (t *table) nextAlone() *flight {
 	return f
 }
 
-// settle ends the hand-over. The flight then waits for a response, unless one has arrived or the attempt failed.
+// settle ends the hand-over. The flight then waits for a response, unless one has arrived or the
+// attempt failed.
 func (t *table) settle(f *flight, failed bool, timeout func(timeouts int) time.Duration) (ending, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +172,11 @@ func (t *table) settle(f *flight, failed bool, timeout func(timeouts int) time.D
 
 // cutOff returns the outcome of an event that may be the cause of lost connections.
 func cutOff() outcome {
-	return outcome{reason: publish.ReasonConnection, alone: true, detail: "connections were lost with the event on them"}
+	return outcome{
+		reason: publish.ReasonConnection,
+		alone:  true,
+		detail: "connections were lost with the event on them",
+	}
 }
 
 // finish ends a flight that the caller owns.
@@ -181,7 +194,8 @@ func (t *table) answered(slot int, call, attempt uint64, o outcome) (ending, boo
 		return ending{}, false
 	}
 	f := t.flights[slot]
-	if f.event == nil || f.call != call || o.kind != acked && f.attempt != attempt || o.duplicate && attempt < f.renewed {
+	if f.event == nil || f.call != call || o.kind != acked && f.attempt != attempt ||
+		o.duplicate && attempt < f.renewed {
 		return ending{}, false
 	}
 	switch {
@@ -201,8 +215,9 @@ func (t *table) answered(slot int, call, attempt uint64, o outcome) (ending, boo
 	return t.end(f, o), true
 }
 
-// reset handles the loss of a connection: the next one resends all its events in the order of their arrival, except for the possible
-// causes. cut reports whether an event may be the cause, because the bus did not break the connection. retried counts the resent events.
+// reset handles the loss of a connection: the next one resends all its events in the order of their
+// arrival, except for the possible causes. cut reports whether an event may be the cause, because
+// the bus did not break the connection. retried counts the resent events.
 func (t *table) reset(cut bool) (isolated []ending, retried int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -242,7 +257,8 @@ func (t *table) isEmpty() bool {
 	return len(t.free) == len(t.flights)
 }
 
-// overdue queues events again whose acknowledgement is overdue. It returns their number, and the data of one of them for the log.
+// overdue queues events again whose acknowledgement is overdue. It returns their number, and the
+// data of one of them for the log.
 func (t *table) overdue(now time.Time) (n int, id, subject string, attempt uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +270,9 @@ func (t *table) overdue(now time.Time) (n int, id, subject string, attempt uint6
 			continue
 		}
 		if n == 0 {
-			id, subject, attempt = string(f.event.ID), f.msg.Subject, f.attempt
+			id = string(f.event.ID)
+			subject = f.msg.Subject
+			attempt = f.attempt
 		}
 		n++
 		f.timeouts++
@@ -278,11 +296,15 @@ func (t *table) close() (all []ending) {
 	return all
 }
 
-// end frees a flight. It must be called with mu held; the caller reports the result to the event without mu.
+// end frees a flight. It must be called with mu held; the caller reports the result to the event
+// without mu.
 func (t *table) end(f *flight, o outcome) ending {
 	t.endCheck(f)
 	done := ending{o, f.event, f.msg.Subject, f.attempt, f.mark}
-	f.event, f.phase, f.answer, f.msg.Data = nil, loading, nil, nil
+	f.event = nil
+	f.phase = loading
+	f.answer = nil
+	f.msg.Data = nil
 	t.free = append(t.free, f)
 	return done
 }

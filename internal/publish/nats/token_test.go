@@ -33,7 +33,8 @@ func TestATokenIsNotSentOnAnEarlierConnection(t *testing.T) {
 		}
 		defer conn.Close()
 		token.Store("of the next run")
-		_, _ = io.WriteString(conn, `INFO {"server_id":"X","version":"2.11.0","auth_required":true,"max_payload":1048576}`+"\r\n")
+		_, _ = io.WriteString(conn,
+			`INFO {"server_id":"X","version":"2.11.0","auth_required":true,"max_payload":1048576}`+"\r\n")
 		line, _ := bufio.NewReader(conn).ReadString('\n') // without a CONNECT in the line, the test fails
 		sent <- line
 	}()

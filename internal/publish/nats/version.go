@@ -27,9 +27,11 @@ func (b *Bus) warnOfVersion(server string, c *jetstream.StreamConfig) {
 		return
 	}
 	if suppressed, ok := b.window.First("version"); ok {
-		b.log.Warn("this version of the server may lose acknowledged records if the stream is full", "server_version", server, "stream", c.Name,
+		b.log.Warn("this version of the server may lose acknowledged records if the stream is full", "server_version",
+			server, "stream", c.Name,
 			"replicas", c.Replicas, "max_bytes", c.MaxBytes, "max_msgs", c.MaxMsgs, "suppressed", suppressed,
-			"advice", "upgrade the servers to 2.14 or later, or remove the stream's max_bytes and max_msgs while it has room; see docs/reference/compatibility.md")
+			"advice",
+			"upgrade the servers to 2.14 or later, or remove the stream's max_bytes and max_msgs while it has room; see docs/reference/compatibility.md")
 	}
 }
 
@@ -40,7 +42,9 @@ func (b *Bus) fullAdvice() string {
 	case b.cfg.FullAdvice != "":
 		return b.cfg.FullAdvice
 	case b.loses.Load():
-		return "the stream is full, events wait: use another stream, because this version of the server may lose records of a full one that is edited" + page
+		return "the stream is full, events wait: use another stream, because this version of the server may lose records of a full one that is edited" +
+			page
 	}
-	return "the stream is full, events wait: shorten its max_age (nats stream edit " + b.cfg.Stream.Name + " --max-age=…) or use another stream" + page
+	return "the stream is full, events wait: shorten its max_age (nats stream edit " + b.cfg.Stream.Name +
+		" --max-age=…) or use another stream" + page
 }

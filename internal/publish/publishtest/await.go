@@ -9,8 +9,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Publisher publishes an event and waits for its end. Publish returns what ends the event, or the cause of ctx. It publishes the event again
-// as long as the bus hands it back with a publish.RetryError.
+// Publisher publishes an event and waits for its end. Publish returns what ends the event, or the
+// cause of ctx. It publishes the event again as long as the bus hands it back with a
+// publish.RetryError.
 type Publisher interface {
 	Publish(ctx context.Context, ev *encode.Event) error
 }

@@ -25,9 +25,14 @@ type Load struct {
 	stuck func() []publish.Stuck
 }
 
-// StartLoad publishes versions of 64 objects of one resource to a bus until Stop, those of each object one after the other. It publishes one
-// event each pace, or as many as the bus takes if pace is 0. add adds a delta to the source, in one lane.
-func StartLoad[I comparable](tb testing.TB, bus publish.Bus, source publish.Source[I], delta func(I) *object.Delta, add func(ctx context.Context, d *object.Delta) error, pace time.Duration) *Load {
+// StartLoad publishes versions of 64 objects of one resource to a bus until Stop, those of each
+// object one after the other. It publishes one event each pace, or as many as the bus takes if pace
+// is 0. add adds a delta to the source, in one lane.
+func StartLoad[I comparable](
+	tb testing.TB, bus publish.Bus, source publish.Source[I], delta func(I) *object.Delta, add func(
+		ctx context.Context, d *object.Delta,
+	) error, pace time.Duration,
+) *Load {
 	tb.Helper()
 	l := &Load{add: add}
 	dispatcher := publish.NewDispatcher(source, delta, l, bus, publish.Options{}, Discard, nil)
@@ -101,15 +106,18 @@ func (*Load) EncodeShort(*encode.Event, *object.Delta, encode.Short) error { ret
 // EncodeWhole implements publish.Encoder.
 func (*Load) EncodeWhole(*encode.Event, *object.Delta) error { return errWhole }
 
-// RateBeside checks that the bus takes nine tenths of the offered events while isolated ones are tried a few more times. attempts returns
-// how often they were tried so far.
+// RateBeside checks that the bus takes nine tenths of the offered events while isolated ones are
+// tried a few more times. attempts returns how often they were tried so far.
 func (l *Load) RateBeside(tb testing.TB, attempts func() int) {
 	tb.Helper()
 	const least, tries = 3000, 3
-	tried, offered, acked := attempts(), l.offered.Load(), l.acked.Load()
+	tried := attempts()
+	offered := l.offered.Load()
+	acked := l.acked.Load()
 	Wait(tb, "attempts", func() bool { return attempts() >= tried+tries && l.offered.Load() >= offered+least })
 	acked, offered = l.acked.Load()-acked, l.offered.Load()-offered
-	tb.Logf("%d of %d offered events were acknowledged while isolated events were tried %d times", acked, offered, attempts()-tried)
+	tb.Logf("%d of %d offered events were acknowledged while isolated events were tried %d times", acked, offered,
+		attempts()-tried)
 	if 10*acked < 9*offered {
 		tb.Errorf("%d of %d offered events were acknowledged beside isolated ones, want nine tenths", acked, offered)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/natsversion/natschild"
 )
 
-// StartServer starts a NATS server with JetStream. A port of -1 is any; the same dir and port make it the same server again.
+// StartServer starts a NATS server with JetStream. A port of -1 is any; the same dir and port make
+// it the same server again.
 func StartServer(tb testing.TB, dir string, port int, change ...func(*server.Options)) *server.Server {
 	tb.Helper()
 	opts := &server.Options{
@@ -42,8 +43,8 @@ type Server interface {
 	WaitForShutdown()
 }
 
-// StartAnyServer is StartServer for tests that hold for servers of other versions: it starts the one
-// of package natschild if the environment names one.
+// StartAnyServer is StartServer for tests that hold for servers of other versions: it starts the
+// one of package natschild if the environment names one.
 func StartAnyServer(tb testing.TB, dir string, port int) Server {
 	tb.Helper()
 	if !natschild.IsWanted() {

@@ -27,7 +27,9 @@ type NATS struct {
 
 // NATSConfig is the configuration of a bus on the server at url.
 func NATSConfig(url string) nats.Config {
-	return nats.Config{URL: url, Env: driver.Env{Cluster: "prod-eu-1", MaxEventBytes: 900 << 10}, Stream: nats.Stream{Create: true}}
+	return nats.Config{URL: url, Env: driver.Env{Cluster: "prod-eu-1", MaxEventBytes: 900 << 10}, Stream: nats.Stream{
+		Create: true,
+	}}
 }
 
 // RunNATS runs a bus until the test ends.
@@ -35,7 +37,8 @@ func RunNATS(tb testing.TB, cfg nats.Config, prepare ...func(*nats.Bus)) *NATS {
 	tb.Helper()
 	r := &NATS{Log: new(LogBuffer), Reg: prometheus.NewPedanticRegistry(), Ended: make(chan struct{})}
 	var err error
-	if r.Bus, err = nats.New(cfg, r.Log.Logger(), publish.NewMetrics(r.Reg)); err != nil {
+	r.Bus, err = nats.New(cfg, r.Log.Logger(), publish.NewMetrics(r.Reg))
+	if err != nil {
 		tb.Fatal(err)
 	}
 	r.publisher, r.DeadLetters = Await(r.Bus, false), Await(r.Bus, true)

@@ -130,7 +130,8 @@ func (p *Proxy) Hold(d Direction, held bool) {
 	p.cond.Broadcast()
 }
 
-// Drop throws away the data of one direction, or ceases to. If a connection has lost data, cut it before others use it.
+// Drop throws away the data of one direction, or ceases to. If a connection has lost data, cut it
+// before others use it.
 func (p *Proxy) Drop(d Direction, dropped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

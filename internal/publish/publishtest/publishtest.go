@@ -19,9 +19,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Main runs the tests of a package, and returns the exit code: 1 also if goroutines are left at the end.
+// Main runs the tests of a package, and returns the exit code: 1 also if goroutines are left at the
+// end.
 func Main(m *testing.M) int {
-	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	// Most tests wait. More of them run at a time than there are processors, unless the command
+	// line says otherwise.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -33,8 +35,9 @@ func Main(m *testing.M) int {
 	if err := goleak.Find(
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
-		// ObjectStore.Put of nats.go starts this goroutine, which then reads js.publisher.connStatusCh. If Put returns first (its
-		// context has ended), the channel is nil by then, and the goroutine never ends. The agent does not use PublishAsync itself.
+		// ObjectStore.Put of nats.go starts this goroutine, which then reads
+		// js.publisher.connStatusCh. If Put returns first (its context has ended), the channel is
+		// nil by then, and the goroutine never ends. The agent does not use PublishAsync itself.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
 	); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -68,7 +71,8 @@ func (l *LogBuffer) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Metric returns the value of a counter or gauge whose first label has this value; "": of the first of the name.
+// Metric returns the value of a counter or gauge whose first label has this value; "": of the first
+// of the name.
 func Metric(tb testing.TB, reg *prometheus.Registry, name, label string) float64 {
 	tb.Helper()
 	families, err := reg.Gather()

@@ -59,7 +59,8 @@ func (a *Authority) sign(tb testing.TB, template *x509.Certificate) (cert, key [
 	}
 	if a.cert == nil {
 		a.key = private
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
+		a.cert, err = x509.ParseCertificate(der)
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -67,7 +68,10 @@ func (a *Authority) sign(tb testing.TB, template *x509.Certificate) (cert, key [
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{
+		Type:  "PRIVATE KEY",
+		Bytes: b,
+	})
 }
 
 // Issue makes a certificate for a name, which is a host of a server as well.
@@ -108,7 +112,9 @@ type TLSFiles struct {
 func NewTLSFiles(tb testing.TB) *TLSFiles {
 	dir := tb.TempDir()
 	return &TLSFiles{tb: tb, TLS: publish.TLS{
-		CAFile: filepath.Join(dir, "ca.pem"), CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem"),
+		CAFile:   filepath.Join(dir, "ca.pem"),
+		CertFile: filepath.Join(dir, "cert.pem"),
+		KeyFile:  filepath.Join(dir, "key.pem"),
 	}}
 }
 

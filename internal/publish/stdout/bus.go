@@ -31,7 +31,8 @@ type Bus struct {
 	closed  bool
 }
 
-// New returns a bus that writes to w. The fence is checked before each line; nil permits everything.
+// New returns a bus that writes to w. The fence is checked before each line; nil permits
+// everything.
 func New(w io.Writer, fence publish.Fence) *Bus {
 	return &Bus{w: w, fence: publish.NewFencing(fence), inbox: publish.NewInbox[*publish.Event]()}
 }
@@ -43,7 +44,8 @@ func (b *Bus) Publish(e *publish.Event) {
 	}
 }
 
-// Ready implements publish.Bus. It does not detect a stream that accepts no lines: that shows in the agent's queue.
+// Ready implements publish.Bus. It does not detect a stream that accepts no lines: that shows in
+// the agent's queue.
 func (b *Bus) Ready() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +87,8 @@ func (b *Bus) write(ctx context.Context) {
 	for ctx.Err() == nil {
 		var err error
 		var ok bool
-		if line, ok, err = b.next(line[:0]); !ok {
+		line, ok, err = b.next(line[:0])
+		if !ok {
 			select {
 			case <-b.inbox.Ready:
 			case <-ctx.Done():
@@ -113,8 +116,8 @@ func (b *Bus) write(ctx context.Context) {
 	}
 }
 
-// endsInsideLine reports whether w is a file that an earlier run may have left with a partial last line. If its end cannot be read, the
-// result is true: readers skip an empty line.
+// endsInsideLine reports whether w is a file that an earlier run may have left with a partial last
+// line. If its end cannot be read, the result is true: readers skip an empty line.
 func endsInsideLine(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -134,7 +137,8 @@ func endsInsideLine(w io.Writer) bool {
 	return err != nil || last[0] != '\n'
 }
 
-// next returns the line of the oldest event. It copies the body, because Run may end the event during the write.
+// next returns the line of the oldest event. It copies the body, because Run may end the event
+// during the write.
 func (b *Bus) next(line []byte) (_ []byte, ok bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +149,9 @@ func (b *Bus) next(line []byte) (_ []byte, ok bool, err error) {
 		return line, false, nil
 	}
 	e := b.waiting[0]
-	b.waiting[0], b.waiting, b.writing = nil, b.waiting[1:], e
+	b.waiting[0] = nil
+	b.waiting = b.waiting[1:]
+	b.writing = e
 	line = append(line, e.Body...)
 	if bytes.IndexByte(line, '\n') >= 0 { // always between tokens: JSON strings contain none
 		var compact bytes.Buffer
@@ -191,7 +197,12 @@ func (*Config) Validate(*field.Path, *driver.Facts) field.ErrorList { return nil
 
 // Summary implements driver.Config.
 func (*Config) Summary() driver.Summary {
-	return driver.Summary{Kind: "stdout", Text: "standard output, as JSON lines", Log: "standard output", Identity: "stdout"}
+	return driver.Summary{
+		Kind:     "stdout",
+		Text:     "standard output, as JSON lines",
+		Log:      "standard output",
+		Identity: "stdout",
+	}
 }
 
 // Open implements driver.Config.

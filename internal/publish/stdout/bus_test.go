@@ -66,7 +66,8 @@ func TestWritesJSONLines(t *testing.T) {
 func TestWritesProgress(t *testing.T) {
 	var out bytes.Buffer
 	b, _ := run(t, &out)
-	ev := publishtest.EncodeProgress(t, encode.Structured, "0-1", publishtest.Progress(7, publishtest.ScopeAt(publishtest.Pods, "", 5)))
+	ev := publishtest.EncodeProgress(t, encode.Structured, "0-1",
+		publishtest.Progress(7, publishtest.ScopeAt(publishtest.Pods, "", 5)))
 	want := string(ev.Body) + "\n"
 	if err := <-once(b, ev); err != nil {
 		t.Fatal(err)
@@ -100,7 +101,8 @@ func TestLinesDoNotMix(t *testing.T) {
 	}
 }
 
-// A pipe that nobody reads holds up neither the end of Run nor that of the events. A line that was begun is written whole, and no other follows it.
+// A pipe that nobody reads holds up neither the end of Run nor that of the events. A line that was
+// begun is written whole, and no other follows it.
 func TestPipeThatNobodyReads(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -144,13 +146,15 @@ func TestClosedPipe(t *testing.T) {
 	defer func() { _ = w.Close() }()
 	b, _ := run(t, w)
 	for range 2 {
-		if err := <-once(b, publishtest.Event("web-1", 1, "{}")); !errors.Is(err, syscall.EPIPE) || errors.Is(err, publish.ErrRefused) {
+		if err := <-once(b, publishtest.Event("web-1", 1, "{}")); !errors.Is(err, syscall.EPIPE) ||
+			errors.Is(err, publish.ErrRefused) {
 			t.Errorf("got %v, want EPIPE", err)
 		}
 	}
 }
 
-// A killed run, or a full disk, leaves part of a line at the end of a file. The next run appends to it, and its first event can be read.
+// A killed run, or a full disk, leaves part of a line at the end of a file. The next run appends to
+// it, and its first event can be read.
 func TestFirstLineAfterAPartialOne(t *testing.T) {
 	for _, c := range []struct{ name, before, want string }{
 		{"partial line", `{"id":"1`, "{\"id\":\"1\n{\"id\":\"2\"}\n{\"id\":\"2\"}\n"},

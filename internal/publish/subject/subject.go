@@ -19,23 +19,27 @@ const (
 	// Stream is the subject template of events about snapshots.
 	Stream = "kubecdc.{cluster}.stream.{group}.{resource}"
 
-	// Scope is the subject template of the other stream events: the starts and ends of a scope, and its gaps. It has a
-	// placeholder of its own. The last record of such a subject says whether the scope has ended.
+	// Scope is the subject template of the other stream events: the starts and ends of a scope, and
+	// its gaps. It has a placeholder of its own. The last record of such a subject says whether the
+	// scope has ended.
 	Scope = scopesOf + ".{scope}"
 
 	scopesOf = "kubecdc.{cluster}.scope.{group}.{resource}"
 
-	// Progress is the subject template of the progress of an agent. It has a placeholder of its own.
+	// Progress is the subject template of the progress of an agent. It has a placeholder of its
+	// own.
 	Progress = progressOf + ".{writer}"
 
 	progressOf = "kubecdc.{cluster}.progress"
 
-	// A token of more than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the sha256 of the unescaped token. (Names
-	// of RBAC objects may have 4,000 bytes; the server cuts the connection for a subject near 4 KB.)
+	// A token of more than maxToken bytes, escaped, becomes its first cutToken bytes, '~' and the
+	// sha256 of the unescaped token. (Names of RBAC objects may have 4,000 bytes; the server cuts
+	// the connection for a subject near 4 KB.)
 	maxToken = 256
 	cutToken = 128
 
-	// maxSubject bounds every subject. The server's limit is 4,096 bytes for the whole control line, with reply subject and sizes.
+	// maxSubject bounds every subject. The server's limit is 4,096 bytes for the whole control
+	// line, with reply subject and sizes.
 	maxSubject = 2048
 )
 
@@ -74,13 +78,16 @@ func New(template, cluster string) (*Template, error) {
 	}
 	var s Template
 	var err error
-	if s.object, err = Compile(template, cluster); err != nil {
+	s.object, err = Compile(template, cluster)
+	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", template, err)
 	}
-	if s.stream, err = Compile(Stream, cluster); err != nil {
+	s.stream, err = Compile(Stream, cluster)
+	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Stream, err)
 	}
-	if s.scopes, err = Compile(scopesOf, cluster); err != nil {
+	s.scopes, err = Compile(scopesOf, cluster)
+	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Scope, err)
 	}
 	progress, err := Compile(progressOf, cluster)
@@ -108,7 +115,8 @@ func (s *Template) Append(dst []byte, d *object.Delta) []byte {
 	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
 }
 
-// OfStream returns the subjects of all stream events of a resource, of which the last one is a NATS wildcard.
+// OfStream returns the subjects of all stream events of a resource, of which the last one is a NATS
+// wildcard.
 func (s *Template) OfStream(r *object.Resource) []string {
 	return []string{string(appendParts(nil, s.stream, r, "", "")), string(appendParts(nil, s.scopes, r, "", "")) + ".*"}
 }
@@ -135,11 +143,13 @@ func (s *Template) Patterns() []string {
 	return []string{pattern(s.object), pattern(s.stream), pattern(s.scopes) + ".*", s.progress + "*"}
 }
 
-// Capture returns the subjects to create a stream with: each template's literal tokens up to the first placeholder, then ">"
-// ("kubecdc.prod-eu-1.>" for all, by default), or the whole template if it has no placeholder.
+// Capture returns the subjects to create a stream with: each template's literal tokens up to the
+// first placeholder, then ">" ("kubecdc.prod-eu-1.>" for all, by default), or the whole template if
+// it has no placeholder.
 func (s *Template) Capture() []string {
 	object, stream := capture(s.object), capture(s.stream)
-	// They have different third tokens ("object", "stream", "scope", "progress"); the shared tokens become one subject if they include the cluster.
+	// They have different third tokens ("object", "stream", "scope", "progress"); the shared tokens
+	// become one subject if they include the cluster.
 	if o, t := strings.Split(object, "."), strings.Split(stream, "."); len(o) > 2 && o[0] == t[0] && o[1] == t[1] {
 		return []string{o[0] + "." + o[1] + ".>"}
 	}
@@ -149,9 +159,12 @@ func (s *Template) Capture() []string {
 	return []string{object, stream, capture(s.scopes), s.progress + ">"}
 }
 
-// Parse splits a template into parts. text returns the error of a byte outside of placeholders. value returns the text of a placeholder, or
-// its field; follows reports whether it directly follows another field.
-func Parse(template string, text func(i int, c byte) error, value func(name string, follows bool) (string, Field, error)) ([]Part, error) {
+// Parse splits a template into parts. text returns the error of a byte outside of placeholders.
+// value returns the text of a placeholder, or its field; follows reports whether it directly
+// follows another field.
+func Parse(
+	template string, text func(i int, c byte) error, value func(name string, follows bool) (string, Field, error),
+) ([]Part, error) {
 	var parts []Part
 	var literal strings.Builder
 	flush := func() {
@@ -209,9 +222,16 @@ func Compile(template, cluster string) ([]Part, error) {
 		if name == "cluster" {
 			return string(appendToken(nil, cluster)), FieldLiteral, nil
 		}
-		f, ok := map[string]Field{"group": FieldGroup, "resource": FieldResource, "namespace": FieldNamespace, "name": fieldName}[name]
+		f, ok := map[string]Field{
+			"group":     FieldGroup,
+			"resource":  FieldResource,
+			"namespace": FieldNamespace,
+			"name":      fieldName,
+		}[name]
 		if !ok {
-			return "", f, fmt.Errorf("unknown placeholder {%s}, known are {cluster}, {group}, {resource}, {namespace} and {name}", name)
+			return "", f,
+				fmt.Errorf("unknown placeholder {%s}, known are {cluster}, {group}, {resource}, {namespace} and {name}",
+					name)
 		}
 		return "", f, nil
 	})
@@ -221,11 +241,14 @@ func Compile(template, cluster string) ([]Part, error) {
 	case tokenStart == len(template):
 		return nil, fmt.Errorf("at byte %d: empty token", len(template))
 	case parts[0].Field != FieldLiteral || len(parts) > 1 && !strings.Contains(parts[0].Text, "."):
-		return nil, errors.New("at byte 0: the first token must be fixed: otherwise the stream would have to include every subject")
+		return nil,
+			errors.New(
+				"at byte 0: the first token must be fixed: otherwise the stream would have to include every subject")
 	}
 	longest := 0
 	for _, p := range parts {
-		if longest += len(p.Text); p.Field != FieldLiteral {
+		longest += len(p.Text)
+		if p.Field != FieldLiteral {
 			longest += maxToken
 		}
 	}
@@ -253,7 +276,8 @@ func appendParts(dst []byte, parts []Part, r *object.Resource, namespace, name s
 	return dst
 }
 
-// Token returns the value of a placeholder in a subject. field is its name: group, resource, namespace or name.
+// Token returns the value of a placeholder in a subject. field is its name: group, resource,
+// namespace or name.
 func Token(field, value string) string {
 	switch field {
 	case "group":
@@ -326,14 +350,16 @@ func Overlap(a, b string) bool {
 var plain = func() (set [256]bool) { //nolint:gochecknoglobals // a constant; Go has no constant arrays
 	for c := range 256 {
 		b := byte(c)
-		set[c] = b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || strings.IndexByte("_-:=", b) >= 0
+		set[c] = b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' ||
+			strings.IndexByte("_-:=", b) >= 0
 	}
 	return set
 }()
 
 const hexDigits = "0123456789ABCDEF"
 
-// appendToken appends s, with every byte outside A-Za-z0-9_-:= percent-encoded, and shortens it if it is too long.
+// appendToken appends s, with every byte outside A-Za-z0-9_-:= percent-encoded, and shortens it if
+// it is too long.
 func appendToken(dst []byte, s string) []byte {
 	start := len(dst)
 	for i := range len(s) {
@@ -349,8 +375,9 @@ func appendToken(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendSum cuts the token at dst[start:] to at most cutToken bytes, never inside an escape, and appends '~' and the sum of s. A token
-// without a sum never contains '~', which is escaped. Empty tokens get a sum too, because NATS does not allow them.
+// appendSum cuts the token at dst[start:] to at most cutToken bytes, never inside an escape, and
+// appends '~' and the sum of s. A token without a sum never contains '~', which is escaped. Empty
+// tokens get a sum too, because NATS does not allow them.
 func appendSum(dst []byte, start int, s string) []byte {
 	if cut := start + cutToken; len(dst) > cut {
 		switch { // '%' only ever begins an escape
@@ -366,7 +393,8 @@ func appendSum(dst []byte, start int, s string) []byte {
 	return hex.AppendEncode(dst, sum[:])
 }
 
-// appendGroup appends an API group: dots become '_' (so '_', which no group contains, is escaped), and "" becomes "core".
+// appendGroup appends an API group: dots become '_' (so '_', which no group contains, is escaped),
+// and "" becomes "core".
 func appendGroup(dst []byte, group string) []byte {
 	switch group {
 	case "":

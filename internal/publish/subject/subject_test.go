@@ -16,7 +16,9 @@ import (
 )
 
 func delta(group, resource, namespace, name string) *object.Delta {
-	return &object.Delta{Ref: object.NewRef(&object.Resource{Group: group, Version: "v1", Name: resource}, namespace, name, "")}
+	return &object.Delta{
+		Ref: object.NewRef(&object.Resource{Group: group, Version: "v1", Name: resource}, namespace, name, ""),
+	}
 }
 
 func TestSubject(t *testing.T) {
@@ -29,20 +31,38 @@ func TestSubject(t *testing.T) {
 		want     string
 	}{
 		{"", delta("", "pods", "shop", "web-1"), "kubecdc.prod.object.core.pods.shop.web-1"},
-		{"", delta("networking.k8s.io", "ingresses", "shop", "web.example"), "kubecdc.prod.object.networking_k8s_io.ingresses.shop.web%2Eexample"},
+		{
+			"", delta("networking.k8s.io", "ingresses", "shop", "web.example"),
+			"kubecdc.prod.object.networking_k8s_io.ingresses.shop.web%2Eexample",
+		},
 		{"", delta("", "nodes", "", "node-1"), "kubecdc.prod.object.core.nodes._.node-1"},
 		{"", delta("core", "nodes", "_", "_"), "kubecdc.prod.object.%63ore.nodes.%5F._"},
 		{"", delta("a_b", "nodes", "", "x"), "kubecdc.prod.object.a%5Fb.nodes._.x"},
-		{"", delta("rbac.authorization.k8s.io", "roles", "shop", "a:b=c_d *>~%ü"), "kubecdc.prod.object.rbac_authorization_k8s_io.roles.shop.a:b=c_d%20%2A%3E%7E%25%C3%BC"},
+		{
+			"", delta("rbac.authorization.k8s.io", "roles", "shop", "a:b=c_d *>~%ü"),
+			"kubecdc.prod.object.rbac_authorization_k8s_io.roles.shop.a:b=c_d%20%2A%3E%7E%25%C3%BC",
+		},
 		{"", delta("", "pods", "shop", long[:256]), "kubecdc.prod.object.core.pods.shop." + long[:256]},
-		{"", delta("", "pods", "shop", long), fmt.Sprintf("kubecdc.prod.object.core.pods.shop.%s~%x", long[:128], sha256.Sum256([]byte(long)))},
+		{
+			"", delta("", "pods", "shop", long),
+			fmt.Sprintf("kubecdc.prod.object.core.pods.shop.%s~%x", long[:128], sha256.Sum256([]byte(long))),
+		},
 		// The 128th byte, or the 127th, begins an escape: it is left out whole.
-		{"", delta("", "pods", "shop", cut), fmt.Sprintf("kubecdc.prod.object.core.pods.shop.%s~%x", cut[:127], sha256.Sum256([]byte(cut)))},
-		{"", delta("", "pods", "shop", cut2), fmt.Sprintf("kubecdc.prod.object.core.pods.shop.%s~%x", cut2[:126], sha256.Sum256([]byte(cut2)))},
+		{
+			"", delta("", "pods", "shop", cut),
+			fmt.Sprintf("kubecdc.prod.object.core.pods.shop.%s~%x", cut[:127], sha256.Sum256([]byte(cut))),
+		},
+		{
+			"", delta("", "pods", "shop", cut2),
+			fmt.Sprintf("kubecdc.prod.object.core.pods.shop.%s~%x", cut2[:126], sha256.Sum256([]byte(cut2))),
+		},
 		{"cdc.v1-{namespace}-{cluster}.{resource}", delta("", "pods", "shop", "web-1"), "cdc.v1-shop-prod.pods"},
 		{"cdc", delta("", "pods", "shop", "web-1"), "cdc"},
 		{"", &object.Delta{Stream: &object.StreamEvent{
-			Kind: object.SnapshotStarted, Resource: &object.Resource{Group: "apps", Name: "deployments"}, Scope: "deployments.apps",
+			Kind: object.SnapshotStarted, Resource: &object.Resource{
+				Group: "apps",
+				Name:  "deployments",
+			}, Scope: "deployments.apps",
 		}}, "kubecdc.prod.stream.apps.deployments"},
 		{"", &object.Delta{Stream: &object.StreamEvent{
 			Kind: object.SnapshotCompleted, Resource: &object.Resource{Name: "pods"}, Scope: "pods/shop",
@@ -51,11 +71,20 @@ func TestSubject(t *testing.T) {
 			Kind: object.ScopeStarted, Resource: &object.Resource{Name: "pods"}, Scope: "pods/shop?labelSelector=a=b",
 		}}, "kubecdc.prod.scope.core.pods.pods%2Fshop%3FlabelSelector=a=b"},
 		{"cdc", &object.Delta{Stream: &object.StreamEvent{
-			Kind: object.ScopeEnded, Resource: &object.Resource{Group: "apps", Name: "deployments"}, Scope: "deployments.apps",
+			Kind: object.ScopeEnded, Resource: &object.Resource{
+				Group: "apps",
+				Name:  "deployments",
+			}, Scope: "deployments.apps",
 		}}, "kubecdc.prod.scope.apps.deployments.deployments%2Eapps"},
-		{"", &object.Delta{Stream: &object.StreamEvent{
-			Kind: object.Gap, Resource: &object.Resource{Name: "pods"}, Scope: "pods/" + long,
-		}}, fmt.Sprintf("kubecdc.prod.scope.core.pods.pods%%2F%s~%x", long[:128-len("pods%2F")], sha256.Sum256([]byte("pods/"+long)))},
+		{
+			"", &object.Delta{
+				Stream: &object.StreamEvent{
+					Kind: object.Gap, Resource: &object.Resource{Name: "pods"}, Scope: "pods/" + long,
+				},
+			},
+			fmt.Sprintf("kubecdc.prod.scope.core.pods.pods%%2F%s~%x", long[:128-len("pods%2F")],
+				sha256.Sum256([]byte("pods/"+long))),
+		},
 	} {
 		s, err := subject.New(c.template, "prod")
 		if err != nil {
@@ -96,11 +125,22 @@ func TestSubjectsOfTheStream(t *testing.T) {
 		template, cluster string
 		patterns, capture []string
 	}{
-		{"", "prod.eu", []string{"kubecdc.prod%2Eeu.object.*.*.*.*", "kubecdc.prod%2Eeu.stream.*.*", "kubecdc.prod%2Eeu.scope.*.*.*", "kubecdc.prod%2Eeu.progress.*"}, []string{"kubecdc.prod%2Eeu.>"}},
-		{"kubecdc.{cluster}.o.{resource}", "prod", []string{"kubecdc.prod.o.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.prod.>"}},
-		{"kubecdc.{group}.{cluster}", "prod", []string{"kubecdc.*.prod", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"kubecdc.>"}},
-		{"cdc.x-{group}.{name}", "prod", []string{"cdc.*.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"cdc.>", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"}},
-		{"cdc", "prod", []string{"cdc", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*"}, []string{"cdc", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"}},
+		{"", "prod.eu", []string{
+			"kubecdc.prod%2Eeu.object.*.*.*.*", "kubecdc.prod%2Eeu.stream.*.*", "kubecdc.prod%2Eeu.scope.*.*.*",
+			"kubecdc.prod%2Eeu.progress.*",
+		}, []string{"kubecdc.prod%2Eeu.>"}},
+		{"kubecdc.{cluster}.o.{resource}", "prod", []string{
+			"kubecdc.prod.o.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*",
+		}, []string{"kubecdc.prod.>"}},
+		{"kubecdc.{group}.{cluster}", "prod", []string{
+			"kubecdc.*.prod", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*",
+		}, []string{"kubecdc.>"}},
+		{"cdc.x-{group}.{name}", "prod", []string{
+			"cdc.*.*", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*",
+		}, []string{"cdc.>", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"}},
+		{"cdc", "prod", []string{
+			"cdc", "kubecdc.prod.stream.*.*", "kubecdc.prod.scope.*.*.*", "kubecdc.prod.progress.*",
+		}, []string{"cdc", "kubecdc.prod.stream.>", "kubecdc.prod.scope.>", "kubecdc.prod.progress.>"}},
 	} {
 		s, err := subject.New(c.template, c.cluster)
 		if err != nil {
@@ -143,7 +183,8 @@ func TestSubjectOfProgress(t *testing.T) {
 // plain are the bytes that stand for themselves in a token.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:="
 
-// unescape takes a {resource} or {name} token back. whole is false where it was shortened: then s is how it begins.
+// unescape takes a {resource} or {name} token back. whole is false where it was shortened: then s
+// is how it begins.
 func unescape(token string) (s string, whole bool, err error) {
 	token, _, cut := strings.Cut(token, "~")
 	var b strings.Builder
@@ -171,7 +212,8 @@ func unescapeGroup(token string) (group string, whole bool, err error) {
 	if token == "core" {
 		return "", true, nil
 	}
-	// An escape holds no '_', so those that stand in the token are dots; a dot in the value came from an escape: none.
+	// An escape holds no '_', so those that stand in the token are dots; a dot in the value came
+	// from an escape: none.
 	return unescape(strings.ReplaceAll(token, "_", "%2E"))
 }
 
@@ -203,7 +245,8 @@ func checkRoundTrip(t interface{ Fatalf(string, ...any) }, group, resource, name
 		if err != nil {
 			t.Fatalf("%q: %v", token, err)
 		}
-		if whole && got != want || !strings.HasPrefix(want, got) || !whole && !strings.HasSuffix(token, fmt.Sprintf("~%x", sha256.Sum256([]byte(want)))) {
+		if whole && got != want || !strings.HasPrefix(want, got) ||
+			!whole && !strings.HasSuffix(token, fmt.Sprintf("~%x", sha256.Sum256([]byte(want)))) {
 			t.Fatalf("%q: got %q, whole %v, want %q", token, got, whole, want)
 		}
 		if short := len(want) <= 256/3 && want != ""; short && !whole {
@@ -246,7 +289,8 @@ func TestSubjectsDiffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := rapid.OneOf(rapid.StringMatching(`[a-z_.:~%-]{0,6}`), rapid.StringMatching(`a{250,260}[/.]?b{0,3}`), rapid.SampledFrom([]string{"", "core", "_"}))
+	text := rapid.OneOf(rapid.StringMatching(`[a-z_.:~%-]{0,6}`), rapid.StringMatching(`a{250,260}[/.]?b{0,3}`),
+		rapid.SampledFrom([]string{"", "core", "_"}))
 	rapid.Check(t, func(t *rapid.T) {
 		var v [2][4]string
 		for i := range v {

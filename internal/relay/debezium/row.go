@@ -124,13 +124,17 @@ func Row(e *consume.Event, noBefore bool, at time.Time) (value []byte, gone bool
 	}
 	switch e.Op {
 	case consume.Deleted, consume.Left:
-		r.Op, r.Before, gone = remove, orIdentity("before", before), true
+		r.Op = remove
+		r.Before = orIdentity("before", before)
+		gone = true
 	case consume.Created, consume.Entered:
 		r.Op, r.After = create, orIdentity("after", after)
 	case consume.Read:
 		r.Op, r.After = read, orIdentity("after", after)
 	case consume.Updated:
-		r.Op, r.Before, r.After = update, before, orIdentity("after", after)
+		r.Op = update
+		r.Before = before
+		r.After = orIdentity("after", after)
 		if before == nil {
 			r.Op = read
 		}

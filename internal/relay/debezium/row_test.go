@@ -29,7 +29,8 @@ const (
 // event parses the event of a deployment, with these members of data.
 func event(t testing.TB, typ string, op consume.Op, data string) *consume.Event {
 	t.Helper()
-	e, err := consume.Parse(fmt.Appendf(nil, `{"specversion":"1.0","id":"deployments.apps/u1/48211","source":"/kubernetes/prod",
+	e, err := consume.Parse(
+		fmt.Appendf(nil, `{"specversion":"1.0","id":"deployments.apps/u1/48211","source":"/kubernetes/prod",
 		"type":"dev.kubecdc.object.%s","subject":"/apis/apps/v1/namespaces/shop/deployments/web","time":"2026-11-20T15:00:00.123456789Z",
 		"datacontenttype":"application/json","dataschema":"https://kubecdc.dev/schema/object/v1","cluster":"prod","clusteruid":"c1",
 		"apiversion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","uid":"u1","op":%q,
@@ -49,18 +50,30 @@ func TestRows(t *testing.T) {
 		op   consume.Op
 		data string
 	}{
-		"created":                 {"created", consume.Created, `,"before":null,"after":` + after},
-		"created-truncated":       {"created", consume.Created, `,"before":null,"truncated":["after"],"dataref":"file:///large/1.json"`},
-		"updated":                 {"updated", consume.Updated, `,"before":` + before + `,"after":` + after},
-		"updated-without-before":  {"updated", consume.Updated, `,"after":` + after},
-		"updated-without-objects": {"updated", consume.Updated, `,"truncated":["before","after","patch"],"dataref":"file:///large/1.json"`},
-		"deleted":                 {"deleted", consume.Deleted, `,"before":` + before + `,"after":null`},
-		"deleted-inferred":        {"deleted", consume.Deleted, `,"before":` + before + `,"after":null,"inferred":true`},
-		"deleted-without-before":  {"deleted", consume.Deleted, `,"after":null`},
-		"read":                    {"read", consume.Read, `,"after":` + after + `,"snapshot":"20261120T150000.000Z-48211"`},
-		"entered":                 {"entered", consume.Entered, `,"before":` + before + `,"after":` + after},
-		"left":                    {"left", consume.Left, `,"before":` + before},
-		"redacted":                {"created", consume.Created, `,"before":null,"after":` + strings.Replace(after, `{"replicas":5}`, `{"a":"<b> & c"}`, 1) + `,"redacted":true`},
+		"created": {"created", consume.Created, `,"before":null,"after":` + after},
+		"created-truncated": {
+			"created", consume.Created, `,"before":null,"truncated":["after"],"dataref":"file:///large/1.json"`,
+		},
+		"updated":                {"updated", consume.Updated, `,"before":` + before + `,"after":` + after},
+		"updated-without-before": {"updated", consume.Updated, `,"after":` + after},
+		"updated-without-objects": {
+			"updated", consume.Updated, `,"truncated":["before","after","patch"],"dataref":"file:///large/1.json"`,
+		},
+		"deleted": {"deleted", consume.Deleted, `,"before":` + before + `,"after":null`},
+		"deleted-inferred": {
+			"deleted", consume.Deleted, `,"before":` + before + `,"after":null,"inferred":true`,
+		},
+		"deleted-without-before": {"deleted", consume.Deleted, `,"after":null`},
+		"read": {
+			"read", consume.Read, `,"after":` + after + `,"snapshot":"20261120T150000.000Z-48211"`,
+		},
+		"entered": {"entered", consume.Entered, `,"before":` + before + `,"after":` + after},
+		"left":    {"left", consume.Left, `,"before":` + before},
+		"redacted": {
+			"created", consume.Created,
+			`,"before":null,"after":` + strings.Replace(after, `{"replicas":5}`, `{"a":"<b> & c"}`, 1) +
+				`,"redacted":true`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

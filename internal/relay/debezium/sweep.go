@@ -144,7 +144,8 @@ func (t *Target) snapshotBegan(ctx context.Context, e *consume.Event) (*began, e
 	table := e.GroupResource()
 	err := t.o.Stream.Scan(ctx, nil, func(_, value []byte) error {
 		var r streamRow
-		if json.Unmarshal(value, &r) != nil || r.Source != e.Source || r.ClusterUID != e.ClusterUID || r.Resource != table {
+		if json.Unmarshal(value, &r) != nil || r.Source != e.Source || r.ClusterUID != e.ClusterUID ||
+			r.Resource != table {
 			return nil
 		}
 		var s consume.Stream

@@ -176,7 +176,11 @@ const longStep = 10 * time.Minute
 
 func newWorld() *world {
 	return &world{
-		objects: map[string]*thing{}, seen: map[string]*thing{}, version: 100, clock: time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC), step: longStep,
+		objects: map[string]*thing{},
+		seen:    map[string]*thing{},
+		version: 100,
+		clock:   time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC),
+		step:    longStep,
 	}
 }
 
@@ -187,7 +191,9 @@ func (w *world) next() int {
 }
 
 func (w *world) send(typ, id, members, data string) {
-	e, err := consume.Parse(fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/kubernetes/prod","type":"dev.kubecdc.%s","subject":"/api/v1/configmaps",
+	e, err := consume.Parse(
+		fmt.Appendf(nil,
+			`{"specversion":"1.0","id":%q,"source":"/kubernetes/prod","type":"dev.kubecdc.%s","subject":"/api/v1/configmaps",
 		"time":%q,"datacontenttype":"application/json","dataschema":"x","cluster":"prod","clusteruid":"c1","apiversion":"v1","kind":"ConfigMap",
 		"resource":"configmaps",%s,"data":%s}`, id, typ, w.clock.Format(time.RFC3339Nano), members, data))
 	if err != nil {
@@ -197,7 +203,9 @@ func (w *world) send(typ, id, members, data string) {
 }
 
 func (o *thing) json() string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"%d"}}`, o.name, o.uid, o.version)
+	return fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"%d"}}`,
+		o.name, o.uid, o.version)
 }
 
 func (w *world) object(typ string, op consume.Op, o *thing, version int, data string) {
@@ -208,12 +216,15 @@ func (w *world) object(typ string, op consume.Op, o *thing, version int, data st
 	if op == consume.Read {
 		id += fmt.Sprintf("/r/s%d", w.snapshots)
 	}
-	w.send("object."+typ, id, fmt.Sprintf(`"namespace":"shop","name":%q,"uid":%q,"op":%q,"resourceversion":"%d","sequence":"%020d","partitionkey":"prod/core/configmaps/shop/%[1]s"`,
-		o.name, o.uid, op, version, version), fmt.Sprintf(`{"op":%q,"resourceVersion":"%d"%s}`, op, version, data))
+	w.send("object."+typ, id,
+		fmt.Sprintf(
+			`"namespace":"shop","name":%q,"uid":%q,"op":%q,"resourceversion":"%d","sequence":"%020d","partitionkey":"prod/core/configmaps/shop/%[1]s"`,
+			o.name, o.uid, op, version, version), fmt.Sprintf(`{"op":%q,"resourceVersion":"%d"%s}`, op, version, data))
 }
 
 func (w *world) stream(typ, id, data string) {
-	w.send(typ, "configmaps/"+id, fmt.Sprintf(`"scope":"configmaps","resourceversion":"%d","partitionkey":"prod/configmaps"`, w.version), data)
+	w.send(typ, "configmaps/"+id,
+		fmt.Sprintf(`"scope":"configmaps","resourceversion":"%d","partitionkey":"prod/configmaps"`, w.version), data)
 }
 
 // change creates or updates an object. The agent records it if it watches; withBefore: with the
@@ -286,7 +297,8 @@ func (w *world) letter(name string, removes bool) {
 		w.seen[name] = w.objects[name]
 		id = fmt.Sprintf("configmaps/%s/%d", o.uid, w.version)
 	}
-	w.stream("gap", fmt.Sprintf("gap/%d/%s", w.version, id), fmt.Sprintf(`{"reason":"dead-letter","deadLetter":%q,"recovered":false}`, id))
+	w.stream("gap", fmt.Sprintf("gap/%d/%s", w.version, id),
+		fmt.Sprintf(`{"reason":"dead-letter","deadLetter":%q,"recovered":false}`, id))
 }
 
 // snapshot records a gap, and a snapshot of all objects. Some of them change or go before its end,
@@ -297,7 +309,8 @@ func (w *world) snapshot(letters map[string]bool, behind time.Duration, during f
 	w.snapshots++
 	w.stream("gap", fmt.Sprintf("gap/%d", w.version), `{"reason":"checkpoint-lost","recovered":false}`)
 	listed, version := maps.Clone(w.objects), w.version
-	w.stream("snapshot.started", fmt.Sprintf("s%d/started", w.snapshots), fmt.Sprintf(`{"snapshot":"s%d","resourceVersion":"%d","objects":%d}`, w.snapshots, version, len(listed)))
+	w.stream("snapshot.started", fmt.Sprintf("s%d/started", w.snapshots),
+		fmt.Sprintf(`{"snapshot":"s%d","resourceVersion":"%d","objects":%d}`, w.snapshots, version, len(listed)))
 	w.seen = maps.Clone(listed)
 	defer func(clock time.Time) { w.clock, w.step = clock.Add(time.Minute), longStep }(w.clock)
 	w.clock, w.step = w.clock.Add(-behind), time.Second
@@ -311,7 +324,8 @@ func (w *world) snapshot(letters map[string]bool, behind time.Duration, during f
 		w.object("read", consume.Read, o, o.version, fmt.Sprintf(`,"snapshot":"s%d","after":%s`, w.snapshots, o.json()))
 	}
 	during()
-	w.stream("snapshot.completed", fmt.Sprintf("s%d/completed", w.snapshots), fmt.Sprintf(`{"snapshot":"s%d","resourceVersion":"%d","objects":%d}`, w.snapshots, version, len(listed)))
+	w.stream("snapshot.completed", fmt.Sprintf("s%d/completed", w.snapshots),
+		fmt.Sprintf(`{"snapshot":"s%d","resourceVersion":"%d","objects":%d}`, w.snapshots, version, len(listed)))
 }
 
 // want returns the table of the objects that exist.

@@ -21,9 +21,9 @@ import (
 type Log interface {
 	publish.Bus
 	// Scan calls each with the key and the value of all records that the topics for objects of a
-	// resource have at the time of the call. nil: all topics. Those of a key come in order. The value
-	// of a tombstone is nil. key and value are valid during the call. Scan returns the first error
-	// of each.
+	// resource have at the time of the call. nil: all topics. Those of a key come in order. The
+	// value of a tombstone is nil. key and value are valid during the call. Scan returns the first
+	// error of each.
 	Scan(ctx context.Context, r *object.Resource, each func(key, value []byte) error) error
 }
 
@@ -110,7 +110,9 @@ func (t *Target) publishRow(e *publish.Event, ev *consume.Event, noBefore bool) 
 		return
 	}
 	d := *e.Delta
-	d.Op, d.Stream, d.Report = object.Updated, nil, nil
+	d.Op = object.Updated
+	d.Stream = nil
+	d.Report = nil
 	if gone {
 		d.Op = object.Deleted // also of an event of op l: a tombstone follows
 	}

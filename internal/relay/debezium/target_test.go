@@ -34,7 +34,8 @@ func TestStreamEventsAreApart(t *testing.T) {
 			t.Errorf("a reader takes it for a record: %s", r.value)
 		}
 	}
-	if want := "gap configmaps, snapshot.started configmaps, snapshot.completed configmaps, progress "; strings.Join(got, ", ") != want {
+	if want := "gap configmaps, snapshot.started configmaps, snapshot.completed configmaps, progress "; strings.Join(
+		got, ", ") != want {
 		t.Errorf("stream events: %s, want %s", strings.Join(got, ", "), want)
 	}
 	if len(p.rows.records) != 2 {
@@ -126,7 +127,12 @@ func TestObjectsMoveBetweenScopes(t *testing.T) {
 	}
 	const a, b = "configmaps?labelSelector=team=a", "configmaps?labelSelector=team=b"
 	types := map[consume.Op]string{
-		consume.Created: "created", consume.Deleted: "deleted", consume.Entered: "entered", consume.Left: "left", consume.Read: "read", consume.Updated: "updated",
+		consume.Created: "created",
+		consume.Deleted: "deleted",
+		consume.Entered: "entered",
+		consume.Left:    "left",
+		consume.Read:    "read",
+		consume.Updated: "updated",
 	}
 	for name, c := range map[string]struct {
 		steps []step
@@ -148,7 +154,8 @@ func TestObjectsMoveBetweenScopes(t *testing.T) {
 				w.send("object."+types[s.op], fmt.Sprint("configmaps/u1/", s.version, s.op), fmt.Sprintf(
 					`"namespace":"shop","name":"x","uid":"u1","op":%q,"resourceversion":"%d","sequence":"%020d","scope":%q,"partitionkey":"x"`,
 					s.op, s.version, s.version, s.scope),
-					fmt.Sprintf(`{"op":%q,"resourceVersion":"%d","snapshot":"s1","before":%s,"after":%[3]s}`, s.op, s.version, o.json()))
+					fmt.Sprintf(`{"op":%q,"resourceVersion":"%d","snapshot":"s1","before":%s,"after":%[3]s}`, s.op,
+						s.version, o.json()))
 			}
 			if err := p.relayed(&source{records: w.record, first: 1}); err != nil {
 				t.Fatal(err)

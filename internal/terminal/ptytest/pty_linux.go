@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a pseudo terminal: the program's end, and that of the person. Both are closed with the test. 0 columns: it has no size.
+// Open opens a pseudo terminal: the program's end, and that of the person. Both are closed with the
+// test. 0 columns: it has no size.
 func Open(t testing.TB, columns, rows int) (program, person *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

@@ -15,8 +15,9 @@ import (
 // prefix begins the headers of consume.FromMessage that have attributes.
 const prefix = "ce-"
 
-// From returns the event that a program built on the CloudEvents SDK has received, in whichever mode and over whichever protocol. The
-// event keeps the SDK's data, which must not be changed any more.
+// From returns the event that a program built on the CloudEvents SDK has received, in whichever
+// mode and over whichever protocol. The event keeps the SDK's data, which must not be changed any
+// more.
 func From(ce *event.Event) (*consume.Event, error) {
 	header := map[string][]string{prefix + "specversion": {ce.SpecVersion()}}
 	put := func(name, value string) {

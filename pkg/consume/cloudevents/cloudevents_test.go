@@ -55,25 +55,35 @@ func TestCloudEvent(t *testing.T) {
 	}
 }
 
-// From reads events that a producer made with the SDK, with extensions of any type and with data in base64.
+// From reads events that a producer made with the SDK, with extensions of any type and with data in
+// base64.
 func TestFromOfTheSDK(t *testing.T) {
 	ce := event.New()
 	ce.SetID("pods/1/7")
 	ce.SetSource("/kubernetes/100%25")
 	ce.SetType("dev.kubecdc.object.updated")
 	ce.SetTime(time.Date(2026, 11, 20, 15, 0, 0, 123, time.UTC))
-	for name, value := range map[string]string{"op": "u", "resource": "pods", "apiversion": "v1", "kind": "Pod", "name": "web", "uid": "1"} {
+	for name, value := range map[string]string{
+		"op":         "u",
+		"resource":   "pods",
+		"apiversion": "v1",
+		"kind":       "Pod",
+		"name":       "web",
+		"uid":        "1",
+	} {
 		ce.SetExtension(name, value)
 	}
 	ce.SetExtension("attempt", 3)
-	if err := ce.SetData(event.ApplicationJSON, []byte(`{"op":"u","resourceVersion":"7","after":{"a":1}}`)); err != nil {
+	if err := ce.SetData(event.ApplicationJSON, []byte(`{"op":"u","resourceVersion":"7","after":{"a":1}}`)); err !=
+		nil {
 		t.Fatal(err)
 	}
 	e, err := cloudevents.From(&ce)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Source != "/kubernetes/100%25" || e.Extensions["attempt"] != "3" || e.Time.Nanosecond() != 123 || e.Data == nil || !cmp.Equal(e.Data.After, json.RawMessage(`{"a":1}`)) {
+	if e.Source != "/kubernetes/100%25" || e.Extensions["attempt"] != "3" || e.Time.Nanosecond() != 123 ||
+		e.Data == nil || !cmp.Equal(e.Data.After, json.RawMessage(`{"a":1}`)) {
 		t.Errorf("got %+v, %+v", e, e.Data)
 	}
 	ce.SetType("com.example.order")

@@ -45,7 +45,8 @@ func ExampleFrom() {
 	// pods/uid-1/100 news: false
 }
 
-// An event for a sender or a router built on the CloudEvents SDK. It has the same id, attributes and data.
+// An event for a sender or a router built on the CloudEvents SDK. It has the same id, attributes
+// and data.
 func ExampleTo() {
 	e, err := consume.Parse([]byte(consumetest.PodEvent("c", "web", "uid-1", 100, "")))
 	if err != nil {

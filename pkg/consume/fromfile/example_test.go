@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
-// A file of events, read in two parts: the second reader continues at the position at which the first one stopped.
+// A file of events, read in two parts: the second reader continues at the position at which the
+// first one stopped.
 func ExampleFile() {
 	ctx := context.Background()
 	file := &fromfile.File{Path: exampleFile(
@@ -53,7 +54,9 @@ func ExampleFile() {
 
 // The pods that have been deleted, from a file of JSON lines.
 func ExampleNewLines() {
-	file := strings.NewReader(consumetest.PodEvent("c", "web", "uid-1", 100, "") + "\n" + consumetest.PodEvent("d", "web", "uid-1", 102, "") + "\n")
+	file := strings.NewReader(
+		consumetest.PodEvent("c", "web", "uid-1", 100, "") + "\n" + consumetest.PodEvent("d", "web", "uid-1", 102, "") +
+			"\n")
 	lines := fromfile.NewLines("", file, consume.Query{})
 	for {
 		e, err := lines.Next(context.Background())

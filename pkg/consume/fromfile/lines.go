@@ -13,12 +13,13 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// maxLine limits a line, in bytes. An event has an object at most three times (before, after, patch), and etcd's default limit for an
-// object is 1.5 MiB.
+// maxLine limits a line, in bytes. An event has an object at most three times (before, after,
+// patch), and etcd's default limit for an object is 1.5 MiB.
 const maxLine = 64 << 20
 
-// File is a Source of JSON lines, as `kubecdc run --bus stdout:` writes them. Its readers do not follow the file: Live and Beginning are the
-// same, and Next always returns io.EOF at the end. Since compares the times of the events.
+// File is a Source of JSON lines, as `kubecdc run --bus stdout:` writes them. Its readers do not
+// follow the file: Live and Beginning are the same, and Next always returns io.EOF at the end.
+// Since compares the times of the events.
 type File struct{ Path string }
 
 // Traits implements consume.Source. A file is read from its beginning.
@@ -47,7 +48,8 @@ type Lines struct {
 	skip  int       // number of lines to skip
 }
 
-// NewLines reads from r as a File does, but leaves it open. name is that of the log; "": errors name the line alone.
+// NewLines reads from r as a File does, but leaves it open. name is that of the log; "": errors
+// name the line alone.
 func NewLines(name string, r io.Reader, q consume.Query) *Lines {
 	l := &Lines{name: name, r: bufio.NewReaderSize(r, 64<<10), since: q.Start.Time()}
 	for _, p := range q.Start.Positions() {
@@ -58,8 +60,8 @@ func NewLines(name string, r io.Reader, q consume.Query) *Lines {
 	return l
 }
 
-// Next implements consume.Reader. Errors of the underlying reader are final. Next checks ctx between reads: to end a blocked one, close the underlying
-// reader.
+// Next implements consume.Reader. Errors of the underlying reader are final. Next checks ctx
+// between reads: to end a blocked one, close the underlying reader.
 func (l *Lines) Next(ctx context.Context) (*consume.Event, error) {
 	for {
 		if ctx.Err() != nil {
@@ -96,7 +98,8 @@ func (l *Lines) Next(ctx context.Context) (*consume.Event, error) {
 	}
 }
 
-// restart returns to the beginning of a file that ends before the line at which reading should continue: it is another file.
+// restart returns to the beginning of a file that ends before the line at which reading should
+// continue: it is another file.
 func (l *Lines) restart() error {
 	missed := &consume.MissedError{Log: l.position().Log, From: uint64(l.skip) + 1, To: uint64(l.line), Recreated: true}
 	if _, err := l.file.Seek(0, io.SeekStart); err != nil {

@@ -50,12 +50,15 @@ func numbers(from, to int) []int {
 }
 
 func TestLines(t *testing.T) {
-	large := strings.Replace(string(consumetest.Pod(3)), `"after":{}`, `"after":{"x":"`+strings.Repeat("x", 200<<10)+`"}`, 1)
-	in := string(consumetest.Pod(1)) + "\r\n\n  \n{\n" + string(consumetest.Pod(2)) + "\n" + large + "\n" + strings.Repeat("x", 64<<20+1) + "\n" + string(consumetest.Pod(4))
+	large := strings.Replace(string(consumetest.Pod(3)), `"after":{}`,
+		`"after":{"x":"`+strings.Repeat("x", 200<<10)+`"}`, 1)
+	in := string(consumetest.Pod(1)) + "\r\n\n  \n{\n" + string(consumetest.Pod(2)) + "\n" + large + "\n" +
+		strings.Repeat("x", 64<<20+1) + "\n" + string(consumetest.Pod(4))
 	l := fromfile.NewLines("", strings.NewReader(in), consume.Query{})
 	var kept []*consume.Event
 	for _, want := range []string{
-		"pods/1/1", "line 4: JSON ends before the value does", "pods/1/2", "pods/1/3", "line 7: longer than 64 MiB", "pods/1/4", "EOF", "EOF",
+		"pods/1/1", "line 4: JSON ends before the value does", "pods/1/2", "pods/1/3", "line 7: longer than 64 MiB",
+		"pods/1/4", "EOF", "EOF",
 	} {
 		e, err := l.Next(t.Context())
 		got := ""
@@ -80,10 +83,12 @@ func TestLines(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("had enough"))
-	if _, err := fromfile.NewLines("", strings.NewReader(in), consume.Query{}).Next(ctx); err == nil || err.Error() != "had enough" {
+	if _, err := fromfile.NewLines("", strings.NewReader(in), consume.Query{}).Next(ctx); err == nil ||
+		err.Error() != "had enough" {
 		t.Errorf("error %v, want the context's cause", err)
 	}
-	l = fromfile.NewLines("", io.MultiReader(strings.NewReader("\n"), iotest.ErrReader(errors.New("disk on fire"))), consume.Query{})
+	l = fromfile.NewLines("", io.MultiReader(strings.NewReader("\n"), iotest.ErrReader(errors.New("disk on fire"))),
+		consume.Query{})
 	var record *consume.RecordError
 	if _, err := l.Next(t.Context()); err == nil || err.Error() != "line 2: disk on fire" || errors.As(err, &record) {
 		t.Errorf("error %v", err)
@@ -116,7 +121,9 @@ func TestFile(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	at := r.Positions()
-	if want := []consume.Position{{Log: consume.Log{Name: "events.jsonl"}, Next: 5}}; !slices.Equal(at, want) || r.CaughtUp() {
+	if want := []consume.Position{{Log: consume.Log{
+		Name: "events.jsonl",
+	}, Next: 5}}; !slices.Equal(at, want) || r.CaughtUp() {
 		t.Errorf("positions %+v, want %+v; caught up: %t", at, want, r.CaughtUp())
 	}
 	r = begin(consume.After(at...))
@@ -144,7 +151,8 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := new(consume.RecordError)
-	if _, err := begin(consume.Live()).Next(t.Context()); !errors.As(err, &record) || err.Error() != "events.jsonl: line 1: JSON ends before the value does" {
+	if _, err := begin(consume.Live()).Next(t.Context()); !errors.As(err, &record) ||
+		err.Error() != "events.jsonl: line 1: JSON ends before the value does" {
 		t.Errorf("error %v", err)
 	}
 	source.Path = filepath.Join(t.TempDir(), "none")

@@ -19,7 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// kafkaFetcher fetches the records of one partition, in a goroutine of its own, to which its fields belong.
+// kafkaFetcher fetches the records of one partition, in a goroutine of its own, to which its fields
+// belong.
 type kafkaFetcher struct {
 	r         *kafkaReader
 	partition *kafkaPartition      // Next's
@@ -31,8 +32,8 @@ type kafkaFetcher struct {
 	looked    time.Time            // time of the last look at its identity
 	waited    bool                 // for records, since then
 
-	// turn has an element if the next batch may be handed over, with Query.ByTime; otherwise nil. So
-	// a fetcher has at most one batch beside the one in hand. Never closed.
+	// turn has an element if the next batch may be handed over, with Query.ByTime; otherwise nil.
+	// So a fetcher has at most one batch beside the one in hand. Never closed.
 	turn chan struct{}
 	due  atomic.Bool        // a look is
 	stop context.CancelFunc // ends run soon; nil in a group
@@ -64,7 +65,12 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 		case err != nil:
 			failures++
 			f.due.Store(true)
-			if !errors.Is(err, kafka.OffsetOutOfRange) && !f.send(ctx, &kafkaBatch{err: fmt.Errorf("read topic %s, partition %d at %s: %w", f.log.Name, f.log.Partition, f.r.brokers(), err)}) {
+			if !errors.Is(err, kafka.OffsetOutOfRange) &&
+				!f.send(ctx,
+					&kafkaBatch{
+						err: fmt.Errorf("read topic %s, partition %d at %s: %w", f.log.Name, f.log.Partition,
+							f.r.brokers(), err),
+					}) {
 				return
 			}
 		case b != nil && len(b.records) > 0 && !f.same(ctx):
@@ -84,7 +90,9 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 
 // send hands a batch to Next. It reports false if ctx has ended.
 func (f *kafkaFetcher) send(ctx context.Context, b *kafkaBatch) bool {
-	b.of, b.log, b.next = f.partition, f.log, f.offset
+	b.of = f.partition
+	b.log = f.log
+	b.next = f.offset
 	if f.turn != nil && b.err == nil {
 		select {
 		case <-f.turn:
@@ -103,7 +111,12 @@ func (f *kafkaFetcher) send(ctx context.Context, b *kafkaBatch) bool {
 // fetch requests records, and waits for a short time if there are none.
 func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
 	res, err := f.r.client.Fetch(ctx, &kafka.FetchRequest{
-		Topic: f.log.Name, Partition: f.log.Partition, Offset: f.offset, MinBytes: 1, MaxBytes: f.r.fetchSize(), MaxWait: fetchWait,
+		Topic:     f.log.Name,
+		Partition: f.log.Partition,
+		Offset:    f.offset,
+		MinBytes:  1,
+		MaxBytes:  f.r.fetchSize(),
+		MaxWait:   fetchWait,
 	})
 	if err == nil {
 		err = res.Error
@@ -124,8 +137,8 @@ func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
 			b.records, b.next = append(b.records, m), m.Offset+1
 		}
 	}
-	// A broker returns the batch that has the offset. If none of its records is at the offset or after it, compaction has removed them, or they
-	// are marks of transactions.
+	// A broker returns the batch that has the offset. If none of its records is at the offset or
+	// after it, compaction has removed them, or they are marks of transactions.
 	if s, ok := res.Records.(*protocol.RecordStream); ok && len(s.Records) > 0 && len(b.records) == 0 {
 		b.next++
 	}
@@ -138,7 +151,13 @@ func (f *kafkaFetcher) record(from kafka.RecordReader) (kafka.Message, error) {
 	if err != nil {
 		return kafka.Message{}, err
 	}
-	m := kafka.Message{Topic: f.log.Name, Partition: f.log.Partition, Offset: rec.Offset, Time: rec.Time, Headers: rec.Headers}
+	m := kafka.Message{
+		Topic:     f.log.Name,
+		Partition: f.log.Partition,
+		Offset:    rec.Offset,
+		Time:      rec.Time,
+		Headers:   rec.Headers,
+	}
 	if rec.Key != nil {
 		m.Key, err = kafka.ReadAll(rec.Key)
 		_ = rec.Key.Close() // it has been copied
@@ -153,8 +172,8 @@ func (f *kafkaFetcher) record(from kafka.RecordReader) (kafka.Message, error) {
 	return m, err
 }
 
-// same reports whether the log is still the same. During a pause a topic may be deleted and created again, and the next records may be from the
-// middle of the new one.
+// same reports whether the log is still the same. During a pause a topic may be deleted and created
+// again, and the next records may be from the middle of the new one.
 func (f *kafkaFetcher) same(ctx context.Context) bool {
 	if !f.waited && time.Since(f.looked) < identityPause {
 		return true
@@ -189,12 +208,18 @@ func (f *kafkaFetcher) look(ctx context.Context) error {
 	return nil
 }
 
-// check compares the log with the fetcher's state. If it is another log, reading continues at its beginning; if records were removed, after them.
+// check compares the log with the fetcher's state. If it is another log, reading continues at its
+// beginning; if records were removed, after them.
 func (f *kafkaFetcher) check(id string, o kafkaOffsets) {
-	missed := &consume.MissedError{Log: f.log, From: uint64(f.offset), What: fmt.Sprintf("topic %s, partition %d", f.log.Name, f.log.Partition)}
+	missed := &consume.MissedError{
+		Log:  f.log,
+		From: uint64(f.offset),
+		What: fmt.Sprintf("topic %s, partition %d", f.log.Name, f.log.Partition),
+	}
 	switch another := id != "" && f.log.ID != "" && id != f.log.ID; {
 	case another || f.offset > o.last:
-		if f.odd++; !another && f.odd < oddLooks {
+		f.odd++
+		if !another && f.odd < oddLooks {
 			return
 		}
 		missed.To, missed.Recreated = uint64(max(o.last-1, 0)), true
@@ -280,7 +305,11 @@ func (r *kafkaReader) list(ctx context.Context, logs []consume.Log, timestamps .
 	topics := map[string][]listoffsets.RequestPartition{}
 	for _, l := range logs {
 		for _, t := range timestamps {
-			topics[l.Name] = append(topics[l.Name], listoffsets.RequestPartition{Partition: int32(l.Partition), CurrentLeaderEpoch: -1, Timestamp: t})
+			topics[l.Name] = append(topics[l.Name], listoffsets.RequestPartition{
+				Partition:          int32(l.Partition),
+				CurrentLeaderEpoch: -1,
+				Timestamp:          t,
+			})
 		}
 	}
 	req := &listoffsets.Request{ReplicaID: -1}
@@ -305,7 +334,9 @@ func (r *kafkaReader) list(ctx context.Context, logs []consume.Log, timestamps .
 
 // listOnce returns the partitions that their leaders do not know apart. A partition without an
 // answer is an error: it does not end at 0.
-func (r *kafkaReader) listOnce(ctx context.Context, req *listoffsets.Request) (all listed, unknown []partitionID, err error) {
+func (r *kafkaReader) listOnce(
+	ctx context.Context, req *listoffsets.Request,
+) (all listed, unknown []partitionID, err error) {
 	m, err := r.client.Transport.RoundTrip(ctx, r.client.Addr, req)
 	if err != nil {
 		return nil, nil, fmt.Errorf("look up offsets at %s: %w", r.brokers(), err)

@@ -89,8 +89,10 @@ func (g *kafkaGroup) generations(ctx context.Context, member *kafka.ConsumerGrou
 		gen, err := member.Next(ctx)
 		var partitions map[partitionID]*kafkaPartition
 		if err == nil {
-			if partitions, err = g.assigned(ctx, gen); err != nil {
-				gen.Start(func(ctx context.Context) { _ = pause.For(ctx, retryMax) }) // when it returns, the generation ends and the next one starts
+			partitions, err = g.assigned(ctx, gen)
+			if err != nil {
+				// when it returns, the generation ends and the next one starts
+				gen.Start(func(ctx context.Context) { _ = pause.For(ctx, retryMax) })
 			}
 		}
 		b := &kafkaBatch{begin: partitions}
@@ -138,7 +140,9 @@ func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[p
 		return nil, err
 	}
 	logs = slices.DeleteFunc(logs, func(l consume.Log) bool {
-		return !slices.ContainsFunc(gen.Assignments[l.Name], func(a kafka.PartitionAssignment) bool { return a.ID == l.Partition })
+		return !slices.ContainsFunc(gen.Assignments[l.Name], func(a kafka.PartitionAssignment) bool {
+			return a.ID == l.Partition
+		})
 	})
 	at, err := g.saved(ctx)
 	if err != nil {
@@ -159,7 +163,8 @@ func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[p
 	if err != nil || start.Kind() != consume.StartLive && start.Kind() != consume.StartSince {
 		return partitions, err
 	}
-	begun := make([]consume.Position, 0, len(partitions)) // otherwise a restart before the first commit would begin later
+	// otherwise a restart before the first commit would begin later
+	begun := make([]consume.Position, 0, len(partitions))
 	for _, p := range partitions {
 		begun = append(begun, consume.Position{Log: p.log, Next: uint64(p.next)})
 	}
@@ -173,14 +178,18 @@ func (g *kafkaGroup) saved(ctx context.Context) (map[partitionID]consume.Positio
 		err = res.Error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up the offsets of group %s (check that the user may read it): %w", g.s.Group, kafkaid.Cause(err))
+		return nil,
+			fmt.Errorf("look up the offsets of group %s (check that the user may read it): %w", g.s.Group,
+				kafkaid.Cause(err))
 	}
 	out := map[partitionID]consume.Position{}
 	for topic, partitions := range res.Topics {
 		for _, p := range partitions {
 			switch {
 			case p.Error != nil:
-				return nil, fmt.Errorf("look up the offset of group %s in topic %s, partition %d: %w", g.s.Group, topic, p.Partition, p.Error)
+				return nil,
+					fmt.Errorf("look up the offset of group %s in topic %s, partition %d: %w", g.s.Group, topic,
+						p.Partition, p.Error)
 			case p.CommittedOffset >= 0:
 				id, _ := strings.CutPrefix(p.Metadata, logMetadata)
 				if id == p.Metadata {
@@ -214,7 +223,10 @@ func (g *kafkaGroup) Commit(ctx context.Context, positions ...consume.Position) 
 
 func (g *kafkaGroup) commit(ctx context.Context, gen *kafka.Generation, positions []consume.Position) error {
 	req := &kafka.OffsetCommitRequest{
-		GroupID: g.s.Group, GenerationID: int(gen.ID), MemberID: gen.MemberID, Topics: map[string][]kafka.OffsetCommit{},
+		GroupID:      g.s.Group,
+		GenerationID: int(gen.ID),
+		MemberID:     gen.MemberID,
+		Topics:       map[string][]kafka.OffsetCommit{},
 	}
 	for _, p := range positions {
 		c := kafka.OffsetCommit{Partition: p.Partition, Offset: int64(p.Next)}
@@ -231,14 +243,16 @@ func (g *kafkaGroup) commit(ctx context.Context, gen *kafka.Generation, position
 		for _, p := range partitions {
 			err = cmp.Or(err, p.Error)
 			if err != nil {
-				return fmt.Errorf("set the offset of group %s in topic %s, partition %d: %w", g.s.Group, topic, p.Partition, err)
+				return fmt.Errorf("set the offset of group %s in topic %s, partition %d: %w", g.s.Group, topic,
+					p.Partition, err)
 			}
 		}
 	}
 	return nil
 }
 
-// forget replaces the group's offset in a log that was created again. Otherwise a restart would report the new log once more.
+// forget replaces the group's offset in a log that was created again. Otherwise a restart would
+// report the new log once more.
 func (g *kafkaGroup) forget(at consume.Position) {
 	ctx, cancel := context.WithTimeout(g.ctx, apiTimeout)
 	defer cancel()

@@ -22,21 +22,23 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Kafka is a Source of Kafka topics. Each partition is a log. A stream event is in every partition, with the same ID: use a Tracker for each
-// partition, chosen by Event.Position.
+// Kafka is a Source of Kafka topics. Each partition is a log. A stream event is in every partition,
+// with the same ID: use a Tracker for each partition, chosen by Event.Position.
 //
 // Readers skip tombstones, which follow the deletion of an object in a compacted topic.
 type Kafka struct {
 	Brokers []string
 	// Dialer has the settings of TLS and SASL; nil: neither.
 	Dialer *kafka.Dialer
-	// Topics are the topics to read, besides those for which Match returns true. A topic that is created later is read from its beginning.
+	// Topics are the topics to read, besides those for which Match returns true. A topic that is
+	// created later is read from its beginning.
 	Topics []string
 	Match  func(topic string) bool
 
-	// Cluster is the name of the Kubernetes cluster, which the agent's keys begin with. If it is set, and every Objects of a query has one
-	// group, a resource, a namespace and a name, only the partitions of these keys are read. Records that are older than the topic's last
-	// increase of partitions may be in other partitions.
+	// Cluster is the name of the Kubernetes cluster, which the agent's keys begin with. If it is
+	// set, and every Objects of a query has one group, a resource, a namespace and a name, only the
+	// partitions of these keys are read. Records that are older than the topic's last increase of
+	// partitions may be in other partitions.
 	Cluster string
 
 	// OnOpen is called by Read with the topics that are read. errorOf asks for another one, and
@@ -48,21 +50,25 @@ type Kafka struct {
 	// to know.
 	OnThrottle func(broker string, until time.Time, extended time.Duration)
 
-	// Group is the name of a consumer group, "" for none. Its members share the partitions and continue at the group's offsets. Query.Start
-	// applies to a group without offsets. The Reader is a Committer.
+	// Group is the name of a consumer group, "" for none. Its members share the partitions and
+	// continue at the group's offsets. Query.Start applies to a group without offsets. The Reader
+	// is a Committer.
 	Group string
 }
 
 // Committer is a Reader of a consumer group.
 //
-// Commit stores the positions at which the group continues. It ignores positions in logs that this reader does not read at present, or in earlier
-// logs of the same name: their records are delivered again. It may be called at the same time as the methods of Reader.
+// Commit stores the positions at which the group continues. It ignores positions in logs that this
+// reader does not read at present, or in earlier logs of the same name: their records are delivered
+// again. It may be called at the same time as the methods of Reader.
 type Committer interface {
 	Commit(ctx context.Context, positions ...consume.Position) error
 }
 
 const (
-	fetchBytes = 4 << 20 // of one partition at a time. The server may cut the last batch of records; then that is fetched again.
+	// of one partition at a time. The server may cut the last batch of records; then that is
+	// fetched again.
+	fetchBytes = 4 << 20
 	fetchWait  = time.Second
 	// mergeBytes limits, with Query.ByTime, what the partitions together fetch at a time. Twice as
 	// much may be in memory. A partition fetches leastFetch in any case.
@@ -70,11 +76,14 @@ const (
 	leastFetch = 64 << 10
 	// identityAge is the interval at which topics, partitions and identities are always looked up.
 	identityAge = time.Minute
-	// identityPause is the interval at which the identity of a partition is looked up while its records arrive without a pause.
+	// identityPause is the interval at which the identity of a partition is looked up while its
+	// records arrive without a pause.
 	identityPause = time.Second
-	// oddLooks is the number of successive looks that must show a partition ending before the reader's position: a new leader may lag.
+	// oddLooks is the number of successive looks that must show a partition ending before the
+	// reader's position: a new leader may lag.
 	oddLooks = 3
-	// absentFor is the time for which metadata must lack a partition that is read: a broker that has just started may not know its topics yet.
+	// absentFor is the time for which metadata must lack a partition that is read: a broker that
+	// has just started may not know its topics yet.
 	absentFor = 3 * time.Second
 )
 
@@ -89,14 +98,16 @@ type partitionID struct {
 
 func idOf(l consume.Log) partitionID { return partitionID{l.Name, l.Partition} }
 
-// kafkaReader reads partitions, each by a kafkaFetcher. Its fields belong to the goroutine that calls Next, except those below state.
+// kafkaReader reads partitions, each by a kafkaFetcher. Its fields belong to the goroutine that
+// calls Next, except those below state.
 type kafkaReader struct {
 	s      *Kafka
 	q      consume.Query
 	client *kafka.Client
 	conns  *kafkanet.Network // of the client
 
-	ctx      context.Context //nolint:containedctx // of all fetchers, also of partitions that are added later; ends with Close
+	// ctx is that of all fetchers, also of partitions that are added later. It ends with Close.
+	ctx      context.Context //nolint:containedctx // the fetchers of Open outlive the call
 	cancel   context.CancelFunc
 	fetching sync.WaitGroup
 	batches  chan *kafkaBatch // not buffered, so a fetcher is at most one batch ahead of Next. Never closed.
@@ -154,7 +165,12 @@ func (s *Kafka) Read(ctx context.Context, q consume.Query) (consume.Reader, erro
 	d := s.dialer()
 	r := &kafkaReader{
 		s: s, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
-		conns:      kafkanet.New(kafkanet.Options{ClientID: d.ClientID, Dial: dialKafka(d), Mechanism: d.SASLMechanism, OnThrottle: s.OnThrottle}),
+		conns: kafkanet.New(kafkanet.Options{
+			ClientID:   d.ClientID,
+			Dial:       dialKafka(d),
+			Mechanism:  d.SASLMechanism,
+			OnThrottle: s.OnThrottle,
+		}),
 		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]consume.Position{}, copies: map[string]int{},
 	}
 	r.client = &kafka.Client{Addr: kafka.TCP(s.Brokers...), Transport: kafkanet.NewCluster(r.conns, s.Brokers)}
@@ -214,11 +230,14 @@ func (r *kafkaReader) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	var err error
-	if r.topics, err = r.find(ctx); err != nil {
+	r.topics, err = r.find(ctx)
+	if err != nil {
 		return err
 	}
 	if len(r.topics) == 0 {
-		return fmt.Errorf("%w: none of the topics to read is at %s: check their names, or start the agent, which creates them if bus.kafka.create is set", consume.ErrNoStream, r.brokers())
+		return fmt.Errorf(
+			"%w: none of the topics to read is at %s: check their names, or start the agent, which creates them if bus.kafka.create is set",
+			consume.ErrNoStream, r.brokers())
 	}
 	if r.s.OnOpen != nil {
 		r.s.OnOpen(ctx, slices.Collect(maps.Keys(r.topics)), r.errorOf)
@@ -245,7 +264,8 @@ func (r *kafkaReader) errorOf(ctx context.Context, topic string) error {
 
 func (r *kafkaReader) brokers() string { return strings.Join(r.s.Brokers, ",") }
 
-// begin starts to read the partitions that are not read yet. start applies to those that were never read.
+// begin starts to read the partitions that are not read yet. start applies to those that were never
+// read.
 func (r *kafkaReader) begin(ctx context.Context, start consume.Start) error {
 	logs, err := r.logs(ctx, r.topics)
 	if err == nil && r.q.OneCopy {
@@ -272,14 +292,17 @@ func (r *kafkaReader) begin(ctx context.Context, start consume.Start) error {
 }
 
 // locate returns the partitions of logs with the offset of each: its position in at, or else start.
-func (r *kafkaReader) locate(ctx context.Context, logs []consume.Log, at map[partitionID]consume.Position, start consume.Start) (map[partitionID]*kafkaPartition, error) {
+func (r *kafkaReader) locate(
+	ctx context.Context, logs []consume.Log, at map[partitionID]consume.Position, start consume.Start,
+) (map[partitionID]*kafkaPartition, error) {
 	ends, err := r.offsets(ctx, logs)
 	if err != nil {
 		return nil, err
 	}
 	var since map[partitionID]int64
 	if start.Kind() == consume.StartSince {
-		if since, err = r.offsetsAt(ctx, logs, start.Time()); err != nil {
+		since, err = r.offsetsAt(ctx, logs, start.Time())
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -304,7 +327,8 @@ func (r *kafkaReader) locate(ctx context.Context, logs []consume.Log, at map[par
 		case start.Kind() == consume.StartLive:
 			f.offset = o.last
 		case start.Kind() == consume.StartSince:
-			if f.offset = since[id]; f.offset < 0 { // all is older
+			f.offset = since[id]
+			if f.offset < 0 { // all is older
 				f.offset = o.last
 			}
 		}
@@ -411,7 +435,10 @@ func (b *kafkaBatch) first() (*consume.Event, error) {
 	e, err := fromKafka(m)
 	if err != nil {
 		return nil, &consume.RecordError{
-			Position: at, Where: fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset), About: aboutKey(m.Key), Err: err,
+			Position: at,
+			Where:    fmt.Sprintf("topic %s, partition %d, offset %d", m.Topic, m.Partition, m.Offset),
+			About:    aboutKey(m.Key),
+			Err:      err,
 		}
 	}
 	e.Position = at
@@ -432,7 +459,9 @@ func (r *kafkaReader) drop(b *kafkaBatch) {
 func (r *kafkaReader) pass(b *kafkaBatch, next int64) {
 	r.state.Lock()
 	defer r.state.Unlock()
-	b.of.log, b.of.next, b.of.end = b.log, next, b.end
+	b.of.log = b.log
+	b.of.next = next
+	b.of.end = b.end
 	b.of.ended = b.last && next == b.next
 	r.at[idOf(b.log)] = consume.Position{Log: b.log, Next: uint64(next)}
 }
@@ -458,7 +487,8 @@ func (r *kafkaReader) every(ok func(*kafkaPartition) bool) bool {
 
 // CaughtUp implements consume.Reader.
 func (r *kafkaReader) CaughtUp() bool {
-	return r.pending == nil && len(r.hands) == 0 && r.every(func(p *kafkaPartition) bool { return p.left || p.next >= p.end })
+	return r.pending == nil && len(r.hands) == 0 &&
+		r.every(func(p *kafkaPartition) bool { return p.left || p.next >= p.end })
 }
 
 // Positions implements consume.Reader.
@@ -491,7 +521,8 @@ func (r *kafkaReader) Close() error {
 	return err
 }
 
-// lookAgain starts to read added topics and partitions, and ends the fetchers of deleted ones. It checks logs with another identity.
+// lookAgain starts to read added topics and partitions, and ends the fetchers of deleted ones. It
+// checks logs with another identity.
 func (r *kafkaReader) lookAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -529,7 +560,8 @@ func (r *kafkaReader) lookSoon() {
 	}
 }
 
-// checkIdentities ends the fetchers of deleted topics, and makes those of logs with another identity look.
+// checkIdentities ends the fetchers of deleted topics, and makes those of logs with another
+// identity look.
 func (r *kafkaReader) checkIdentities(ctx context.Context) error {
 	logs, err := r.logs(ctx, r.topics)
 	if err != nil {

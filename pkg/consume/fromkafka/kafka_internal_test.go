@@ -27,7 +27,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// startingBroker leads two topics, "a" and "b", of two partitions with one record each. It has just started.
+// startingBroker leads two topics, "a" and "b", of two partitions with one record each. It has just
+// started.
 type startingBroker struct {
 	unknown  atomic.Int64 // answers to ListOffsets for partition 1 of b that remain UNKNOWN_TOPIC_OR_PARTITION
 	absent   atomic.Int64 // answers to Metadata that remain without b
@@ -48,7 +49,10 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 			case b.absent.Add(-1) >= 0:
 				continue
 			case b.failing.Add(-1) >= 0:
-				res.Topics = append(res.Topics, metadata.ResponseTopic{Name: name, ErrorCode: int16(kafka.LeaderNotAvailable)})
+				res.Topics = append(res.Topics, metadata.ResponseTopic{
+					Name:      name,
+					ErrorCode: int16(kafka.LeaderNotAvailable),
+				})
 				continue
 			case b.fewer.Load():
 				res.Topics = append(res.Topics, metadata.ResponseTopic{
@@ -57,7 +61,10 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 				continue
 			}
 			res.Topics = append(res.Topics, metadata.ResponseTopic{
-				Name: name, Partitions: []metadata.ResponsePartition{{PartitionIndex: 0, LeaderID: 1}, {PartitionIndex: 1, LeaderID: 1}},
+				Name: name, Partitions: []metadata.ResponsePartition{{PartitionIndex: 0, LeaderID: 1}, {
+					PartitionIndex: 1,
+					LeaderID:       1,
+				}},
 			})
 		}
 		return res, nil
@@ -86,10 +93,15 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 		return res, nil
 	case *fetch.Request:
 		topic, p := r.Topics[0].Topic, r.Topics[0].Partitions[0].Partition
-		value := fmt.Appendf(nil, `{"specversion":"1.0","id":"%s/%d","source":"/kubernetes/x","type":"dev.kubecdc.object.updated",`+
-			`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web","uid":"%[2]d","op":"u","data":{"op":"u","after":{}}}`, topic, p)
+		value := fmt.Appendf(nil,
+			`{"specversion":"1.0","id":"%s/%d","source":"/kubernetes/x","type":"dev.kubecdc.object.updated",`+
+				`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web","uid":"%[2]d","op":"u","data":{"op":"u","after":{}}}`,
+			topic, p)
 		records := protocol.NewRecordReader(protocol.Record{
-			Value: protocol.NewBytes(value), Headers: []protocol.Header{{Key: "content-type", Value: []byte("application/cloudevents+json")}},
+			Value: protocol.NewBytes(value), Headers: []protocol.Header{{
+				Key:   "content-type",
+				Value: []byte("application/cloudevents+json"),
+			}},
 		})
 		if topic == "b" && b.lost.Add(-1) >= 0 {
 			return nil, protocol.NewErrNoLeader(topic, p)
@@ -109,7 +121,10 @@ func (b *startingBroker) RoundTrip(ctx context.Context, _ net.Addr, req kafka.Re
 func (b *startingBroker) read(t *testing.T) (*kafkaReader, error) {
 	t.Helper()
 	r := &kafkaReader{
-		s: &Kafka{Brokers: []string{"b:9092"}, Topics: []string{"a", "b"}}, q: consume.Query{Start: consume.Beginning(), StopAtEnd: true},
+		s: &Kafka{Brokers: []string{"b:9092"}, Topics: []string{"a", "b"}}, q: consume.Query{
+			Start:     consume.Beginning(),
+			StopAtEnd: true,
+		},
 		batches: make(chan *kafkaBatch), looked: time.Now(), conns: kafkanet.New(kafkanet.Options{}),
 		client:     &kafka.Client{Addr: kafka.TCP("b:9092"), Transport: b},
 		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]consume.Position{},
@@ -164,7 +179,8 @@ func TestKafkaPartitionNeverKnownToItsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b startingBroker
 		b.unknown.Store(math.MaxInt64)
-		if _, err := b.read(t); !errors.Is(err, kafka.UnknownTopicOrPartition) || !strings.Contains(err.Error(), "topic b, partition 1") {
+		if _, err := b.read(t); !errors.Is(err, kafka.UnknownTopicOrPartition) ||
+			!strings.Contains(err.Error(), "topic b, partition 1") {
 			t.Errorf("opened with error %v, want that partition 1 of topic b is unknown", err)
 		}
 	})
@@ -228,8 +244,8 @@ func TestKafkaTopicWithAnErrorIsNotLeftOut(t *testing.T) {
 	}
 }
 
-// The time of a partition's first record is read again while the partition has no leader, for half a
-// minute.
+// The time of a partition's first record is read again while the partition has no leader, for half
+// a minute.
 func TestKafkaFirstRecordWaitsForALeader(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -281,7 +297,8 @@ func TestKafkaPartitionThatIsGone(t *testing.T) {
 		b.fewer.Store(true)
 		r.lookAgain(t.Context())
 		got, end := restOrError(t, r)
-		if !errors.Is(end, errDeleted) || !strings.Contains(end.Error(), "topic b, partition 1") || slices.Contains(got, "b/1") {
+		if !errors.Is(end, errDeleted) || !strings.Contains(end.Error(), "topic b, partition 1") ||
+			slices.Contains(got, "b/1") {
 			t.Errorf("after %q the read ended with %v", got, end)
 		}
 	})

@@ -43,8 +43,8 @@ func (r *kafkaReader) release(p *kafkaPartition) {
 	p.fetcher.turn <- struct{}{}
 }
 
-// takeEarliest returns the earliest event in hand. Neither event nor error: it is not known yet which
-// one that is.
+// takeEarliest returns the earliest event in hand. Neither event nor error: it is not known yet
+// which one that is.
 func (r *kafkaReader) takeEarliest() (*consume.Event, error) {
 	if len(r.hands) == 0 {
 		return nil, nil
@@ -98,7 +98,8 @@ func (r *kafkaReader) next(h *kafkaHand) {
 
 // precedes reports whether the event of h comes first.
 func (h *kafkaHand) precedes(o *kafkaHand) bool {
-	return cmp.Or(h.head.Time.Compare(o.head.Time), strings.Compare(h.log.Name, o.log.Name), cmp.Compare(h.log.Partition, o.log.Partition)) < 0
+	return cmp.Or(h.head.Time.Compare(o.head.Time), strings.Compare(h.log.Name, o.log.Name),
+		cmp.Compare(h.log.Partition, o.log.Partition)) < 0
 }
 
 // fetchSize returns the limit of a fetch, in bytes.

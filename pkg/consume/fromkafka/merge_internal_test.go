@@ -94,20 +94,28 @@ func (b *shelf) fetch(ctx context.Context, p *fetch.RequestPartition) (kafka.Res
 	all := b.partitions[p.Partition]
 	var records []protocol.Record
 	for i := int(p.FetchOffset); i < min(len(all), int(p.FetchOffset)+b.batch); i++ {
-		rec := protocol.Record{Offset: int64(i), Time: all[i].at, Headers: []protocol.Header{{Key: "content-type", Value: []byte("application/cloudevents+json")}}}
+		rec := protocol.Record{Offset: int64(i), Time: all[i].at, Headers: []protocol.Header{{
+			Key:   "content-type",
+			Value: []byte("application/cloudevents+json"),
+		}}}
 		switch all[i].name {
 		case "":
 		case "?":
 			rec.Value = protocol.NewBytes([]byte("{"))
 		default:
-			rec.Value = protocol.NewBytes(fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.object.updated","time":%q,`+
-				`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web","uid":"u","op":"u","data":{"op":"u","after":{}}}`,
-				all[i].name, all[i].at.Format(time.RFC3339Nano)))
+			rec.Value = protocol.NewBytes(
+				fmt.Appendf(nil,
+					`{"specversion":"1.0","id":%q,"source":"/kubernetes/x","type":"dev.kubecdc.object.updated","time":%q,`+
+						`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web","uid":"u","op":"u","data":{"op":"u","after":{}}}`,
+					all[i].name, all[i].at.Format(time.RFC3339Nano)))
 		}
 		records = append(records, rec)
 	}
 	return &fetch.Response{Topics: []fetch.ResponseTopic{{Topic: "t", Partitions: []fetch.ResponsePartition{{
-		Partition: p.Partition, HighWatermark: int64(len(all)), RecordSet: protocol.RecordSet{Version: 2, Records: protocol.NewRecordReader(records...)},
+		Partition: p.Partition, HighWatermark: int64(len(all)), RecordSet: protocol.RecordSet{
+			Version: 2,
+			Records: protocol.NewRecordReader(records...),
+		},
 	}}}}}, nil
 }
 
@@ -161,7 +169,8 @@ func (b *shelf) merged() (names []string, unreadable int) {
 	}
 }
 
-// Partitions are merged by time, whichever of them is slow, empty, or has records that are no events.
+// Partitions are merged by time, whichever of them is slow, empty, or has records that are no
+// events.
 func TestKafkaByTime(t *testing.T) {
 	begin := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -178,7 +187,8 @@ func TestKafkaByTime(t *testing.T) {
 				all = append(all, shelved{name, at})
 			}
 			b.partitions = append(b.partitions, all)
-			b.slow[int32(p)] = time.Duration(rapid.SampledFrom([]int{0, 0, 10, 1000}).Draw(rt, "slow")) * time.Millisecond
+			b.slow[int32(p)] = time.Duration(rapid.SampledFrom([]int{0, 0, 10, 1000}).Draw(rt, "slow")) *
+				time.Millisecond
 		}
 		want, unreadable := b.merged()
 		synctest.Test(t, func(t *testing.T) {
@@ -234,8 +244,8 @@ func hours(partitions, minutes int) *shelf {
 	return b
 }
 
-// A partition that does not answer holds up the merge, and the others fetch no more than two batches
-// meanwhile.
+// A partition that does not answer holds up the merge, and the others fetch no more than two
+// batches meanwhile.
 func TestKafkaByTimeIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -278,7 +288,8 @@ func TestKafkaLeave(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := e.Position.Partition
-				if got[p]++; p == 1 && got[p] == 15 {
+				got[p]++
+				if p == 1 && got[p] == 15 {
 					r.Leave(e.Position.Log)
 				}
 			}
@@ -290,7 +301,8 @@ func TestKafkaLeave(t *testing.T) {
 			}
 			i := slices.IndexFunc(r.Positions(), func(p consume.Position) bool { return p.Partition == 1 })
 			if at := r.Positions()[i]; at.Next != 15 || !r.CaughtUp() {
-				t.Errorf("by time %t: position %d of the log that was left; caught up: %t", byTime, at.Next, r.CaughtUp())
+				t.Errorf("by time %t: position %d of the log that was left; caught up: %t", byTime, at.Next,
+					r.CaughtUp())
 			}
 		})
 	}
@@ -301,7 +313,11 @@ func TestKafkaOneCopy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := hours(3, 20)
-		r := b.read(t, consume.Query{Start: consume.Since(time.Date(2026, 11, 20, 14, 15, 0, 0, time.UTC)), StopAtEnd: true, OneCopy: true})
+		r := b.read(t, consume.Query{
+			Start:     consume.Since(time.Date(2026, 11, 20, 14, 15, 0, 0, time.UTC)),
+			StopAtEnd: true,
+			OneCopy:   true,
+		})
 		defer func() { _ = r.Close() }()
 		if diff := gocmp.Diff([]string{"0/15", "0/16", "0/17", "0/18", "0/19"}, rest(t, r)); diff != "" {
 			t.Errorf("-want +got\n%s", diff)

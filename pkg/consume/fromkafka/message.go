@@ -8,11 +8,13 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// fromKafka reads an event by the CloudEvents Kafka binding 1.0.2. Headers differ from those of NATS in their prefix, they are not
-// percent-encoded, and datacontenttype is the content-type.
+// fromKafka reads an event by the CloudEvents Kafka binding 1.0.2. Headers differ from those of
+// NATS in their prefix, they are not percent-encoded, and datacontenttype is the content-type.
 func fromKafka(m *kafka.Message) (*consume.Event, error) {
 	header := make(map[string][]string, len(m.Headers)+1)
-	media, binary, opening := "", false, false
+	media := ""
+	binary := false
+	opening := false
 	for _, h := range m.Headers {
 		name, value := strings.ToLower(h.Key), string(h.Value)
 		attribute, isAttribute := strings.CutPrefix(name, "ce_")

@@ -29,7 +29,10 @@ func TestParseGoldenOfKafka(t *testing.T) {
 					t.Fatal(err)
 				}
 				if name != "ce-datacontenttype" { // it is the content type
-					m.Headers = append(m.Headers, kafka.Header{Key: strings.Replace(name, "ce-", "ce_", 1), Value: []byte(value)})
+					m.Headers = append(m.Headers, kafka.Header{
+						Key:   strings.Replace(name, "ce-", "ce_", 1),
+						Value: []byte(value),
+					})
 				}
 			}
 			got, err := fromkafka.FromKafka(m)

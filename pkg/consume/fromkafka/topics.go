@@ -60,8 +60,8 @@ func (r *kafkaReader) logs(ctx context.Context, topics map[string]int) ([]consum
 	return out, nil
 }
 
-// oneCopy returns one log of each topic, always the same. From the beginning on, it is the one with the
-// oldest record: retention may have removed more from the others.
+// oneCopy returns one log of each topic, always the same. From the beginning on, it is the one with
+// the oldest record: retention may have removed more from the others.
 func (r *kafkaReader) oneCopy(ctx context.Context, logs []consume.Log) ([]consume.Log, error) {
 	byTopic := map[string][]consume.Log{}
 	for _, l := range logs {
@@ -74,7 +74,8 @@ func (r *kafkaReader) oneCopy(ctx context.Context, logs []consume.Log) ([]consum
 		one := all[0]
 		if len(all) > 1 && r.q.Start.Kind() == consume.StartBeginning {
 			var err error
-			if one, err = r.oldest(ctx, all); err != nil {
+			one, err = r.oldest(ctx, all)
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -83,8 +84,8 @@ func (r *kafkaReader) oneCopy(ctx context.Context, logs []consume.Log) ([]consum
 	return slices.DeleteFunc(logs, func(l consume.Log) bool { return r.copies[l.Name] != l.Partition }), nil
 }
 
-// oldest returns the log with the oldest record, by its timestamp. A first offset of 0 does not show
-// it: a partition that was added to the topic has that too.
+// oldest returns the log with the oldest record, by its timestamp. A first offset of 0 does not
+// show it: a partition that was added to the topic has that too.
 func (r *kafkaReader) oldest(ctx context.Context, logs []consume.Log) (consume.Log, error) {
 	ends, err := r.offsets(ctx, logs)
 	if err != nil {
@@ -123,7 +124,8 @@ func (r *kafkaReader) timeAt(ctx context.Context, l consume.Log, offset int64) (
 	}
 }
 
-// isTemporary reports whether a request may succeed later: a broker refuses it, or there is no leader.
+// isTemporary reports whether a request may succeed later: a broker refuses it, or there is no
+// leader.
 func isTemporary(err error) bool {
 	if errors.Is(err, protocol.ErrNoLeader) {
 		return true
@@ -143,14 +145,18 @@ func (r *kafkaReader) timeAtOnce(ctx context.Context, l consume.Log, offset int6
 		return time.Time{}, nil
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(), kafkaid.Cause(err))
+		return time.Time{},
+			fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(),
+				kafkaid.Cause(err))
 	}
 	first, err := res.Records.ReadRecord()
 	if errors.Is(err, io.EOF) {
 		return time.Time{}, nil
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(), err)
+		return time.Time{},
+			fmt.Errorf("read the first record of topic %s, partition %d at %s: %w", l.Name, l.Partition, r.brokers(),
+				err)
 	}
 	return first.Time, nil
 }
@@ -176,8 +182,8 @@ func (s *Kafka) chosen(q *consume.Query, n int) []int {
 	return out
 }
 
-// keyOf returns the key of an object's records: "prod-eu-1/apps/deployments/shop/web". Longer names than Kubernetes allows for most objects are
-// shortened in keys.
+// keyOf returns the key of an object's records: "prod-eu-1/apps/deployments/shop/web". Longer names
+// than Kubernetes allows for most objects are shortened in keys.
 func keyOf(cluster string, o *consume.Objects) ([]byte, bool) {
 	const longest = 253
 	if len(o.Groups) != 1 || o.Resource == "" || o.Namespace == "" || o.Name == "" || len(o.Name) > longest {

@@ -144,7 +144,9 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 	case r.lastOfEach(at):
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
 	case !since.IsZero():
-		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &since
+		c.DeliverPolicy = jetstream.DeliverByStartTimePolicy
+		c.OptStartSeq = 0
+		c.OptStartTime = &since
 	}
 	create := r.claim
 	if r.nameOf == nil {

@@ -57,13 +57,16 @@ func BenchmarkRead(b *testing.B) {
 		for n := 0; n < b.N; {
 			ctx, cancel := context.WithCancelCause(b.Context())
 			left := min(b.N-n, records)
-			err := fromnats.Run(ctx, fromnats.RunOptions{JetStream: source, Start: q.Start, Durable: fmt.Sprint("d", b.N, "-", n)}, func(context.Context, *consume.Event) error {
-				n++
-				if left--; left == 0 {
-					cancel(done)
-				}
-				return nil
-			})
+			err := fromnats.Run(ctx,
+				fromnats.RunOptions{JetStream: source, Start: q.Start, Durable: fmt.Sprint("d", b.N, "-", n)},
+				func(context.Context, *consume.Event) error {
+					n++
+					left--
+					if left == 0 {
+						cancel(done)
+					}
+					return nil
+				})
 			if !errors.Is(err, done) {
 				b.Fatal(err)
 			}

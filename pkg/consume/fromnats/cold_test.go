@@ -123,7 +123,8 @@ func largeStream(t *testing.T, others int) *bus {
 	}
 	put(t, js, 1, 2)
 	for n := range others {
-		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: "kubecdc.x.other", Data: []byte(strconv.Itoa(n))}, jetstream.WithStallWait(time.Minute)); err != nil {
+		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: "kubecdc.x.other", Data: []byte(strconv.Itoa(n))},
+			jetstream.WithStallWait(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,8 +133,8 @@ func largeStream(t *testing.T, others int) *bus {
 }
 
 // A server that has just started creates a consumer, or sends its first message, after it has read
-// the stream. A question waits for that the longer, the larger the stream is. For a small stream, the
-// error says what the server has not done.
+// the stream. A question waits for that the longer, the larger the stream is. For a small stream,
+// the error says what the server has not done.
 func TestQuestionWaitsForAColdServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 13 s")

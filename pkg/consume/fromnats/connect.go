@@ -103,7 +103,8 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 
 func connectAdvice(err error) string {
 	switch {
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
+		errors.Is(err, nats.ErrAuthRevoked),
 		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
 		return ": the server rejects the credentials"
 	case errors.Is(err, nats.ErrSecureConnRequired):
@@ -129,7 +130,9 @@ func withoutUser(urls string) (string, error) {
 		}
 		u, err := url.Parse(s)
 		if err != nil { // it may quote the password, of which a part before '/' or '#' looks like a port
-			return "", errors.New("url: want nats://host:port: in user and password, escape characters like / # ? , % as %2F %23 %3F %2C %25")
+			return "",
+				errors.New(
+					"url: want nats://host:port: in user and password, escape characters like / # ? , % as %2F %23 %3F %2C %25")
 		}
 		if u.Host == "" {
 			return "", errors.New("url: no host in it, want nats://host:port")
@@ -160,12 +163,16 @@ func (l *link) explain(ctx context.Context, js jetstream.JetStream, stream strin
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w %s at %s: %s", consume.ErrNoStream, stream, server, others(ctx, js))
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("open stream %s: the NATS server %s has no JetStream: start it with JetStream enabled (nats-server -js): %w", stream, server, err)
+		return fmt.Errorf(
+			"open stream %s: the NATS server %s has no JetStream: start it with JetStream enabled (nats-server -js): %w",
+			stream, server, err)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use another account: %w", stream, server, err)
+		return fmt.Errorf("open stream %s: JetStream is not enabled for this account at %s: use another account: %w",
+			stream, server, err)
 	case errors.As(err, &slow) && !errors.Is(l.conn.LastError(), nats.ErrPermissionViolation):
-		return fmt.Errorf("open stream %s at %s: %w: try again, a server that has just started reads the stream from its disk; "+
-			"check that the user may publish to $JS.API.CONSUMER.CREATE.%s.>", stream, server, err, stream)
+		return fmt.Errorf(
+			"open stream %s at %s: %w: try again, a server that has just started reads the stream from its disk; "+
+				"check that the user may publish to $JS.API.CONSUMER.CREATE.%s.>", stream, server, err, stream)
 	case isTimeout(err) && errors.Is(l.conn.LastError(), nats.ErrPermissionViolation): // such a request has no answer
 		return fmt.Errorf("open stream %s at %s: %w", stream, server, l.conn.LastError())
 	case isTimeout(err):

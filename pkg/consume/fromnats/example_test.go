@@ -16,7 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"
 )
 
-// A cache of the cluster's objects, built from the stream. It ignores duplicates, and drops objects that a snapshot shows to be gone.
+// A cache of the cluster's objects, built from the stream. It ignores duplicates, and drops objects
+// that a snapshot shows to be gone.
 func Example() {
 	ctx := context.Background()
 	url, stop := exampleBus(
@@ -26,7 +27,8 @@ func Example() {
 		consumetest.SnapshotMarker("completed", "S1"),
 		consumetest.PodEvent("u", "web", "uid-1", 120, ""),
 		consumetest.PodEvent("u", "web", "uid-1", 120, "again, since the agent did not get the acknowledgement"),
-		// The agent was down when old was deleted. It takes another snapshot, which does not have it.
+		// The agent was down when old was deleted. It takes another snapshot, which does not have
+		// it.
 		consumetest.SnapshotMarker("started", "S2"),
 		consumetest.PodEvent("r", "web", "uid-1", 120, "S2"),
 		consumetest.SnapshotMarker("completed", "S2"),
@@ -74,9 +76,11 @@ func Example() {
 	// 1 in the cache, the next record is 10
 }
 
-// A service. Run delivers an event again if the handler fails; after a restart, it resumes after the last acknowledged event.
+// A service. Run delivers an event again if the handler fails; after a restart, it resumes after
+// the last acknowledged event.
 func ExampleRun() {
-	url, stop := exampleBus(consumetest.PodEvent("c", "web", "uid-1", 100, ""), consumetest.PodEvent("u", "web", "uid-1", 101, ""))
+	url, stop := exampleBus(consumetest.PodEvent("c", "web", "uid-1", 100, ""),
+		consumetest.PodEvent("u", "web", "uid-1", 101, ""))
 	defer stop()
 
 	o := fromnats.RunOptions{Durable: "billing"}
@@ -110,7 +114,14 @@ func exampleBus(records ...string) (url string, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true})
+	s, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      server.RANDOM_PORT,
+		JetStream: true,
+		StoreDir:  dir,
+		NoSigs:    true,
+		NoLog:     true,
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -124,7 +135,9 @@ func exampleBus(records ...string) (url string, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := js.AddStream(&nats.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{"kubecdc.>"}}); err != nil {
+	if _, err := js.AddStream(&nats.StreamConfig{Name: fromnats.DefaultStream, Subjects: []string{
+		"kubecdc.>",
+	}}); err != nil {
 		panic(err)
 	}
 	for _, r := range records {

@@ -22,12 +22,15 @@ const DefaultStream = "KUBECDC"
 
 // JetStream is a stream of NATS as a Source.
 //
-// Besides the errors that Reader names, its readers return an error if the connection was closed. If the stream has not existed for half a
-// minute, they return ErrNoStream, and the next call waits again.
+// Besides the errors that Reader names, its readers return an error if the connection was closed.
+// If the stream has not existed for half a minute, they return ErrNoStream, and the next call waits
+// again.
 type JetStream struct {
-	// URL is the server, "nats://host:4222", or several separated by commas. It is ignored if Conn is set.
+	// URL is the server, "nats://host:4222", or several separated by commas. It is ignored if Conn
+	// is set.
 	URL string
-	// Options are those of the connection to URL: credentials, TLS, a private inbox (nats.CustomInboxPrefix).
+	// Options are those of the connection to URL: credentials, TLS, a private inbox
+	// (nats.CustomInboxPrefix).
 	Options []nats.Option
 	// Conn is a connection to use instead; it stays open.
 	Conn *nats.Conn
@@ -37,14 +40,16 @@ type JetStream struct {
 
 	// Subjects are the subjects to read, with wildcards; none: all.
 	Subjects []string
-	// Choose, if set, returns the Subjects of a query. Read calls it once. The subjects must include those of all events that the query asks
-	// for. Choose may clear LastOfEach: then Read requests all records of the subjects.
+	// Choose, if set, returns the Subjects of a query. Read calls it once. The subjects must
+	// include those of all events that the query asks for. Choose may clear LastOfEach: then Read
+	// requests all records of the subjects.
 	Choose func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string
 	// About, if set, returns what a subject says of its records. It is called for those that cannot
 	// be read.
 	About func(subject string) consume.About
 
-	// OnOpen is called by Read with the stream, as its leader describes it. nil: nobody needs to know.
+	// OnOpen is called by Read with the stream, as its leader describes it. nil: nobody needs to
+	// know.
 	OnOpen func(*jetstream.StreamInfo)
 
 	// Consumers is the prefix of fixed names: the consumer of the first subject is <Consumers>-0,
@@ -112,7 +117,8 @@ const (
 
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 2 * time.Second
-	// goneFor is the time for which a stream may be missing before Next returns an error: a server that starts may not have it yet.
+	// goneFor is the time for which a stream may be missing before Next returns an error: a server
+	// that starts may not have it yet.
 	goneFor = 30 * time.Second
 
 	// A server that looks no further for lagAfter is replaced by another. After mostLags of them
@@ -166,12 +172,14 @@ func (s *JetStream) read(ctx context.Context, q consume.Query) (*jetStreamReader
 		r.nameOf, r.id = s.consumerName, nuid.Next()
 	}
 	open := func(ctx context.Context) error { return r.open(ctx, s) }
-	if r.nameOf != nil && l.ours { // without names, a reader copes with some refusals; a given connection may have other users
+	if r.nameOf != nil && l.ours {
+		// without names, a reader copes with some refusals; a given connection may have other users
 		open = func(ctx context.Context) error {
 			return l.untilRefused(ctx, func(ctx context.Context) error { return r.open(ctx, s) })
 		}
 	}
-	if r.js, err = s.api(l.conn); err == nil {
+	r.js, err = s.api(l.conn)
+	if err == nil {
 		err = l.attempt(ctx, attachTimeout, open)
 	}
 	if err != nil {
@@ -392,7 +400,11 @@ func (r *jetStreamReader) finish() {
 }
 
 func recordError(at consume.Position, subject string, err error) *consume.RecordError {
-	return &consume.RecordError{Position: at, Where: fmt.Sprintf("stream %s, record %d (%s)", at.Name, at.Next-1, subject), Err: err}
+	return &consume.RecordError{
+		Position: at,
+		Where:    fmt.Sprintf("stream %s, record %d (%s)", at.Name, at.Next-1, subject),
+		Err:      err,
+	}
 }
 
 // suspect records that records may have been removed before the server looked at them.
@@ -554,7 +566,8 @@ func (r *jetStreamReader) judgeIdle() error {
 		r.interrupted(errors.New("the server sends no heartbeats"))
 	case !lagsAt.IsZero() && !now.Before(lagsAt):
 		err := r.merge.errLag(r.at.end)
-		if r.lags++; r.lags >= mostLags {
+		r.lags++
+		if r.lags >= mostLags {
 			return fmt.Errorf("read stream %s at %s: %w", r.stream, r.link.servers, err)
 		}
 		r.interrupted(err)
@@ -573,10 +586,12 @@ func (r *jetStreamReader) answered(a answer) error {
 		a.apply()
 		return nil
 	case r.ended:
-		if r.failures++; r.failures <= mostLooks {
+		r.failures++
+		if r.failures <= mostLooks {
 			return nil // it will be asked again
 		}
-		return fmt.Errorf("read stream %s at %s to its end: whether records %d to %d were removed unread is not known: %w",
+		return fmt.Errorf(
+			"read stream %s at %s to its end: whether records %d to %d were removed unread is not known: %w",
 			r.stream, r.link.servers, r.removed.from, r.removed.to, err)
 	case r.merge != nil && !errors.Is(err, nats.ErrDisconnected): // it will be asked again
 		r.looked = time.Now()
@@ -601,7 +616,8 @@ func (r *jetStreamReader) lookForRemoved(ctx context.Context) answer {
 	}}
 }
 
-// Close implements consume.Reader. It also closes a connection that Read has opened. Its error is always nil.
+// Close implements consume.Reader. It also closes a connection that Read has opened. Its error is
+// always nil.
 func (r *jetStreamReader) Close() error {
 	if r.answers != nil {
 		r.cancel()
@@ -645,7 +661,8 @@ func (r *jetStreamReader) resumed() {
 	r.told = false
 }
 
-// answerTimeout is the time limit of a request. The first ones are short, because a server that starts leaves requests unanswered.
+// answerTimeout is the time limit of a request. The first ones are short, because a server that
+// starts leaves requests unanswered.
 func answerTimeout(failures int) time.Duration {
 	return min(time.Second<<min(failures, steadyAfter), apiTimeout)
 }

@@ -75,20 +75,36 @@ func TestJetStreamStart(t *testing.T) {
 		q    consume.Query
 		want []int
 	}{
-		"beginning":        {fromnats.JetStream{}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
-		"after":            {fromnats.JetStream{}, consume.Query{Start: after(6)}, numbers(7, 10)},
-		"after nothing":    {fromnats.JetStream{}, consume.Query{Start: after(0)}, numbers(1, 10)},
-		"after the end":    {fromnats.JetStream{}, consume.Query{Start: after(10)}, nil},
-		"since":            {fromnats.JetStream{}, consume.Query{Start: consume.Since(msg.Time)}, numbers(8, 10)},
-		"since now":        {fromnats.JetStream{}, consume.Query{Start: consume.Since(time.Now().Add(time.Minute))}, nil},
-		"live":             {fromnats.JetStream{}, consume.Query{}, nil},
-		"a subject":        {fromnats.JetStream{Subjects: []string{"kubecdc.*.object.*.*.*.web-1"}}, consume.Query{Start: consume.Beginning()}, []int{1, 4, 7, 10}},
-		"two subjects":     {fromnats.JetStream{Subjects: []string{"*.*.*.*.*.*.web-2", "*.*.*.*.*.*.web-0"}}, consume.Query{Start: after(3)}, []int{5, 6, 8, 9}},
-		"no such subject":  {fromnats.JetStream{Subjects: []string{"kubecdc.x.stream.>"}}, consume.Query{Start: consume.Beginning()}, nil},
-		"last of each":     {fromnats.JetStream{Subjects: []string{"kubecdc.>"}}, consume.Query{Start: consume.Beginning(), LastOfEach: true}, numbers(8, 10)},
-		"last, no subject": {fromnats.JetStream{}, consume.Query{Start: consume.Beginning(), LastOfEach: true}, numbers(1, 10)},
-		"own connection":   {fromnats.JetStream{Conn: nc}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
-		"name of a stream": {fromnats.JetStream{Stream: "KUBECDC"}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
+		"beginning":     {fromnats.JetStream{}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
+		"after":         {fromnats.JetStream{}, consume.Query{Start: after(6)}, numbers(7, 10)},
+		"after nothing": {fromnats.JetStream{}, consume.Query{Start: after(0)}, numbers(1, 10)},
+		"after the end": {fromnats.JetStream{}, consume.Query{Start: after(10)}, nil},
+		"since":         {fromnats.JetStream{}, consume.Query{Start: consume.Since(msg.Time)}, numbers(8, 10)},
+		"since now": {fromnats.JetStream{}, consume.Query{
+			Start: consume.Since(time.Now().Add(time.Minute)),
+		}, nil},
+		"live": {fromnats.JetStream{}, consume.Query{}, nil},
+		"a subject": {fromnats.JetStream{Subjects: []string{"kubecdc.*.object.*.*.*.web-1"}}, consume.Query{
+			Start: consume.Beginning(),
+		}, []int{1, 4, 7, 10}},
+		"two subjects": {fromnats.JetStream{Subjects: []string{
+			"*.*.*.*.*.*.web-2", "*.*.*.*.*.*.web-0",
+		}}, consume.Query{Start: after(3)}, []int{5, 6, 8, 9}},
+		"no such subject": {fromnats.JetStream{Subjects: []string{"kubecdc.x.stream.>"}}, consume.Query{
+			Start: consume.Beginning(),
+		}, nil},
+		"last of each": {fromnats.JetStream{Subjects: []string{"kubecdc.>"}}, consume.Query{
+			Start:      consume.Beginning(),
+			LastOfEach: true,
+		}, numbers(8, 10)},
+		"last, no subject": {fromnats.JetStream{}, consume.Query{
+			Start:      consume.Beginning(),
+			LastOfEach: true,
+		}, numbers(1, 10)},
+		"own connection": {fromnats.JetStream{Conn: nc}, consume.Query{Start: consume.Beginning()}, numbers(1, 10)},
+		"name of a stream": {fromnats.JetStream{Stream: "KUBECDC"}, consume.Query{
+			Start: consume.Beginning(),
+		}, numbers(1, 10)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.q.StopAtEnd = true
@@ -133,7 +149,8 @@ func TestJetStreamEmpty(t *testing.T) {
 	}
 }
 
-// A reader must not wait for records that existed when it was opened but were removed before it read them.
+// A reader must not wait for records that existed when it was opened but were removed before it
+// read them.
 func TestJetStreamEndRemoved(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -166,7 +183,8 @@ func TestJetStreamEndRemoved(t *testing.T) {
 	}
 }
 
-// The server restarts while records are read, while none is, and before a live reader has received any.
+// The server restarts while records are read, while none is, and before a live reader has received
+// any.
 func TestJetStreamRestarts(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -247,8 +265,15 @@ func TestJetStreamMissed(t *testing.T) {
 		rest  []int
 	}{
 		{after(5), "", numbers(6, 10)},
-		{after(2), "stream KUBECDC no longer has records 3 to 5, which were not read: they expired or were removed", numbers(6, 10)},
-		{after(40), "stream KUBECDC was recreated or restored: it was read up to record 40 and now ends at record 10; reading continues from its beginning", numbers(6, 10)},
+		{
+			after(2), "stream KUBECDC no longer has records 3 to 5, which were not read: they expired or were removed",
+			numbers(6, 10),
+		},
+		{
+			after(40),
+			"stream KUBECDC was recreated or restored: it was read up to record 40 and now ends at record 10; reading continues from its beginning",
+			numbers(6, 10),
+		},
 	} {
 		r := open(t, fromnats.JetStream{URL: b.ClientURL()}, consume.Query{Start: tc.start, StopAtEnd: true})
 		if tc.want != "" {
@@ -277,7 +302,8 @@ func TestJetStreamRecreated(t *testing.T) {
 	b.stream(js, "KUBECDC")
 	put(t, js, 11, 20)
 	missed := new(consume.MissedError)
-	if e, err := r.Next(t.Context()); !errors.As(err, &missed) || !missed.Recreated || missed.From != 4 || missed.To != 10 {
+	if e, err := r.Next(t.Context()); !errors.As(err, &missed) || !missed.Recreated || missed.From != 4 ||
+		missed.To != 10 {
 		t.Fatalf("%v, %v", e, err)
 	}
 	if got := r.Positions()[0].Next; got != 1 {
@@ -288,7 +314,8 @@ func TestJetStreamRecreated(t *testing.T) {
 	}
 }
 
-// A record that is not an event causes an error that names it; the next call continues with the next record.
+// A record that is not an event causes an error that names it; the next call continues with the
+// next record.
 func TestJetStreamInvalidRecord(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
@@ -302,7 +329,8 @@ func TestJetStreamInvalidRecord(t *testing.T) {
 	read(t, r, 1)
 	_, err := r.Next(t.Context())
 	var record *consume.RecordError
-	if want := "stream KUBECDC, record 2 (kubecdc.x.object.y): JSON ends before the value does"; !errors.As(err, &record) || err.Error() != want {
+	if want := "stream KUBECDC, record 2 (kubecdc.x.object.y): JSON ends before the value does"; !errors.As(err,
+		&record) || err.Error() != want {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}
 	if diff := cmp.Diff([]int{2}, read(t, r, -1)); diff != "" {
@@ -332,11 +360,20 @@ func TestOpenJetStreamErrors(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
 	for _, name := range []string{"ORDERS", "AUDIT"} {
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}}); err != nil {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{
+			name,
+		}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	plain, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Username: "u", Password: "p"})
+	plain, err := server.NewServer(&server.Options{
+		Host:     "127.0.0.1",
+		Port:     server.RANDOM_PORT,
+		NoSigs:   true,
+		NoLog:    true,
+		Username: "u",
+		Password: "p",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,14 +394,21 @@ func TestOpenJetStreamErrors(t *testing.T) {
 		want string
 	}{
 		{"no URL", fromnats.JetStream{}, consume.Query{}, "connect to NATS: neither a URL nor a connection is given"},
-		{"no host", fromnats.JetStream{URL: "nats://"}, consume.Query{}, "connect to NATS: url: no host in it, want nats://host:port"},
-		{"not a URL", fromnats.JetStream{URL: "nats://u:secret@h:x"}, consume.Query{}, `connect to NATS: url: want nats://host:port`},
-		{"a password with a slash", fromnats.JetStream{URL: "nats://u:secret/x@h:4222"}, consume.Query{}, `connect to NATS: url: want nats://host:port`},
+		{"no host", fromnats.JetStream{
+			URL: "nats://",
+		}, consume.Query{}, "connect to NATS: url: no host in it, want nats://host:port"},
+		{"not a URL", fromnats.JetStream{
+			URL: "nats://u:secret@h:x",
+		}, consume.Query{}, `connect to NATS: url: want nats://host:port`},
+		{"a password with a slash", fromnats.JetStream{
+			URL: "nats://u:secret/x@h:4222",
+		}, consume.Query{}, `connect to NATS: url: want nats://host:port`},
 		{
 			"nobody there",
 			fromnats.JetStream{URL: "nats://u:secret@" + nobody},
 			consume.Query{},
-			"connect to nats://" + nobody + ": dial tcp " + nobody + ": connect: connection refused: check that a NATS server listens there",
+			"connect to nats://" + nobody + ": dial tcp " + nobody +
+				": connect: connection refused: check that a NATS server listens there",
 		},
 		{
 			"password",
@@ -409,7 +453,8 @@ func TestOpenJetStreamErrors(t *testing.T) {
 	}
 }
 
-// A server that accepts connections but sends nothing must not block a caller whose context has ended.
+// A server that accepts connections but sends nothing must not block a caller whose context has
+// ended.
 func TestOpenJetStreamEndsWithItsContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -424,21 +469,25 @@ func TestOpenJetStreamEndsWithItsContext(t *testing.T) {
 		dialed, _ = l.Accept()
 		cancel(errStop)
 	}()
-	if _, err := (&fromnats.JetStream{URL: "nats://" + l.Addr().String()}).Read(ctx, consume.Query{}); !errors.Is(err, errStop) {
+	if _, err := (&fromnats.JetStream{URL: "nats://" + l.Addr().String()}).Read(ctx, consume.Query{}); !errors.Is(err,
+		errStop) {
 		t.Errorf("error %v, want the context's cause", err)
 	}
 	<-accepted
 	dialed.Close()
 }
 
-// The position passes records that do not match Subjects. If the stream removes them later, they do not count as missed.
+// The position passes records that do not match Subjects. If the stream removes them later, they do
+// not count as missed.
 func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
 	put(t, js, 1, 3)
-	r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: []string{"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-7"}}, consume.Query{Start: consume.Beginning()})
+	r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: []string{
+		"*.*.*.*.*.*.web-1", "*.*.*.*.*.*.web-7",
+	}}, consume.Query{Start: consume.Beginning()})
 	fromnats.BeatEvery(r, 50*time.Millisecond)
 	if diff := cmp.Diff([]int{1}, read(t, r, 1)); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
@@ -466,8 +515,9 @@ func TestJetStreamPassesWhatIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// Records that the stream removes before a reader reaches them are missed, with Subjects and without, however fast the reader is. If as many other
-// records arrive meanwhile, the number of remaining records does not show it, but the reader has waited.
+// Records that the stream removes before a reader reaches them are missed, with Subjects and
+// without, however fast the reader is. If as many other records arrive meanwhile, the number of
+// remaining records does not show it, but the reader has waited.
 func TestJetStreamRemovedBeforeTheReader(t *testing.T) {
 	t.Parallel()
 	const records, kept, others, atATime = 900, 10, 300, 512
@@ -486,7 +536,9 @@ func TestJetStreamRemovedBeforeTheReader(t *testing.T) {
 			_, js := b.client()
 			stream := b.stream(js, "KUBECDC")
 			put(t, js, 1, records)
-			r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: tc.subjects}, consume.Query{Start: consume.Beginning()})
+			r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: tc.subjects}, consume.Query{
+				Start: consume.Beginning(),
+			})
 			fromnats.BeatEvery(r, 300*time.Millisecond)
 			read(t, r, 1)
 			until(t, "the server has sent what was asked for", func() bool {

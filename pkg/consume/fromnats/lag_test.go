@@ -22,8 +22,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-// cluster is three servers in this process, or of another version if the environment names one. Each can
-// be stopped and started again.
+// cluster is three servers in this process, or of another version if the environment names one.
+// Each can be stopped and started again.
 type cluster struct {
 	tb      testing.TB
 	options [3]*server.Options
@@ -45,8 +45,14 @@ func startCluster(tb testing.TB, prepare func(*cluster)) *cluster {
 		route := unusedPort(tb)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", route)})
 		c.options[i] = &server.Options{
-			ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: unusedPort(tb), JetStream: true, StoreDir: tb.TempDir(),
-			NoSigs: true, NoLog: true, Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: route},
+			ServerName:          fmt.Sprint("n", i),
+			Host:                "127.0.0.1",
+			Port:                unusedPort(tb),
+			JetStream:           true,
+			StoreDir:            tb.TempDir(),
+			NoSigs:              true,
+			NoLog:               true,
+			Cluster:             server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: route},
 			JetStreamMaxCatchup: 64 << 10, // a server that was away lags for seconds
 		}
 	}
@@ -142,7 +148,9 @@ func (c *cluster) fill(js jetstream.JetStream, away, n int) {
 		for range min(2000, n-from+1) {
 			f, err := js.PublishMsgAsync(&nats.Msg{
 				Subject: fmt.Sprintf("kubecdc.x.object.core.pods.shop.web-%d", from%3), Data: pod(from),
-				Header: nats.Header{"content-type": {"application/cloudevents+json"}, "Nats-Msg-Id": {fmt.Sprint(from)}},
+				Header: nats.Header{"content-type": {"application/cloudevents+json"}, "Nats-Msg-Id": {
+					fmt.Sprint(from),
+				}},
 			}, jetstream.WithStallWait(time.Minute))
 			if err != nil {
 				c.tb.Fatal(err)

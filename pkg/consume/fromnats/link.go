@@ -31,7 +31,8 @@ func (l *link) close() {
 	}
 }
 
-// up waits until there is a connection, and reports whether it had to wait. It drops earlier changes of the state: no request is under way.
+// up waits until there is a connection, and reports whether it had to wait. It drops earlier
+// changes of the state: no request is under way.
 func (l *link) up(ctx context.Context) (waited bool, err error) {
 	for {
 		select {
@@ -54,7 +55,8 @@ func (l *link) up(ctx context.Context) (waited bool, err error) {
 	}
 }
 
-// attempt calls f with a context that ends after a timeout or when the connection is lost, because a request then has no answer.
+// attempt calls f with a context that ends after a timeout or when the connection is lost, because
+// a request then has no answer.
 func (l *link) attempt(ctx context.Context, patience time.Duration, f func(context.Context) error) error {
 	connected, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
@@ -95,7 +97,8 @@ func (l *link) search(
 	defer refuse(nil)
 	before := l.conn.LastError()
 	refused := time.AfterFunc(apiTimeout, func() {
-		if err := l.conn.LastError(); err != before && errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
+		if err := l.conn.LastError(); err != before &&
+			errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
 			refuse(err)
 		}
 	})
@@ -110,8 +113,8 @@ func (l *link) search(
 	return err
 }
 
-// untilRefused calls f with a context that also ends soon after the server has refused a request of the connection, because a refused
-// request has no answer.
+// untilRefused calls f with a context that also ends soon after the server has refused a request of
+// the connection, because a refused request has no answer.
 func (l *link) untilRefused(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -119,7 +122,8 @@ func (l *link) untilRefused(ctx context.Context, f func(context.Context) error) 
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for pause.For(ctx, quickHeartbeat) == nil {
-			if err := l.conn.LastError(); err != before && errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
+			if err := l.conn.LastError(); err != before &&
+				errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
 				cancel(err)
 			}
 		}

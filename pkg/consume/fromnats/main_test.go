@@ -18,7 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Most tests wait. More of them run at a time than there are processors, unless the command line says otherwise.
+	// Most tests wait. More of them run at a time than there are processors, unless the command
+	// line says otherwise.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -54,7 +55,14 @@ func startBus(tb testing.TB) *bus {
 
 func (b *bus) start() {
 	b.tb.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: b.port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true})
+	s, err := server.NewServer(&server.Options{
+		Host:      "127.0.0.1",
+		Port:      b.port,
+		JetStream: true,
+		StoreDir:  b.dir,
+		NoSigs:    true,
+		NoLog:     true,
+	})
 	if err != nil {
 		b.tb.Fatal(err)
 	}
@@ -85,7 +93,8 @@ func (b *bus) client() (*nats.Conn, jetstream.JetStream) {
 	return nc, js
 }
 
-// stream creates the stream that the agent would. The server may refuse this while it still removes the files of one that was just deleted.
+// stream creates the stream that the agent would. The server may refuse this while it still removes
+// the files of one that was just deleted.
 func (b *bus) stream(js jetstream.JetStream, name string) (s jetstream.Stream) {
 	b.tb.Helper()
 	const storeFailed = 10049 // JSStreamCreateErrF of the server

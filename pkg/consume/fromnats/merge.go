@@ -236,7 +236,8 @@ func checkFilters(filters []string) error {
 		tokens := strings.Split(f, ".")
 		for k, token := range tokens {
 			if token == "" || strings.ContainsAny(token, " \t\r\n") || token == ">" && k < len(tokens)-1 {
-				return fmt.Errorf("subject %q: want tokens separated by dots, with * for one of them, or > at the end", f)
+				return fmt.Errorf("subject %q: want tokens separated by dots, with * for one of them, or > at the end",
+					f)
 			}
 		}
 	}
@@ -290,6 +291,7 @@ func (m *merge) errLag(end uint64) error {
 	if p == nil {
 		return fmt.Errorf("no server has looked up to record %d", end)
 	}
-	return fmt.Errorf("server %s has looked up to record %d of %d, and goes no further: it lags behind the stream's leader",
+	return fmt.Errorf(
+		"server %s has looked up to record %d of %d, and goes no further: it lags behind the stream's leader",
 		p.server(), p.horizon, end)
 }

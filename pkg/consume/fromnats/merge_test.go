@@ -31,7 +31,8 @@ func TestMergeIsLiveBesideSilentConsumers(t *testing.T) {
 	b.stream(js, "KUBECDC")
 	put(t, js, 1, 3)
 	r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: []string{
-		"kubecdc.x.object.core.pods.shop.web-0", "kubecdc.y.>", "kubecdc.*.stream.>", "kubecdc.x.object.core.pods.shop.other",
+		"kubecdc.x.object.core.pods.shop.web-0", "kubecdc.y.>", "kubecdc.*.stream.>",
+		"kubecdc.x.object.core.pods.shop.other",
 	}}, consume.Query{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	if e, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -83,7 +84,10 @@ func TestMergeKeepsTheOrder(t *testing.T) {
 				}
 			}
 			for _, start := range []bool{true, false} {
-				r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: c.subjects}, consume.Query{Start: after(100), StopAtEnd: start})
+				r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: c.subjects}, consume.Query{
+					Start:     after(100),
+					StopAtEnd: start,
+				})
 				if diff := cmp.Diff(want, read(t, r, len(want))); diff != "" {
 					t.Errorf("to the end: %t, -want +got\n%s", start, diff)
 				}
@@ -135,7 +139,9 @@ func (c *frames) Read(p []byte) (int, error) {
 }
 
 // connectThrough connects, and lets replace change what the server sends.
-func connectThrough(t *testing.T, url string, replace func(subject, sid string, body []byte) (string, bool)) *nats.Conn {
+func connectThrough(
+	t *testing.T, url string, replace func(subject, sid string, body []byte) (string, bool),
+) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(url, nats.SetCustomDialer(dialerFunc(func(network, address string) (net.Conn, error) {
 		conn, err := net.Dial(network, address)
@@ -168,7 +174,9 @@ func TestPositionStaysBeforeALostRecord(t *testing.T) {
 		return "", strings.HasPrefix(subject, "kubecdc.") && lose.CompareAndSwap(true, false)
 	})
 	lost := 0
-	r := open(t, fromnats.JetStream{Conn: conn, Subjects: []string{"kubecdc.x.object.core.pods.shop.*", "kubecdc.x.stream.>"}}, consume.Query{
+	r := open(t, fromnats.JetStream{Conn: conn, Subjects: []string{
+		"kubecdc.x.object.core.pods.shop.*", "kubecdc.x.stream.>",
+	}}, consume.Query{
 		Start: consume.Beginning(), OnRetry: func(error) { lost++ },
 	})
 	fromnats.BeatEvery(r, 100*time.Millisecond)
@@ -245,7 +253,9 @@ func TestNextWithShortDeadlinesResumes(t *testing.T) {
 	stream := b.stream(js, "KUBECDC")
 	put(t, js, 1, 3)
 	retries := 0
-	r := open(t, fromnats.JetStream{URL: url}, consume.Query{Start: consume.Beginning(), OnRetry: func(error) { retries++ }})
+	r := open(t, fromnats.JetStream{URL: url}, consume.Query{Start: consume.Beginning(), OnRetry: func(error) {
+		retries++
+	}})
 	read(t, r, 3)
 	next := func(d time.Duration) *consume.Event {
 		ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -304,7 +314,9 @@ func TestWidestFilter(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []struct{ subject, filter string }{{"a", "a.>"}, {"a.b", "a"}, {"a.b", "a.c"}, {"a", "a.*"}, {"a.b.c", "a.*"}} {
+	for _, c := range []struct{ subject, filter string }{{"a", "a.>"}, {"a.b", "a"}, {"a.b", "a.c"}, {"a", "a.*"}, {
+		"a.b.c", "a.*",
+	}} {
 		if fromnats.MatchesFilter(c.subject, c.filter) {
 			t.Errorf("%s matches %s", c.subject, c.filter)
 		}
@@ -327,15 +339,22 @@ func TestNothingPendingIsNotTheEnd(t *testing.T) {
 		}
 		return "", false
 	})
-	r := open(t, fromnats.JetStream{Conn: conn, Subjects: []string{"kubecdc.y.>"}}, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	r := open(t, fromnats.JetStream{Conn: conn, Subjects: []string{"kubecdc.y.>"}}, consume.Query{
+		Start:     consume.Beginning(),
+		StopAtEnd: true,
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if e, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, %v: want no answer before the server has looked at all records", e, err)
 	}
-	other := open(t, fromnats.JetStream{Conn: conn, Subjects: []string{"kubecdc.y.>"}}, consume.Query{Start: consume.Beginning(), StopAtEnd: true})
+	other := open(t, fromnats.JetStream{Conn: conn, Subjects: []string{"kubecdc.y.>"}}, consume.Query{
+		Start:     consume.Beginning(),
+		StopAtEnd: true,
+	})
 	fromnats.LagAfter(other, 100*time.Millisecond)
-	want := "server " + b.Name() + " has looked up to record 8 of 9, and goes no further: it lags behind the stream's leader"
+	want := "server " + b.Name() +
+		" has looked up to record 8 of 9, and goes no further: it lags behind the stream's leader"
 	if e, err := other.Next(t.Context()); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, %v\nwant %s", e, err, want)
 	}

@@ -47,7 +47,8 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("consumer %s is in use by another reader (%s): give each reader names of its own", e.Consumer, e.By)
+	return fmt.Sprintf("consumer %s is in use by another reader (%s): give each reader names of its own", e.Consumer,
+		e.By)
 }
 
 // consumerName returns the name of the reader's k-th consumer; of "" it has none of its own.

@@ -25,7 +25,9 @@ func TestProgressSince(t *testing.T) {
 		if n%2 == 0 {
 			subject = "kubecdc.x.progress.w"
 		}
-		msg := &nats.Msg{Subject: subject, Data: pod(n), Header: nats.Header{"content-type": {"application/cloudevents+json"}}}
+		msg := &nats.Msg{Subject: subject, Data: pod(n), Header: nats.Header{"content-type": {
+			"application/cloudevents+json",
+		}}}
 		if _, err := js.PublishMsg(t.Context(), msg, jetstream.WithMsgID(fmt.Sprint(n))); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +40,9 @@ func TestProgressSince(t *testing.T) {
 		}
 		return msg.Time
 	}
-	since12, since9, never := stored(12), stored(9), time.Now().Add(time.Hour)
+	since12 := stored(12)
+	since9 := stored(9)
+	never := time.Now().Add(time.Hour)
 	subjects := []string{"kubecdc.*.object.>", "kubecdc.*.progress.*"}
 	from := func(start, progress int) (want []int) {
 		for n := start; n <= 20; n++ {
@@ -74,7 +78,11 @@ func TestProgressSince(t *testing.T) {
 		})
 	}
 
-	r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: subjects}, consume.Query{Start: consume.Beginning(), ProgressSince: since12, StopAtEnd: true})
+	r := open(t, fromnats.JetStream{URL: b.ClientURL(), Subjects: subjects}, consume.Query{
+		Start:         consume.Beginning(),
+		ProgressSince: since12,
+		StopAtEnd:     true,
+	})
 	got := read(t, r, 8)
 	b.stop()
 	b.start()

@@ -111,7 +111,8 @@ func forwardLate(to, from net.Conn, delay time.Duration) {
 	_ = from.Close()
 }
 
-var namesServer = regexp.MustCompile(`server n[0-2] has looked up to record \d+ of \d+, and goes no further|does not respond|at nats://\S+: the server did not create the consumers`)
+var namesServer = regexp.MustCompile(
+	`server n[0-2] has looked up to record \d+ of \d+, and goes no further|does not respond|at nats://\S+: the server did not create the consumers`)
 
 const replicaSubject = "kubecdc.x.object.core.pods.shop.web-1"
 
@@ -126,8 +127,8 @@ type replicaRead struct {
 }
 
 // Three servers have a stream of three replicas. One of them lags for the whole test: it was away,
-// and is far from the others. Readers are connected to it alone. A writer continues. Each read has all
-// records up to the end that the stream's leader gave, or returns an error that names a server.
+// and is far from the others. Readers are connected to it alone. A writer continues. Each read has
+// all records up to the end that the stream's leader gave, or returns an error that names a server.
 func TestReadsOfALaggingReplica(t *testing.T) {
 	text := os.Getenv("LAG_READS")
 	if text == "" {
@@ -213,7 +214,8 @@ func TestReadsOfALaggingReplica(t *testing.T) {
 		after, _ := slices.BinarySearch(stored, got.end+1)
 		want := stored[first:after]
 		if !slices.Equal(got.sequences, want) {
-			t.Errorf("a read from %d to %d returned %d records, want %d", got.from, got.end, len(got.sequences), len(want))
+			t.Errorf("a read from %d to %d returned %d records, want %d", got.from, got.end, len(got.sequences),
+				len(want))
 		}
 	}
 	if lagging.Load() < int64(reads/5) {
@@ -280,9 +282,10 @@ func (c *cluster) storedIn(js jetstream.JetStream, away int) []uint64 {
 	isFar := func(name string) bool { return name == c.options[away].ServerName }
 	until(c.tb, "the other servers are current", func() bool {
 		info, err := stream.Info(c.tb.Context())
-		return err == nil && info.Cluster.Leader != "" && !slices.ContainsFunc(info.Cluster.Replicas, func(r *jetstream.PeerInfo) bool {
-			return !isFar(r.Name) && (!r.Current || r.Lag > 0)
-		})
+		return err == nil && info.Cluster.Leader != "" &&
+			!slices.ContainsFunc(info.Cluster.Replicas, func(r *jetstream.PeerInfo) bool {
+				return !isFar(r.Name) && (!r.Current || r.Lag > 0)
+			})
 	})
 	var consumer jetstream.Consumer
 	until(c.tb, "a consumer", func() bool {

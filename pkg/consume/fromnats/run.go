@@ -15,23 +15,26 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// RunOptions are the stream that a service reads, and the name of its consumer, which stores its position.
+// RunOptions are the stream that a service reads, and the name of its consumer, which stores its
+// position.
 type RunOptions struct {
 	JetStream               // Choose is not used
 	Start     consume.Start // where to begin if the consumer does not exist yet
 
-	// OnRetry is called when reading is interrupted or handler returns an error, and again when an attempt to continue fails;
-	// OnResume when reading continues. Either may be nil.
+	// OnRetry is called when reading is interrupted or handler returns an error, and again when an
+	// attempt to continue fails; OnResume when reading continues. Either may be nil.
 	OnRetry  func(error)
 	OnResume func()
 
-	// Durable is the name of the consumer on the server. Run creates a missing one. It remains when Run ends.
+	// Durable is the name of the consumer on the server. Run creates a missing one. It remains when
+	// Run ends.
 	Durable string
-	// AckWait is the time after which the server delivers a record again that was neither acknowledged nor reported as in progress. Run
-	// reports a record as in progress while handler runs. 0: 30 s.
+	// AckWait is the time after which the server delivers a record again that was neither
+	// acknowledged nor reported as in progress. Run reports a record as in progress while handler
+	// runs. 0: 30 s.
 	AckWait time.Duration
-	// OnInvalid is called with a *RecordError for a record that is not an event of kubecdc. If it returns nil, Run skips the record. nil: such
-	// a record ends Run.
+	// OnInvalid is called with a *RecordError for a record that is not an event of kubecdc. If it
+	// returns nil, Run skips the record. nil: such a record ends Run.
 	OnInvalid func(error) error
 }
 
@@ -42,17 +45,19 @@ const (
 	inFlight = 256
 )
 
-// Run calls handler with the events of a stream, one after another, and acknowledges each event after handler has returned nil. It blocks until
-// ctx ends, and then returns its cause. It also returns after an error that no retry repairs, for example if the consumer was deleted.
+// Run calls handler with the events of a stream, one after another, and acknowledges each event
+// after handler has returned nil. It blocks until ctx ends, and then returns its cause. It also
+// returns after an error that no retry repairs, for example if the consumer was deleted.
 //
-// Every event is handled at least once. The order is that of the stream, as long as one Run at a time uses the Durable. If handler returns an
-// error, Run calls OnRetry, and calls handler with the same event again, at growing intervals. After a crash or a lost connection, Run
-// first asks the server to deliver unacknowledged records again. That needs nats-server 2.14 or later. With an older one, Run requests one
-// record at a time, which costs a round trip per event. If two share a Durable, the order does not hold: use a Tracker, which keeps the
-// highest sequence.
+// Every event is handled at least once. The order is that of the stream, as long as one Run at a
+// time uses the Durable. If handler returns an error, Run calls OnRetry, and calls handler with the
+// same event again, at growing intervals. After a crash or a lost connection, Run first asks the
+// server to deliver unacknowledged records again. That needs nats-server 2.14 or later. With an
+// older one, Run requests one record at a time, which costs a round trip per event. If two share a
+// Durable, the order does not hold: use a Tracker, which keeps the highest sequence.
 //
-// Run does not report records that the stream removes before they were handled: configure the stream to keep them for longer than the service
-// may be away.
+// Run does not report records that the stream removes before they were handled: configure the
+// stream to keep them for longer than the service may be away.
 func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e *consume.Event) error) error {
 	if o.Durable == "" {
 		return errors.New("run consumer: RunOptions.Durable has no name")
@@ -93,7 +98,8 @@ type service struct {
 	oldest  int                  // among them
 }
 
-// stored is a record of the stream. The time differs if the stream lost a record and used its sequence again.
+// stored is a record of the stream. The time differs if the stream lost a record and used its
+// sequence again.
 type stored struct {
 	seq uint64
 	at  int64 // ns since 1970
@@ -129,8 +135,13 @@ func (s *service) setUpIn(ctx context.Context, stream jetstream.Stream) error {
 		return err
 	}
 	want := jetstream.ConsumerConfig{
-		Durable: s.o.Durable, Description: "kubecdc consumer", AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.o.AckWait,
-		MaxAckPending: s.window(), MaxDeliver: -1, DeliverPolicy: jetstream.DeliverNewPolicy,
+		Durable:       s.o.Durable,
+		Description:   "kubecdc consumer",
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       s.o.AckWait,
+		MaxAckPending: s.window(),
+		MaxDeliver:    -1,
+		DeliverPolicy: jetstream.DeliverNewPolicy,
 	}
 	switch start := s.o.Start; start.Kind() {
 	case consume.StartLive:
@@ -160,10 +171,14 @@ func (s *service) setUpIn(ctx context.Context, stream jetstream.Stream) error {
 func (s *service) update(ctx context.Context, stream jetstream.Stream) error {
 	got := s.consumer.CachedInfo().Config
 	if got.AckPolicy != jetstream.AckExplicitPolicy {
-		return fmt.Errorf("consumer %s has another acknowledgement policy (%s): choose another name for RunOptions.Durable", s.o.Durable, got.AckPolicy)
+		return fmt.Errorf(
+			"consumer %s has another acknowledgement policy (%s): choose another name for RunOptions.Durable",
+			s.o.Durable, got.AckPolicy)
 	}
 	want := got
-	want.AckWait, want.MaxDeliver, want.MaxAckPending = s.o.AckWait, -1, s.window()
+	want.AckWait = s.o.AckWait
+	want.MaxDeliver = -1
+	want.MaxAckPending = s.window()
 	want.FilterSubject, want.FilterSubjects = "", s.o.Subjects
 	if len(s.o.Subjects) == 1 {
 		want.FilterSubject, want.FilterSubjects = s.o.Subjects[0], nil
@@ -211,7 +226,8 @@ func (s *service) run(ctx context.Context) error {
 	}
 }
 
-// begin makes the server take back unacknowledged records, so that it delivers them first, in order.
+// begin makes the server take back unacknowledged records, so that it delivers them first, in
+// order.
 func (s *service) begin(ctx context.Context) error {
 	info, err := s.consumer.Info(ctx)
 	if err != nil || info.NumAckPending == 0 || s.window() == 1 {
@@ -224,7 +240,8 @@ func (s *service) begin(ctx context.Context) error {
 // window returns the number of records that the server may deliver ahead.
 func (s *service) window() int {
 	var major, minor int
-	if _, err := fmt.Sscanf(s.link.conn.ConnectedServerVersion(), "%d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 14 {
+	if _, err := fmt.Sscanf(s.link.conn.ConnectedServerVersion(), "%d.%d", &major, &minor); err != nil || major < 2 ||
+		major == 2 && minor < 14 {
 		return 1
 	}
 	return inFlight
@@ -304,7 +321,8 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	}
 }
 
-// sayWorking reports the record as in progress to the server, until the returned function is called.
+// sayWorking reports the record as in progress to the server, until the returned function is
+// called.
 func (s *service) sayWorking(m jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
 	var teller sync.WaitGroup

@@ -27,7 +27,8 @@ type runner struct {
 
 var errStop = errors.New("stopped by the test")
 
-// run starts a Run. before is called with each number before the number is recorded as handled; nil does nothing.
+// run starts a Run. before is called with each number before the number is recorded as handled; nil
+// does nothing.
 func run(tb testing.TB, o fromnats.RunOptions, before func(ctx context.Context, n int) error) *runner {
 	tb.Helper()
 	ctx, cancel := context.WithCancelCause(tb.Context())
@@ -64,7 +65,8 @@ func (r *runner) stop(tb testing.TB) {
 	}
 }
 
-// inOrder compares got without duplicates with the numbers from..to in order, and returns the difference.
+// inOrder compares got without duplicates with the numbers from..to in order, and returns the
+// difference.
 func inOrder(got []int, from, to int) string {
 	highest := from - 1
 	var news []int
@@ -101,7 +103,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("refused %d times; -want +got\n%s", refused, diff)
 	}
 
-	// Run stops while it handles an event and others are in flight. The next Run resumes with that event, immediately and in order.
+	// Run stops while it handles an event and others are in flight. The next Run resumes with that
+	// event, immediately and in order.
 	put(t, js, 51, 150)
 	r = run(t, o, func(ctx context.Context, n int) error {
 		if n == 60 {
@@ -138,8 +141,9 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// The server loses its last records while Run is connected, because it is restored from a backup or loses power before an fsync. New records then
-// have sequences that Run has already handled. The handler receives them.
+// The server loses its last records while Run is connected, because it is restored from a backup or
+// loses power before an fsync. New records then have sequences that Run has already handled. The
+// handler receives them.
 func TestRunAfterTheStreamLostRecords(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -198,8 +202,8 @@ func TestRunSlowHandler(t *testing.T) {
 	}
 }
 
-// Events that wait in the client for longer than AckWait are delivered twice and handled once, even if a filter leaves gaps
-// between their sequences.
+// Events that wait in the client for longer than AckWait are delivered twice and handled once, even
+// if a filter leaves gaps between their sequences.
 func TestRunHandlesOnceWhatComesTwice(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)
@@ -210,7 +214,9 @@ func TestRunHandlesOnceWhatComesTwice(t *testing.T) {
 		skip(t, js, 511)
 	}
 	o := fromnats.RunOptions{Durable: "twice", AckWait: 300 * time.Millisecond}
-	o.URL, o.Start, o.Subjects = b.ClientURL(), consume.Beginning(), []string{"kubecdc.*.object.>"}
+	o.URL = b.ClientURL()
+	o.Start = consume.Beginning()
+	o.Subjects = []string{"kubecdc.*.object.>"}
 	r := run(t, o, func(ctx context.Context, n int) error {
 		if n > 3 {
 			return nil
@@ -253,14 +259,16 @@ func TestRunInvalidRecord(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
 	b.stream(js, "KUBECDC")
-	if _, err := js.Publish(t.Context(), "kubecdc.x", []byte(`{"specversion":"1.0","id":"1","source":"s","type":"other"}`)); err != nil {
+	if _, err := js.Publish(t.Context(), "kubecdc.x",
+		[]byte(`{"specversion":"1.0","id":"1","source":"s","type":"other"}`)); err != nil {
 		t.Fatal(err)
 	}
 	put(t, js, 1, 1)
 	o := fromnats.RunOptions{Durable: "d"}
 	o.URL, o.Start = b.ClientURL(), consume.Beginning()
 	err := fromnats.Run(t.Context(), o, func(context.Context, *consume.Event) error { return nil })
-	if !errors.Is(err, consume.ErrNotKubecdc) || !strings.Contains(err.Error(), "run consumer d: stream KUBECDC, record 1 (kubecdc.x): ") {
+	if !errors.Is(err, consume.ErrNotKubecdc) ||
+		!strings.Contains(err.Error(), "run consumer d: stream KUBECDC, record 1 (kubecdc.x): ") {
 		t.Errorf("error %v", err)
 	}
 	var passed error
@@ -281,13 +289,19 @@ func TestRunErrors(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
 	stream := b.stream(js, "KUBECDC")
-	if _, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckNonePolicy}); err != nil {
+	if _, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+		Durable:   "other",
+		AckPolicy: jetstream.AckNonePolicy,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ stream, durable, want string }{
 		{"", "", "run consumer: RunOptions.Durable has no name"},
 		{"NONE", "d", "no stream NONE at " + b.ClientURL() + ": there are KUBECDC"},
-		{"", "other", "consumer other has another acknowledgement policy (AckNone): choose another name for RunOptions.Durable"},
+		{
+			"", "other",
+			"consumer other has another acknowledgement policy (AckNone): choose another name for RunOptions.Durable",
+		},
 		{"", "a.b", "a.b"},
 	} {
 		o := fromnats.RunOptions{Durable: tc.durable}

@@ -31,7 +31,9 @@ func TestJetStreamPathThatDiesSilently(t *testing.T) {
 			b.stream(js, fromnats.DefaultStream)
 			put(t, js, 1, 1)
 			path := publishtest.StartProxy(t, b.Addr().String())
-			r, err := (&fromnats.JetStream{URL: path.URL()}).Read(t.Context(), consume.Query{Start: consume.Beginning()})
+			r, err := (&fromnats.JetStream{URL: path.URL()}).Read(t.Context(), consume.Query{
+				Start: consume.Beginning(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +84,9 @@ func TestRunOnAPathThatDiesSilently(t *testing.T) {
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	err := fromnats.Run(ctx, fromnats.RunOptions{JetStream: fromnats.JetStream{URL: path.URL()}, Start: consume.Beginning(), Durable: "d"},
+	err := fromnats.Run(ctx, fromnats.RunOptions{JetStream: fromnats.JetStream{
+		URL: path.URL(),
+	}, Start: consume.Beginning(), Durable: "d"},
 		func(_ context.Context, e *consume.Event) error {
 			if e.ID == "pods/1/2" {
 				end(done)

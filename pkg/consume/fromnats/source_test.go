@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-// A reader that continues at the positions of another one returns what that one did not, wherever that one began.
+// A reader that continues at the positions of another one returns what that one did not, wherever
+// that one began.
 func TestJetStreamPositions(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()
@@ -68,7 +69,8 @@ func TestEventHasItsPosition(t *testing.T) {
 	}
 }
 
-// A stream that was created again while nobody read is read from its beginning, and the reader says so once.
+// A stream that was created again while nobody read is read from its beginning, and the reader says
+// so once.
 func TestJetStreamRecreatedWhileNobodyReads(t *testing.T) {
 	b := startBus(t)
 	_, js := b.client()

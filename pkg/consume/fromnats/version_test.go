@@ -30,7 +30,9 @@ func startOldServer(t *testing.T) (url string) {
 			}
 			conns.Go(func() {
 				defer c.Close()
-				_, _ = io.WriteString(c, `INFO {"server_id":"old","version":"2.8.4","proto":1,"headers":true,"max_payload":1048576,"jetstream":true}`+"\r\n")
+				_, _ = io.WriteString(c,
+					`INFO {"server_id":"old","version":"2.8.4","proto":1,"headers":true,"max_payload":1048576,"jetstream":true}`+
+						"\r\n")
 				for lines := bufio.NewScanner(c); lines.Scan(); {
 					if strings.HasPrefix(lines.Text(), "PING") {
 						_, _ = io.WriteString(c, "PONG\r\n")

@@ -15,13 +15,16 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// objectScheme is the scheme of references to JetStream's object store: nats-obj://<bucket>/<name>, in the account of the stream.
+// objectScheme is the scheme of references to JetStream's object store: nats-obj://<bucket>/<name>,
+// in the account of the stream.
 const objectScheme = "nats-obj://"
 
-// Whole returns the event that e was before it was shortened to fit on the bus. It reads the object of Event.DataRef from JetStream's object
-// store. It returns an event without a reference unchanged, even if Data.Truncated names missing members, because nothing stores them. If the
-// object was removed, it returns e with an error that wraps jetstream.ErrObjectNotFound. A bucket that the agent has created keeps objects
-// for a day longer than the stream kept records at that time.
+// Whole returns the event that e was before it was shortened to fit on the bus. It reads the object
+// of Event.DataRef from JetStream's object store. It returns an event without a reference
+// unchanged, even if Data.Truncated names missing members, because nothing stores them. If the
+// object was removed, it returns e with an error that wraps jetstream.ErrObjectNotFound. A bucket
+// that the agent has created keeps objects for a day longer than the stream kept records at that
+// time.
 func Whole(ctx context.Context, js jetstream.JetStream, e *consume.Event) (*consume.Event, error) {
 	if e.DataRef == "" {
 		return e, nil
@@ -43,7 +46,9 @@ func Whole(ctx context.Context, js jetstream.JetStream, e *consume.Event) (*cons
 	case err != nil:
 		return e, fmt.Errorf("the whole of %s: %s in bucket %s: %w", e.ID, name, path, err)
 	case whole.ID != e.ID || whole.Source != e.Source:
-		return e, fmt.Errorf("the whole of %s: %s in bucket %s is another event: %s of %s", e.ID, name, path, whole.ID, whole.Source)
+		return e,
+			fmt.Errorf("the whole of %s: %s in bucket %s is another event: %s of %s", e.ID, name, path, whole.ID,
+				whole.Source)
 	}
 	return whole, nil
 }
@@ -68,8 +73,9 @@ func readObject(ctx context.Context, js jetstream.JetStream, bucket, name string
 		exists, unknown := hasObject(ctx, js, bucket, name)
 		switch {
 		case unknown != nil:
-			return nil, fmt.Errorf("a replica says that bucket %s has no %s, and the bucket's leader does not confirm it: %w",
-				bucket, name, unknown)
+			return nil,
+				fmt.Errorf("a replica says that bucket %s has no %s, and the bucket's leader does not confirm it: %w",
+					bucket, name, unknown)
 		case !exists:
 			return nil, err
 		}
@@ -107,7 +113,8 @@ func hasObject(ctx context.Context, js jetstream.JetStream, bucket, name string)
 	}
 }
 
-// Whole implements consume.Reader with the function Whole on the reader's connection. ctx limits the time of its attempts. A lost connection is an error.
+// Whole implements consume.Reader with the function Whole on the reader's connection. ctx limits
+// the time of its attempts. A lost connection is an error.
 func (r *jetStreamReader) Whole(ctx context.Context, e *consume.Event) (*consume.Event, error) {
 	return Whole(ctx, r.js, e)
 }

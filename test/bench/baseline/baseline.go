@@ -50,11 +50,14 @@ type change struct {
 func Run(ctx context.Context, config *rest.Config, busURL string) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	return run(ctx, config, busURL, []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, func() error { return nil })
+	return run(ctx, config, busURL, []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}, func() error {
+		return nil
+	})
 }
 
-// RunGroups publishes changes of all resources in the groups whose name ends in suffix until ctx ends, then waits for
-// outstanding acknowledgements. The client has client-go's default limits. synced is called once all informers are synced.
+// RunGroups publishes changes of all resources in the groups whose name ends in suffix until ctx
+// ends, then waits for outstanding acknowledgements. The client has client-go's default limits.
+// synced is called once all informers are synced.
 func RunGroups(ctx context.Context, config *rest.Config, busURL, suffix string, synced func() error) error {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -82,7 +85,10 @@ func RunGroups(ctx context.Context, config *rest.Config, busURL, suffix string, 
 	return run(ctx, config, busURL, resources, synced)
 }
 
-func run(ctx context.Context, config *rest.Config, busURL string, resources []schema.GroupVersionResource, synced func() error) error {
+func run(
+	ctx context.Context, config *rest.Config, busURL string, resources []schema.GroupVersionResource,
+	synced func() error,
+) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -146,7 +152,10 @@ func run(ctx context.Context, config *rest.Config, busURL string, resources []sc
 	}
 }
 
-func send(ctx context.Context, js jetstream.JetStream, r schema.GroupVersionResource, before, after *unstructured.Unstructured) error {
+func send(
+	ctx context.Context, js jetstream.JetStream, r schema.GroupVersionResource,
+	before, after *unstructured.Unstructured,
+) error {
 	path := "/api/v1"
 	if r.Group != "" {
 		path = "/apis/" + r.Group + "/" + r.Version
@@ -170,7 +179,8 @@ func send(ctx context.Context, js jetstream.JetStream, r schema.GroupVersionReso
 		return fmt.Errorf("encode %s: %w", e.ID, err)
 	}
 	for {
-		_, err := js.PublishAsync(record.SubjectOf(r.Group, r.Resource, e.Namespace, e.Name), data, jetstream.WithMsgID(e.ID),
+		_, err := js.PublishAsync(record.SubjectOf(r.Group, r.Resource, e.Namespace, e.Name), data,
+			jetstream.WithMsgID(e.ID),
 			jetstream.WithStallWait(time.Second))
 		if !errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
 			return err

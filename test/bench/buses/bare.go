@@ -26,8 +26,8 @@ const (
 	asyncFlight = 4000 // messages that nats.go has in flight at once, its default
 )
 
-// Bare sends the workload's events with the client alone and returns how long that took, from the first event until the
-// last one was acknowledged.
+// Bare sends the workload's events with the client alone and returns how long that took, from the
+// first event until the last one was acknowledged.
 func Bare(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	switch {
 	case s.NATS != "":
@@ -47,7 +47,9 @@ func bareNATS(ctx context.Context, s *Server, w *Workload) (time.Duration, error
 	defer nc.Close()
 	var failed atomic.Pointer[error]
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(asyncFlight),
-		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { failed.Store(&err) }))
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
+			failed.Store(&err)
+		}))
 	if err != nil {
 		return 0, err
 	}
@@ -64,7 +66,8 @@ func bareNATS(ctx context.Context, s *Server, w *Workload) (time.Duration, error
 		m := nats.NewMsg("kubecdc." + cluster + ".object.apps.deployments." + e.Namespace + "." + e.Name)
 		m.Header.Set("content-type", structured)
 		m.Data = e.Body
-		if _, err := js.PublishMsgAsync(m, jetstream.WithMsgID(e.ID), jetstream.WithStallWait(time.Minute)); err != nil {
+		if _, err := js.PublishMsgAsync(m, jetstream.WithMsgID(e.ID), jetstream.WithStallWait(time.Minute)); err !=
+			nil {
 			return 0, err
 		}
 	}
@@ -88,7 +91,9 @@ func bareKafka(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 	transport := &kafkago.Transport{}
 	defer transport.CloseIdleConnections()
 	writer := &kafkago.Writer{
-		Addr: kafkago.TCP(s.Kafka...), Topic: s.Name, Balancer: kafkago.Murmur2Balancer{Consistent: true}, Transport: transport,
+		Addr: kafkago.TCP(s.Kafka...), Topic: s.Name, Balancer: kafkago.Murmur2Balancer{
+			Consistent: true,
+		}, Transport: transport,
 		RequiredAcks: kafkago.RequireAll, Compression: kafkago.Zstd, BatchTimeout: 5 * time.Millisecond, Async: true,
 		Completion: func(_ []kafkago.Message, err error) {
 			if err != nil {
@@ -99,7 +104,10 @@ func bareKafka(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 	begin := time.Now()
 	for i := range w.events {
 		e := &w.events[i]
-		m := kafkago.Message{Key: []byte(e.Key), Value: e.Body, Headers: []kafkago.Header{{Key: "content-type", Value: []byte(structured)}}}
+		m := kafkago.Message{Key: []byte(e.Key), Value: e.Body, Headers: []kafkago.Header{{
+			Key:   "content-type",
+			Value: []byte(structured),
+		}}}
 		if err := writer.WriteMessages(ctx, m); err != nil {
 			return 0, errors.Join(err, writer.Close())
 		}
@@ -199,7 +207,8 @@ func post(ctx context.Context, client *http.Client, s *Server, events []Event) e
 	return nil
 }
 
-// Count returns the number of records on the bus. For an HTTP receiver, it is the number since the last call.
+// Count returns the number of records on the bus. For an HTTP receiver, it is the number since the
+// last call.
 func Count(ctx context.Context, s *Server) (int, error) {
 	switch {
 	case s.NATS != "":
@@ -238,7 +247,9 @@ func countKafka(ctx context.Context, s *Server) (int, error) {
 	for p := range partitions {
 		asked = append(asked, kafkago.LastOffsetOf(p))
 	}
-	r, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{s.Name: asked}})
+	r, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{
+		s.Name: asked,
+	}})
 	if err != nil {
 		return 0, err
 	}

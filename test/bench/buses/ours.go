@@ -32,8 +32,8 @@ type Server struct {
 	Batch int
 }
 
-// inFlight is the number of HTTP requests in flight at once. With batches it is lower, so that there is something to
-// batch.
+// inFlight is the number of HTTP requests in flight at once. With batches it is lower, so that
+// there is something to batch.
 func (s *Server) inFlight() int {
 	if s.Batch > 1 {
 		return 4
@@ -45,11 +45,17 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 	switch {
 	case s.NATS != "":
 		return nats.New(nats.Config{
-			URL: s.NATS, Stream: nats.Stream{Name: s.Name, Create: true}, Env: driver.Env{Cluster: cluster, MaxEventBytes: maxEventBytes},
+			URL: s.NATS, Stream: nats.Stream{Name: s.Name, Create: true}, Env: driver.Env{
+				Cluster:       cluster,
+				MaxEventBytes: maxEventBytes,
+			},
 		}, log, nil)
 	case len(s.Kafka) > 0:
 		return kafka.New(kafka.Config{
-			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafka.Topic{Partitions: partitions, ReplicationFactor: 1},
+			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafka.Topic{
+				Partitions:        partitions,
+				ReplicationFactor: 1,
+			},
 			Env: driver.Env{Cluster: cluster, MaxEventBytes: maxEventBytes},
 		}, log, nil)
 	default:
@@ -57,8 +63,8 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 	}
 }
 
-// Ours sends the workload as the agent does and returns how long that took, from the first event until the last one was
-// acknowledged.
+// Ours sends the workload as the agent does and returns how long that took, from the first event
+// until the last one was acknowledged.
 func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
 		d := publish.NewDispatcher(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), b,
@@ -67,7 +73,8 @@ func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	})
 }
 
-// Publisher is Ours with events that were encoded beforehand, as for Bare. So it measures only the publisher.
+// Publisher is Ours with events that were encoded beforehand, as for Bare. So it measures only the
+// publisher.
 func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
 		src := newSource(w)
@@ -93,7 +100,9 @@ func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 }
 
 // withBus runs a publisher, waits until it is ready, and measures how long send takes.
-func withBus(ctx context.Context, s *Server, send func(context.Context, publish.Bus) error) (took time.Duration, err error) {
+func withBus(
+	ctx context.Context, s *Server, send func(context.Context, publish.Bus) error,
+) (took time.Duration, err error) {
 	b, err := s.bus(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return 0, err

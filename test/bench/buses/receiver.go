@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Receive is an HTTP server on a free port of 127.0.0.1 that accepts CloudEvents until ctx ends. It reads them and
-// answers 204. ready gets its URL. GET returns the number of events since the last GET.
+// Receive is an HTTP server on a free port of 127.0.0.1 that accepts CloudEvents until ctx ends. It
+// reads them and answers 204. ready gets its URL. GET returns the number of events since the last
+// GET.
 func Receive(ctx context.Context, ready func(url string) error) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

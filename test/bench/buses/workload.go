@@ -45,14 +45,25 @@ func (w *Workload) Bytes() int {
 func (w *Workload) Len() int { return len(w.events) }
 
 func encoder() *encode.Encoder {
-	return encode.New(encode.Options{Cluster: cluster, ClusterUID: "11e0f2a4-0000-4000-8000-000000000000", Before: true, Patch: true})
+	return encode.New(encode.Options{
+		Cluster:    cluster,
+		ClusterUID: "11e0f2a4-0000-4000-8000-000000000000",
+		Before:     true,
+		Patch:      true,
+	})
 }
 
 // NewWorkload makes n updates of a tenth as many objects, the same ones each time.
 func NewWorkload(n int) (*Workload, error) {
 	w := &Workload{objects: max(1, n/10)}
 	rng := rand.New(rand.NewPCG(1, 2)) // the same in every run
-	resource := &object.Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
+	resource := &object.Resource{
+		Group:      "apps",
+		Version:    "v1",
+		Name:       "deployments",
+		Kind:       "Deployment",
+		Namespaced: true,
+	}
 	begin := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	codec := object.NewCodec(deployment("web-0", "uid", 1, rng))
 	refs, last := make([]*object.Ref, w.objects), make([]*object.Object, w.objects)
@@ -62,15 +73,23 @@ func NewWorkload(n int) (*Workload, error) {
 		rv := uint64(i + 1000)
 		if refs[o] == nil {
 			name := fmt.Sprintf("web-%d", o)
-			refs[o] = object.NewRef(resource, fmt.Sprintf("team-%d", o%20), name, fmt.Sprintf("0b6f3f0e-5d7c-4a53-9a57-%012d", o))
+			refs[o] = object.NewRef(resource, fmt.Sprintf("team-%d", o%20), name,
+				fmt.Sprintf("0b6f3f0e-5d7c-4a53-9a57-%012d", o))
 		}
 		ref := refs[o]
 		next := object.New(ref, rv, 0, codec, deployment(ref.Name(), ref.UID, rv, rng))
 		if before := last[o]; before != nil {
 			d := &object.Delta{
-				Op: object.Updated, Ref: ref, Before: before, After: next, ResourceVersion: rv, Previous: before.ResourceVersion,
-				Observed: begin.Add(time.Duration(i) * time.Millisecond).UnixNano(), Scope: resource.String(),
-				ChangedBy: []byte(`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
+				Op:              object.Updated,
+				Ref:             ref,
+				Before:          before,
+				After:           next,
+				ResourceVersion: rv,
+				Previous:        before.ResourceVersion,
+				Observed:        begin.Add(time.Duration(i) * time.Millisecond).UnixNano(),
+				Scope:           resource.String(),
+				ChangedBy: []byte(
+					`[{"manager":"kubectl-edit","operation":"Update","time":"2026-11-20T15:00:00Z"}]`),
 			}
 			ev := new(encode.Event)
 			if err := enc.Encode(ev, d); err != nil {
@@ -78,7 +97,11 @@ func NewWorkload(n int) (*Workload, error) {
 			}
 			w.deltas, w.encoded = append(w.deltas, d), append(w.encoded, ev)
 			w.events = append(w.events, Event{
-				ID: string(ev.ID), Key: string(ev.PartitionKey), Namespace: ref.Namespace(), Name: ref.Name(), Body: ev.Body,
+				ID:        string(ev.ID),
+				Key:       string(ev.PartitionKey),
+				Namespace: ref.Namespace(),
+				Name:      ref.Name(),
+				Body:      ev.Body,
 			})
 		}
 		last[o] = next
@@ -86,7 +109,8 @@ func NewWorkload(n int) (*Workload, error) {
 	return w, nil
 }
 
-// deployment is a typical one: each version has little new content, and some content does not compress.
+// deployment is a typical one: each version has little new content, and some content does not
+// compress.
 func deployment(name, uid string, rv uint64, rng *rand.Rand) []byte {
 	digest := make([]byte, 32)
 	for i := range digest {
@@ -96,20 +120,21 @@ func deployment(name, uid string, rv uint64, rng *rand.Rand) []byte {
 	for i := range 12 {
 		fmt.Fprintf(&env, `{"name":"SETTING_%d","value":"https://service-%d.internal.example/%s"},`, i, i, name)
 	}
-	return fmt.Appendf(nil, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":"shop","uid":%q,`+
-		`"resourceVersion":"%d","generation":%d,"labels":{"app":%q,"team":"payments","tier":"backend"}},`+
-		`"spec":{"replicas":%d,"selector":{"matchLabels":{"app":%q}},"strategy":{"type":"RollingUpdate","rollingUpdate":`+
-		`{"maxSurge":"25%%","maxUnavailable":"25%%"}},"template":{"metadata":{"labels":{"app":%q}},"spec":{"containers":[{"name":"web",`+
-		`"image":"registry.example/web@sha256:%s","env":[%s{"name":"LAST","value":"x"}],"ports":[{"containerPort":8080,"protocol":"TCP"}],`+
-		`"resources":{"limits":{"memory":"256Mi"},"requests":{"cpu":"100m","memory":"128Mi"}},"livenessProbe":{"httpGet":{"path":"/healthz",`+
-		`"port":8080,"scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"failureThreshold":3},"terminationMessagePolicy":"File"}],`+
-		`"dnsPolicy":"ClusterFirst","restartPolicy":"Always","terminationGracePeriodSeconds":30}}},"status":{"observedGeneration":%d,`+
-		`"replicas":%d,"readyReplicas":%d}}`,
+	return fmt.Appendf(nil,
+		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":"shop","uid":%q,`+
+			`"resourceVersion":"%d","generation":%d,"labels":{"app":%q,"team":"payments","tier":"backend"}},`+
+			`"spec":{"replicas":%d,"selector":{"matchLabels":{"app":%q}},"strategy":{"type":"RollingUpdate","rollingUpdate":`+
+			`{"maxSurge":"25%%","maxUnavailable":"25%%"}},"template":{"metadata":{"labels":{"app":%q}},"spec":{"containers":[{"name":"web",`+
+			`"image":"registry.example/web@sha256:%s","env":[%s{"name":"LAST","value":"x"}],"ports":[{"containerPort":8080,"protocol":"TCP"}],`+
+			`"resources":{"limits":{"memory":"256Mi"},"requests":{"cpu":"100m","memory":"128Mi"}},"livenessProbe":{"httpGet":{"path":"/healthz",`+
+			`"port":8080,"scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"failureThreshold":3},"terminationMessagePolicy":"File"}],`+
+			`"dnsPolicy":"ClusterFirst","restartPolicy":"Always","terminationGracePeriodSeconds":30}}},"status":{"observedGeneration":%d,`+
+			`"replicas":%d,"readyReplicas":%d}}`,
 		name, uid, rv, rv, name, rv%9, name, name, hex.EncodeToString(digest), env.String(), rv, rv%9, rv%7)
 }
 
-// source returns the deltas in their order. Like the queue, it returns the next delta of an object only after Done of
-// the previous one.
+// source returns the deltas in their order. Like the queue, it returns the next delta of an object
+// only after Done of the previous one.
 type source struct {
 	idle chan int // objects without a delta in flight; room for all. Never closed.
 	w    *Workload

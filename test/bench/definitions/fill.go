@@ -36,10 +36,11 @@ const schemaOf = `{"type":"object","properties":{"spec":{"type":"object","proper
 func (w *World) define(ctx context.Context) error {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	err := w.each(ctx, "definitions", w.o.Definitions, definers, func(ctx context.Context, n int) error {
-		return w.make(ctx, path, fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"scope":"Namespaced",`+
-			`"names":{"plural":%[2]q,"singular":"thing%04[3]d","kind":"Thing%04[3]d"},`+
-			`"versions":[{"name":%[4]q,"served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":%[5]s}}]}}`,
-			group(n), plural(n), n, version, schemaOf))
+		return w.make(ctx, path,
+			fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"scope":"Namespaced",`+
+				`"names":{"plural":%[2]q,"singular":"thing%04[3]d","kind":"Thing%04[3]d"},`+
+				`"versions":[{"name":%[4]q,"served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":%[5]s}}]}}`,
+				group(n), plural(n), n, version, schemaOf))
 	})
 	if err != nil {
 		return err

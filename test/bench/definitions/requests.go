@@ -21,8 +21,8 @@ type Requests struct {
 	Others  int `json:"others"`  // discovery, mostly
 	// Refused is the number of requests that were answered with 429.
 	Refused int `json:"refused"`
-	// AtOnce is the highest number of requests in progress at a time: a list until it was answered, a watch until it was open.
-	// API Priority and Fairness queues them if there are too many.
+	// AtOnce is the highest number of requests in progress at a time: a list until it was answered,
+	// a watch until it was open. API Priority and Fairness queues them if there are too many.
 	AtOnce int `json:"atOnce"`
 	// Busiest is the highest number of requests within one second.
 	Busiest int `json:"busiest"`
@@ -32,7 +32,8 @@ type Requests struct {
 	Watched time.Time `json:"watched"`
 	// Resources that have been watched.
 	Resources int `json:"resources"`
-	// Early is the number of refused requests that were repeated before Retry-After, a second or more.
+	// Early is the number of refused requests that were repeated before Retry-After, a second or
+	// more.
 	Early int `json:"early"`
 }
 
@@ -89,7 +90,9 @@ func count(records []record) (q Requests) {
 		step int
 	}
 	var edges []edge
-	received, waiting, open := map[string]bool{}, map[string]bool{}, map[string]string{}
+	received := map[string]bool{}
+	waiting := map[string]bool{}
+	open := map[string]string{}
 	resources, refused := map[string]time.Time{}, map[string]time.Time{}
 	for _, r := range records {
 		if !received[r.AuditID] { // its first stage
@@ -153,7 +156,8 @@ func count(records []record) (q Requests) {
 	return q
 }
 
-// request returns the path of a request and whether it is a watch. A repeated request has the same result.
+// request returns the path of a request and whether it is a watch. A repeated request has the same
+// result.
 func request(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {

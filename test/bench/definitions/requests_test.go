@@ -19,13 +19,16 @@ type log struct {
 
 func (l *log) event(id, stage, verb, uri, resource string, code, received, at int) {
 	stamp := func(ms int) string { return l.start.Add(time.Duration(ms) * time.Millisecond).Format(time.RFC3339Nano) }
-	fmt.Fprintf(l, `{"auditID":%q,"stage":%q,"verb":%q,"requestURI":%q,"user":{"username":"system:serviceaccount:bench:me"},`+
-		`"objectRef":{"resource":%q,"apiGroup":"g00.bench.kubecdc.dev"},"responseStatus":{"code":%d},`+
-		`"requestReceivedTimestamp":%q,"stageTimestamp":%q}`+"\n", id, stage, verb, uri, resource, code, stamp(received), stamp(at))
+	fmt.Fprintf(l,
+		`{"auditID":%q,"stage":%q,"verb":%q,"requestURI":%q,"user":{"username":"system:serviceaccount:bench:me"},`+
+			`"objectRef":{"resource":%q,"apiGroup":"g00.bench.kubecdc.dev"},"responseStatus":{"code":%d},`+
+			`"requestReceivedTimestamp":%q,"stageTimestamp":%q}`+"\n", id, stage, verb, uri, resource, code,
+		stamp(received), stamp(at))
 }
 
 func TestRequests(t *testing.T) {
-	const list, watch, other = "/apis/g/v1/a?limit=500", "/apis/g/v1/a?watch=true", "/apis/g/v1/b?watch=true&resourceVersion=1"
+	const list, watch, other = "/apis/g/v1/a?limit=500", "/apis/g/v1/a?watch=true",
+		"/apis/g/v1/b?watch=true&resourceVersion=1"
 	l := &log{start: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}
 	l.event("too-early", "RequestReceived", "list", list, "a", 0, -10, -10)
 	l.event("1", "RequestReceived", "list", list, "a", 0, 0, 0)
@@ -59,7 +62,8 @@ func TestRequests(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got, err := definitions.Read(strings.NewReader(l.String()), "somebody else", l.start); err != nil || got.Lists != 0 {
+	if got, err := definitions.Read(strings.NewReader(l.String()), "somebody else", l.start); err != nil ||
+		got.Lists != 0 {
 		t.Errorf("of somebody else: %+v, %v", got, err)
 	}
 }

@@ -57,7 +57,8 @@ func (w *World) Groups() []string {
 // User returns the user name of a service account.
 func User(name string) string { return "system:serviceaccount:" + namespace + ":" + name }
 
-// Start creates the control plane and all objects, which takes a minute for a thousand definitions. Stop ends it.
+// Start creates the control plane and all objects, which takes a minute for a thousand definitions.
+// Stop ends it.
 func Start(ctx context.Context, o Options) (_ *World, err error) {
 	w := &World{o: o, audit: filepath.Join(o.Dir, "audit.log")}
 	policy := filepath.Join(o.Dir, "audit-policy.yaml")
@@ -85,7 +86,8 @@ func Start(ctx context.Context, o Options) (_ *World, err error) {
 			w.Stop()
 		}
 	}()
-	if w.admin, err = rest.HTTPClientFor(w.Config(controlplane.Admin)); err != nil {
+	w.admin, err = rest.HTTPClientFor(w.Config(controlplane.Admin))
+	if err != nil {
 		return nil, err
 	}
 	if err := w.permit(ctx); err != nil {
@@ -112,7 +114,8 @@ func (w *World) permit(ctx context.Context) error {
 	for _, name := range w.o.Users {
 		err = errors.Join(err, w.make(ctx, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", fmt.Sprintf(
 			`{"metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
-				`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, "bench-"+name, User(name))))
+				`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, "bench-"+name,
+			User(name))))
 	}
 	return err
 }

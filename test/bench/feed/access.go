@@ -20,7 +20,8 @@ import (
 // URL returns the URL of the API server.
 func (s *Server) URL() string { return s.url }
 
-// ControlURL returns the URL of POST /start?updates=M[&rate=R] and GET /status, always by plain HTTP.
+// ControlURL returns the URL of POST /start?updates=M[&rate=R] and GET /status, always by plain
+// HTTP.
 func (s *Server) ControlURL() string { return "http://" + s.control.Addr().String() }
 
 // CA returns the certificate to trust, in PEM; nil over plain HTTP.
@@ -42,8 +43,8 @@ func (s *Server) Kubeconfig() ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// credentials creates a certificate authority, a server certificate for 127.0.0.1 and a token. The authority's key is
-// not kept.
+// credentials creates a certificate authority, a server certificate for 127.0.0.1 and a token. The
+// authority's key is not kept.
 func credentials() (ca []byte, server *tls.Certificate, token string, err error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -54,7 +55,8 @@ func credentials() (ca []byte, server *tls.Certificate, token string, err error)
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	authorityDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &authorityKey.PublicKey, authorityKey)
+	authorityDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &authorityKey.PublicKey,
+		authorityKey)
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("certificate authority: %w", err)
 	}

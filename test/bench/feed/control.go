@@ -27,12 +27,14 @@ func (s *Server) controller() http.Handler {
 	mux.HandleFunc("POST /start", func(w http.ResponseWriter, r *http.Request) {
 		var order start
 		var err error
-		if order.updates, err = strconv.Atoi(r.FormValue("updates")); err != nil || order.updates < 1 {
+		order.updates, err = strconv.Atoi(r.FormValue("updates"))
+		if err != nil || order.updates < 1 {
 			badRequest(w, fmt.Errorf("updates %q", r.FormValue("updates")))
 			return
 		}
 		if text := r.FormValue("rate"); text != "" {
-			if order.rate, err = strconv.ParseFloat(text, 64); err != nil || order.rate < 0 {
+			order.rate, err = strconv.ParseFloat(text, 64)
+			if err != nil || order.rate < 0 {
 				badRequest(w, fmt.Errorf("rate %q", text))
 				return
 			}

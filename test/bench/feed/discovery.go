@@ -72,8 +72,11 @@ var (
 	legacyGroups = &metav1.APIGroupList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
 		Groups: []metav1.APIGroup{{
-			Name:             "coordination.k8s.io",
-			Versions:         []metav1.GroupVersionForDiscovery{{GroupVersion: "coordination.k8s.io/v1", Version: "v1"}},
+			Name: "coordination.k8s.io",
+			Versions: []metav1.GroupVersionForDiscovery{{
+				GroupVersion: "coordination.k8s.io/v1",
+				Version:      "v1",
+			}},
 			PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: "coordination.k8s.io/v1", Version: "v1"},
 		}},
 	}

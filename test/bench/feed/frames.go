@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// frames collects watch frames and writes them many at a time: like an API server, which flushes when no further
-// frame is ready.
+// frames collects watch frames and writes them many at a time: like an API server, which flushes
+// when no further frame is ready.
 type frames struct {
 	w       http.ResponseWriter
 	flush   func() error

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// beginning is the resourceVersion of the first list, where the readable history starts. With it every
-// resourceVersion of a run has nine digits.
+// beginning is the resourceVersion of the first list, where the readable history starts. With it
+// every resourceVersion of a run has nine digits.
 const beginning = 200_000_000
 
-// MaxPods is the number of pods for which there are resourceVersions below the beginning, and addresses.
+// MaxPods is the number of pods for which there are resourceVersions below the beginning, and
+// addresses.
 const MaxPods = 1_000_000
 
 // History is the state of the API server: the pods at the beginning, and the updates so far.
@@ -44,8 +45,8 @@ func newHistory(n, padding int) (*History, error) {
 			h.templates[w][variant] = t
 		}
 	}
-	// The golden section spreads adjacent updates on the watch over the workloads. The next coprime number makes it a
-	// permutation, so that every pod is updated equally often.
+	// The golden section spreads adjacent updates on the watch over the workloads. The next coprime
+	// number makes it a permutation, so that every pod is updated equally often.
 	h.stride = max(1, int(float64(n)*0.618))
 	for {
 		if inverse, ok := invert(h.stride, n); ok {
@@ -61,10 +62,14 @@ func invert(a, n int) (int, bool) {
 	if n == 1 {
 		return 0, true
 	}
-	r0, r1, x0, x1 := n, a%n, 0, 1
+	r0 := n
+	r1 := a % n
+	x0 := 0
+	x1 := 1
 	for r1 != 0 {
 		q := r0 / r1
-		r0, r1, x0, x1 = r1, r0-q*r1, x1, x0-q*x1
+		r0, r1 = r1, r0-q*r1
+		x0, x1 = x1, x0-q*x1
 	}
 	return (x0%n + n) % n, r0 == 1
 }
@@ -80,7 +85,8 @@ func (h *History) Order(j int) int {
 // Version returns the resourceVersion that update j writes.
 func (h *History) Version(j int) uint64 { return beginning + 1 + uint64(j) }
 
-// Update returns the number of the update that wrote version. ok is false if version is from before all updates.
+// Update returns the number of the update that wrote version. ok is false if version is from before
+// all updates.
 func (h *History) Update(version uint64) (j int, ok bool) {
 	return int(version - beginning - 1), version > beginning
 }
@@ -96,7 +102,8 @@ func (h *History) Previous(j int) uint64 {
 	return h.Version(j - h.pods)
 }
 
-// At returns the resourceVersion of a pod as of resourceVersion asOf, which is not from before the beginning.
+// At returns the resourceVersion of a pod as of resourceVersion asOf, which is not from before the
+// beginning.
 func (h *History) At(pod int, asOf uint64) uint64 {
 	position := int(uint64(pod) * uint64(h.inverse) % uint64(h.pods))
 	updates := int(asOf - beginning)
@@ -126,7 +133,8 @@ func (h *History) UID(pod int) string {
 
 func (h *History) workload(pod int) int { return pod * workloads / h.pods }
 
-// AppendObject appends the pod's JSON at version, which must be one of its own, as a watch shows it.
+// AppendObject appends the pod's JSON at version, which must be one of its own, as a watch shows
+// it.
 func (h *History) AppendObject(b []byte, pod int, version uint64) []byte {
 	return h.appendMembers(append(b, "{"+typeMeta...), pod, version)
 }
@@ -180,8 +188,8 @@ func (h *History) sentAt(j int) int64 {
 	return 0
 }
 
-// Released returns the number of updates so far, whether these are all, and a channel that is closed when there are
-// more.
+// Released returns the number of updates so far, whether these are all, and a channel that is
+// closed when there are more.
 func (h *History) Released() (n int, all bool, more <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,11 +11,14 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/feed"
 )
 
-// A pod is what the API server would serve: it decodes without unknown fields, and it is as large as a real one.
+// A pod is what the API server would serve: it decodes without unknown fields, and it is as large
+// as a real one.
 func TestPodsAreRealAndDistinct(t *testing.T) {
 	const pods = 1000
 	h := history(t, pods)
-	uids, total, last := map[string]bool{}, 0, ""
+	uids := map[string]bool{}
+	total := 0
+	last := ""
 	for i := range pods {
 		b := h.AppendObject(nil, i, h.Initial(i))
 		total += len(b)
@@ -33,7 +36,8 @@ func TestPodsAreRealAndDistinct(t *testing.T) {
 			t.Fatalf("pod %d is written otherwise by its type:\n%s\n%s", i, b, again)
 		}
 		if p.Name != h.Name(i) || p.Namespace != h.Namespace(i) || string(p.UID) != h.UID(i) {
-			t.Errorf("pod %d is %s/%s %s, not %s/%s %s", i, p.Namespace, p.Name, p.UID, h.Namespace(i), h.Name(i), h.UID(i))
+			t.Errorf("pod %d is %s/%s %s, not %s/%s %s", i, p.Namespace, p.Name, p.UID, h.Namespace(i), h.Name(i),
+				h.UID(i))
 		}
 		if key := p.Namespace + "/" + p.Name; key <= last {
 			t.Errorf("%s follows %s in the list", key, last)

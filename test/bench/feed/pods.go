@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// batch is the size of a write: a larger one saves little, and a small one would measure system calls.
+	// batch is the size of a write: a larger one saves little, and a small one would measure system
+	// calls.
 	batch = 64 << 10
 	// bookmarkEvery is the interval of an API server.
 	bookmarkEvery = time.Minute
@@ -35,7 +36,9 @@ func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
 // list answers a LIST. Like an API server, it ignores limit if resourceVersion is "0".
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	q, h := r.URL.Query(), s.history
-	asOf, from, limit := h.current(), 0, 0
+	asOf := h.current()
+	from := 0
+	limit := 0
 	if text := q.Get("limit"); text != "" && q.Get("resourceVersion") != "0" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
@@ -47,7 +50,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	switch token, wanted := q.Get("continue"), q.Get("resourceVersion"); {
 	case token != "":
 		var err error
-		if asOf, from, err = parseContinue(token); err != nil || asOf < beginning || from > h.pods {
+		asOf, from, err = parseContinue(token)
+		if err != nil || asOf < beginning || from > h.pods {
 			badRequest(w, errors.New("continue key is not valid"))
 			return
 		}
@@ -115,8 +119,8 @@ func expired(w http.ResponseWriter, version uint64) {
 	fail(w, http.StatusGone, metav1.StatusReasonExpired, fmt.Sprintf("too old resource version: %d", version))
 }
 
-// watch sends every update after the given resourceVersion and a bookmark when it has caught up with the last one. It
-// sends further bookmarks each minute.
+// watch sends every update after the given resourceVersion and a bookmark when it has caught up
+// with the last one. It sends further bookmarks each minute.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	q, h := r.URL.Query(), s.history
 	bookmarks, _ := strconv.ParseBool(q.Get("allowWatchBookmarks"))

@@ -19,7 +19,8 @@ import (
 // Options of a Server.
 type Options struct {
 	Pods int
-	// Padding is the number of additional bytes of each pod, text that compresses to almost nothing.
+	// Padding is the number of additional bytes of each pod, text that compresses to almost
+	// nothing.
 	Padding int
 	TLS     bool // HTTPS, which offers HTTP/2; else plain HTTP/1.1
 }
@@ -39,8 +40,8 @@ type Server struct {
 	state        state
 }
 
-// New binds two ports of 127.0.0.1 and creates the certificates. Nothing is served before Run, which also closes the
-// ports.
+// New binds two ports of 127.0.0.1 and creates the certificates. Nothing is served before Run,
+// which also closes the ports.
 func New(o Options) (*Server, error) {
 	h, err := newHistory(o.Pods, o.Padding)
 	if err != nil {
@@ -50,14 +51,17 @@ func New(o Options) (*Server, error) {
 	scheme := "http"
 	if o.TLS {
 		scheme = "https"
-		if s.ca, s.certificate, s.token, err = credentials(); err != nil {
+		s.ca, s.certificate, s.token, err = credentials()
+		if err != nil {
 			return nil, err
 		}
 	}
-	if s.api, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	s.api, err = net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return nil, err
 	}
-	if s.control, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	s.control, err = net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return nil, errors.Join(err, s.api.Close())
 	}
 	s.url = scheme + "://" + s.api.Addr().String()
@@ -69,7 +73,8 @@ func (s *Server) Run(ctx context.Context) error {
 	api := &http.Server{Handler: s.authenticated(s.handler()), ReadHeaderTimeout: time.Minute}
 	control := &http.Server{Handler: s.controller(), ReadHeaderTimeout: time.Minute}
 	g, ctx := errgroup.WithContext(ctx)
-	// A watch has to end with the server: Close cuts the connection, and with it the request's context.
+	// A watch has to end with the server: Close cuts the connection, and with it the request's
+	// context.
 	context.AfterFunc(ctx, func() { _, _ = api.Close(), control.Close() })
 	g.Go(func() error {
 		if s.certificate == nil {
@@ -116,7 +121,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// authenticated requires the bearer token, as an API server does, except over plain HTTP, where clients send none.
+// authenticated requires the bearer token, as an API server does, except over plain HTTP, where
+// clients send none.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	if s.token == "" {
 		return next

@@ -27,7 +27,8 @@ import (
 
 var podResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// over runs a test with a stock configuration for the feed, over plain HTTP and over TLS with HTTP/2.
+// over runs a test with a stock configuration for the feed, over plain HTTP and over TLS with
+// HTTP/2.
 func over(t *testing.T, pods int, test func(*testing.T, *feed.Server, *rest.Config)) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
@@ -85,7 +86,9 @@ func TestDiscovery(t *testing.T) {
 					got[list.GroupVersion+"/"+r.Name] = len(r.Verbs) > 0
 				}
 			}
-			for _, want := range []string{"v1/pods", "v1/namespaces", "v1/configmaps", "coordination.k8s.io/v1/leases"} {
+			for _, want := range []string{
+				"v1/pods", "v1/namespaces", "v1/configmaps", "coordination.k8s.io/v1/leases",
+			} {
 				if !got[want] {
 					t.Errorf("legacy=%t: no %s in %v", legacy, want, got)
 				}
@@ -116,7 +119,8 @@ func TestListPaging(t *testing.T) {
 				}
 				seen++
 			}
-			if token = page.GetContinue(); token == "" {
+			token = page.GetContinue()
+			if token == "" {
 				break
 			}
 			if left := *page.GetRemainingItemCount(); left != int64(pods-seen) {
@@ -191,7 +195,8 @@ func TestReflector(t *testing.T) {
 		}, &unstructured.Unstructured{}, 0)
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			UpdateFunc: func(_, _ any) {
-				if changes++; changes == updates {
+				changes++
+				if changes == updates {
 					once.Do(func() { close(done) })
 				}
 			},
@@ -211,8 +216,8 @@ func TestReflector(t *testing.T) {
 			return nil
 		})
 		<-synced
-		// At a limited rate, a handler that keeps up gets each update. An informer may skip some, but a contestant must
-		// not.
+		// At a limited rate, a handler that keeps up gets each update. An informer may skip some,
+		// but a contestant must not.
 		start(t, s, fmt.Sprintf("updates=%d&rate=%d", updates, 5*updates))
 		select {
 		case <-done:

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// state holds the ConfigMaps and Leases of agents: checkpoints and leadership. It has optimistic locking, on which
-// agents rely.
+// state holds the ConfigMaps and Leases of agents: checkpoints and leadership. It has optimistic
+// locking, on which agents rely.
 type state struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path

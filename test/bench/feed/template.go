@@ -14,9 +14,17 @@ type template struct {
 	holes map[string][]int // offsets in text, by placeholder
 }
 
-// occurrences is how often each placeholder is in a pod. An accidental one in the text would otherwise go undetected.
+// occurrences is how often each placeholder is in a pod. An accidental one in the text would
+// otherwise go undetected.
 var occurrences = map[string]int{
-	holeSuffix: 1, holeUID: 1, holeVersion: 1, holeAddress: 3, holeHost: 1, holeContainer: 2, holeChanged: 3, holeSent: 1,
+	holeSuffix:    1,
+	holeUID:       1,
+	holeVersion:   1,
+	holeAddress:   3,
+	holeHost:      1,
+	holeContainer: 2,
+	holeChanged:   3,
+	holeSent:      1,
 }
 
 const typeMeta = `"kind":"Pod","apiVersion":"v1",`
@@ -55,7 +63,8 @@ type values struct {
 	sent    int64
 }
 
-// appendTo appends the template with its holes filled. A copy and some 13 patches: less than a microsecond.
+// appendTo appends the template with its holes filled. A copy and some 13 patches: less than a
+// microsecond.
 func (t *template) appendTo(b []byte, v values) []byte {
 	start := len(b)
 	b = append(b, t.text...)
@@ -91,7 +100,8 @@ func identity(pod int) (high, low uint64) {
 	return mix(uint64(pod)*2 + 1), mix(uint64(pod)*2 + 2)
 }
 
-// suffixAlphabet is the API server's for generated names, in ascending order so that names ascend with the pod.
+// suffixAlphabet is the API server's for generated names, in ascending order so that names ascend
+// with the pod.
 const suffixAlphabet = "2456789bcdfghjklmnpqrstvwxz"
 
 func appendSuffix(b []byte, pod int) []byte {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// workloads is the number of Deployments that the pods belong to. With several, adjacent objects on the watch differ
-// in more than digits and the few patched fields, as in a cluster.
+// workloads is the number of Deployments that the pods belong to. With several, adjacent objects on
+// the watch differ in more than digits and the few patched fields, as in a cluster.
 const workloads = 12
 
 // Placeholders at which a template is cut. Each has the width of its replacement.
@@ -29,8 +29,8 @@ const (
 	holeSent      = "1234567890123456789"
 )
 
-// SentAnnotation has the time at which the update was released, in nanoseconds since 1970. A subscriber computes the
-// latency from it.
+// SentAnnotation has the time at which the update was released, in nanoseconds since 1970. A
+// subscriber computes the latency from it.
 const SentAnnotation = "bench.kubecdc.dev/sent"
 
 // paddingAnnotation enlarges a pod by Options.Padding.
@@ -47,8 +47,8 @@ var (
 	started = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 )
 
-// pod is a pod of workload w as the API server would serve it, with holes where pods and versions differ.
-// Written with the API's own types so that the order of keys is the server's.
+// pod is a pod of workload w as the API server would serve it, with holes where pods and versions
+// differ. Written with the API's own types so that the order of keys is the server's.
 func pod(w int, ready bool, padding int) ([]byte, error) {
 	name := words[w]
 	hash := fmt.Sprintf("%08x%02d", 0x7c9f6d5b-w*0x01030507, 10+w)
@@ -92,7 +92,8 @@ func pod(w int, ready bool, padding int) ([]byte, error) {
 		Status: status(w, ready, born, metav1.NewTime(changed)),
 	}
 	if padding > 0 {
-		p.Annotations[paddingAnnotation] = strings.Repeat("all work and no play makes Jack a dull boy; ", padding/44+1)[:padding]
+		p.Annotations[paddingAnnotation] = strings.Repeat("all work and no play makes Jack a dull boy; ",
+			padding/44+1)[:padding]
 	}
 	return json.Marshal(p)
 }
@@ -188,7 +189,13 @@ func status(w int, ready bool, born, changed metav1.Time) corev1.PodStatus {
 			{Type: "PodReadyToStartContainers", Status: corev1.ConditionTrue, LastTransitionTime: born},
 			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue, LastTransitionTime: born},
 			{Type: corev1.PodReady, Status: condition, LastTransitionTime: changed, Reason: reason, Message: message},
-			{Type: corev1.ContainersReady, Status: condition, LastTransitionTime: changed, Reason: reason, Message: message},
+			{
+				Type:               corev1.ContainersReady,
+				Status:             condition,
+				LastTransitionTime: changed,
+				Reason:             reason,
+				Message:            message,
+			},
 			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: born},
 		},
 		HostIP:    host,

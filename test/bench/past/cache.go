@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// layoutOf returns a part of the name of each bus's cached records. Another one is necessary when the same
-// Options make another record on this bus, or other files.
+// layoutOf returns a part of the name of each bus's cached records. Another one is necessary when
+// the same Options make another record on this bus, or other files.
 func layoutOf(bus string) string {
 	if bus == "nats" {
 		return "2" // scopes have subjects of their own
@@ -117,7 +117,8 @@ func Open(
 	if err = os.MkdirAll(filepath.Dir(c.Dir), 0o755); err != nil {
 		return nil, fmt.Errorf("cache directory: %w", err)
 	}
-	if c.lock, err = os.OpenFile(c.Dir+".lock", os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+	c.lock, err = os.OpenFile(c.Dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	defer func() {
@@ -139,11 +140,13 @@ func Open(
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return c, err
 	}
-	if err = errors.Join(os.RemoveAll(c.Dir), os.MkdirAll(c.Dir, 0o755)); err != nil { // what an interrupted run has left
+	if err = errors.Join(os.RemoveAll(c.Dir), os.MkdirAll(c.Dir, 0o755)); err != nil {
+		// what an interrupted run has left
 		return nil, err
 	}
 	say("writing a record to %s, once", c.Dir)
-	if c.Contents, err = write(c.Dir); err != nil {
+	c.Contents, err = write(c.Dir)
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(c.Dir))
 	}
 	text, err := json.MarshalIndent(c.Contents, "", "  ")

@@ -202,7 +202,8 @@ func judgeTimes(t *testing.T, url string, want int) {
 			t.Fatal(err)
 		}
 		if late := meta.Timestamp.Sub(e.Time); late < 0 || late > time.Second || meta.Sequence.Stream != uint64(n) {
-			t.Fatalf("record %d of %s has sequence %d, and was stored at %s", n, e.Time, meta.Sequence.Stream, meta.Timestamp)
+			t.Fatalf("record %d of %s has sequence %d, and was stored at %s", n, e.Time, meta.Sequence.Stream,
+				meta.Timestamp)
 		}
 		if meta.NumPending == 0 {
 			if n != want {
@@ -275,7 +276,8 @@ func TestJetStreamSendsWhatIsAskedFor(t *testing.T) {
 	o := options()
 	r := write(t, o, nothing)
 	dir := t.TempDir()
-	contents, err := past.FillJetStream(t.Context(), filepath.Join(dir, "whole"), filepath.Join(dir, "short"), o, t.Logf)
+	contents, err := past.FillJetStream(t.Context(), filepath.Join(dir, "whole"), filepath.Join(dir, "short"), o,
+		t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +368,8 @@ func TestKafkaSendsWhatIsAskedFor(t *testing.T) {
 	for _, of := range r.Young(3, o.Begin, since.Add(-time.Hour)) {
 		ask := func(more ...string) int {
 			return versions(t, kubecdc(t, append([]string{
-				"history", of.Resource + "/" + of.Name, "-n", of.Namespace, "--cluster", past.Cluster, "-o", "json", "--exact",
+				"history", of.Resource + "/" + of.Name, "-n", of.Namespace, "--cluster", past.Cluster, "-o", "json",
+				"--exact",
 				"--bus", "kafka://" + c.Brokers()[0] + "/kubecdc",
 			}, more...)...))
 		}

@@ -111,7 +111,8 @@ func New(o Options) (*Record, error) {
 		rv:  firstValue, now: o.Begin,
 	}
 	var err error
-	if r.subject, err = subject.New("", Cluster); err != nil {
+	r.subject, err = subject.New("", Cluster)
+	if err != nil {
 		return nil, err
 	}
 	for i, k := range spread(r.kinds, o.Objects) {
@@ -134,7 +135,9 @@ func (r *Record) create(i int) {
 	}
 	r.rv++
 	t.ref = object.NewRef(&t.kind.Resource, namespace, name, fmt.Sprintf("0b6f3f0e-5d7c-4a53-9a57-%012d", r.rv))
-	t.rv, t.born, t.versions = r.rv, r.now, 1
+	t.rv = r.rv
+	t.born = r.now
+	t.versions = 1
 	r.last[t.kind] = r.rv
 	if r.codecs[t.kind] == nil {
 		r.codecs[t.kind] = object.NewCodec(content(t.ref, t.rv, t.born))

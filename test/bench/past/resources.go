@@ -38,7 +38,12 @@ func resources(n int) []*kind {
 		in("networking.k8s.io", "v1", "ingresses", "Ingress", 20),
 		{object.Resource{Version: "v1", Name: "nodes", Kind: "Node"}, 5},
 		{object.Resource{Version: "v1", Name: "persistentvolumes", Kind: "PersistentVolume"}, 20},
-		{object.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}, 5},
+		{object.Resource{
+			Group:   "rbac.authorization.k8s.io",
+			Version: "v1",
+			Name:    "clusterroles",
+			Kind:    "ClusterRole",
+		}, 5},
 	}
 	for k := len(all); k < n; k++ {
 		name := fmt.Sprintf("widget%02d", k)

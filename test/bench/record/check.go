@@ -11,12 +11,13 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/feed"
 )
 
-// sampleEvery is the sampling interval: one of sampleEvery records is decoded and compared in full. It is prime, so that
-// the samples include all pods of a cycle.
+// sampleEvery is the sampling interval: one of sampleEvery records is decoded and compared in full.
+// It is prime, so that the samples include all pods of a cycle.
 const sampleEvery = 23
 
-// Check compares all records of a run with the feed's history. Every update must be there exactly once and in order
-// per pod, and samples must have the true object before and after. So no contestant can win by losing records.
+// Check compares all records of a run with the feed's history. Every update must be there exactly
+// once and in order per pod, and samples must have the true object before and after. So no
+// contestant can win by losing records.
 type Check struct {
 	history *feed.History
 	seen    []bool // by update
@@ -69,8 +70,8 @@ func (c *Check) Add(subject string, record []byte) {
 		c.result.Others++
 		return
 	}
-	// Attributes precede data, and no pod has a member of the same name. So a search is sufficient, and costs a
-	// hundredth of decoding. The samples check that it found the right members.
+	// Attributes precede data, and no pod has a member of the same name. So a search is sufficient,
+	// and costs a hundredth of decoding. The samples check that it found the right members.
 	op := member(record, `"op":"`)
 	version, err := strconv.ParseUint(member(record, `"resourceversion":"`), 10, 64)
 	if err != nil {
@@ -117,7 +118,8 @@ func member(record []byte, key string) string {
 	return string(value)
 }
 
-// sample decodes a record and compares its objects with the history; previous is 0 where there is no before.
+// sample decodes a record and compares its objects with the history; previous is 0 where there is
+// no before.
 func (c *Check) sample(record []byte, version, previous uint64) {
 	c.result.Sampled++
 	var event struct {
@@ -157,7 +159,8 @@ func (c *Check) same(got map[string]any, pod int, version uint64) bool {
 	return reflect.DeepEqual(stripped(got), stripped(want))
 }
 
-// stripped removes the fields that the agent strips, and the time of sending, which only the feed's process has.
+// stripped removes the fields that the agent strips, and the time of sending, which only the feed's
+// process has.
 func stripped(object map[string]any) map[string]any {
 	meta, _ := object["metadata"].(map[string]any)
 	delete(meta, "managedFields")
@@ -173,8 +176,9 @@ func (c *Check) invalid(record []byte, why string) {
 	}
 }
 
-// Sent returns when the newest object in the record was released, in nanoseconds since 1970. That is the object of
-// after, which may be anywhere in the record. before and a patch have the same object or older ones.
+// Sent returns when the newest object in the record was released, in nanoseconds since 1970. That
+// is the object of after, which may be anywhere in the record. before and a patch have the same
+// object or older ones.
 func Sent(record []byte) (newest int64) {
 	const width = 19
 	for rest := record; ; {

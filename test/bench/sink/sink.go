@@ -9,7 +9,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Run serves on a free port of 127.0.0.1, with its files in dir, until ctx ends. ready gets the URL.
+// Run serves on a free port of 127.0.0.1, with its files in dir, until ctx ends. ready gets the
+// URL.
 func Run(ctx context.Context, dir string, ready func(url string) error) error {
 	s, err := server.NewServer(&server.Options{
 		ServerName: "bench", Host: "127.0.0.1", Port: server.RANDOM_PORT,

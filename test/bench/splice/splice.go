@@ -115,7 +115,8 @@ func (s *splicer) list(ctx context.Context) (version string, err error) {
 				return "", err
 			}
 		}
-		if token = page.Metadata.Continue; token == "" {
+		token = page.Metadata.Continue
+		if token == "" {
 			return page.Metadata.ResourceVersion, nil
 		}
 	}
@@ -159,7 +160,8 @@ func (s *splicer) publish(ctx context.Context, op byte, object []byte) error {
 	b := make([]byte, 0, len(before)+len(object)+512)
 	b = append(b, `{"specversion":"1.0","id":"`...)
 	b = append(b, id...)
-	b = append(b, `","source":"`+record.Source+`","type":"dev.kubecdc.object.updated","subject":"/api/v1/namespaces/`...)
+	b = append(b,
+		`","source":"`+record.Source+`","type":"dev.kubecdc.object.updated","subject":"/api/v1/namespaces/`...)
 	b = append(b, namespace...)
 	b = append(b, "/pods/"...)
 	b = append(b, name...)

@@ -24,7 +24,8 @@ type request struct {
 	} `json:"responseStatus"`
 }
 
-// of returns all requests of the user so far. The API server writes a line before the client has the answer.
+// of returns all requests of the user so far. The API server writes a line before the client has
+// the answer.
 func (l *auditLog) of(t testing.TB, user string) []request {
 	t.Helper()
 	f, err := os.Open(l.path)

@@ -32,18 +32,24 @@ import (
 // secretMark must not be in any place that others can read.
 const secretMark = "hunter2-kubecdc-chart"
 
-// TestRunSecrets stores the agent's credentials in Secrets: a password, and the authority of the bus.
+// TestRunSecrets stores the agent's credentials in Secrets: a password, and the authority of the
+// bus.
 func TestRunSecrets(t *testing.T) {
 	certificate, authority := certificateFor(t, "nats.messaging")
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(authority)
 	n := w.startNodes(t, site{
 		bus: func(o *server.Options) {
-			o.TLS, o.Username, o.Password = true, "kubecdc", secretMark
+			o.TLS = true
+			o.Username = "kubecdc"
+			o.Password = secretMark
 			o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
 		},
 		login: []nats.Option{
-			nats.UserInfo("kubecdc", secretMark), nats.Secure(&tls.Config{RootCAs: trusted, ServerName: "nats.messaging"}),
+			nats.UserInfo("kubecdc", secretMark), nats.Secure(&tls.Config{
+				RootCAs:    trusted,
+				ServerName: "nats.messaging",
+			}),
 		},
 	})
 	w.namespace(t, "kubecdc-secrets", "restricted")
@@ -148,7 +154,9 @@ func TestRunTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.wholeAt(t, "nats://"+l.Addr().String(), written)
-	w.scale(t, namespace, "try-kubecdc", 0) // Otherwise the server goes with the agents, and they wait for it until their grace period ends.
+	// Otherwise the server goes with the agents, and they wait for it until their grace period
+	// ends.
+	w.scale(t, namespace, "try-kubecdc", 0)
 	w.ready(t, namespace, "agent", 0)
 	w.mustHelm(t, "uninstall", "try", "--namespace", namespace, "--wait", "--timeout", "120s")
 	w.ready(t, namespace, "agent", 0)
@@ -161,7 +169,8 @@ func (w *world) nats() (string, error) {
 		cmd := exec.Command("go", "build", "-o", w.natsPath, "github.com/nats-io/nats-server/v2")
 		cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 		var out []byte
-		if out, w.natsErr = cmd.CombinedOutput(); w.natsErr != nil {
+		out, w.natsErr = cmd.CombinedOutput()
+		if w.natsErr != nil {
 			w.natsErr = fmt.Errorf("build a NATS server: %w\n%s", w.natsErr, out)
 		}
 	})
@@ -185,5 +194,8 @@ func certificateFor(t *testing.T, name string) (tls.Certificate, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: secret}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: secret}, pem.EncodeToMemory(&pem.Block{
+		Type:  "CERTIFICATE",
+		Bytes: der,
+	})
 }

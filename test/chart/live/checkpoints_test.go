@@ -62,7 +62,9 @@ func TestTokenOfNodeConfiguresNobody(t *testing.T) {
 		return
 	}
 
-	own, other, foreign := "kubecdc-checkpoint-node-a", "kubecdc-checkpoint-node-b", "kubecdc-checkpoint-node-c"
+	own := "kubecdc-checkpoint-node-a"
+	other := "kubecdc-checkpoint-node-b"
+	foreign := "kubecdc-checkpoint-node-c"
 	kept := a.CoreV1().ConfigMaps(checkpoints)
 	// An API server applies a new policy within seconds.
 	wait.Eventually(t, time.Minute, func() error {
@@ -107,7 +109,8 @@ func TestTokenOfNodeConfiguresNobody(t *testing.T) {
 	_, err = kept.Patch(t.Context(), other, types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
 	refused(t, "patches the checkpoint of another node", err)
 	refused(t, "deletes the checkpoint of another node", kept.Delete(t.Context(), other, metav1.DeleteOptions{}))
-	refused(t, "deletes all checkpoints", kept.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	refused(t, "deletes all checkpoints",
+		kept.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	if err := kept.Delete(t.Context(), own, metav1.DeleteOptions{}); err != nil {
 		t.Errorf("the agent deletes its own checkpoint: %v", err)
 	}
@@ -147,7 +150,8 @@ func TestCheckpointsOutliveRelease(t *testing.T) {
 		t.Errorf("the checkpoint after the second installation: %v, uid %s, was %s", err, found.UID, made.UID)
 	}
 	w.namespace(t, "kubecdc-second", "restricted")
-	_, err = w.run(t.Context(), "install", "kubecdc", w.chart, "--namespace", "kubecdc-second", "--set", defaultURL+withoutEnd,
+	_, err = w.run(t.Context(), "install", "kubecdc", w.chart, "--namespace", "kubecdc-second", "--set",
+		defaultURL+withoutEnd,
 		"--set", "mode=node,node.checkpoint=configMap,node.checkpointNamespace="+checkpoints)
 	if err == nil || !strings.Contains(err.Error(), `ValidatingAdmissionPolicy "`+checkpoints+`.kubecdc-checkpoint"`) {
 		t.Errorf("a second release with the same ConfigMaps: %v; want the policy to be in the way", err)

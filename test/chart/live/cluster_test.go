@@ -18,14 +18,15 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// TestRunCluster installs the chart as its README says, and nothing else. It observes the two agents through an
-// upgrade, a rollback and to the end.
+// TestRunCluster installs the chart as its README says, and nothing else. It observes the two
+// agents through an upgrade, a rollback and to the end.
 func TestRunCluster(t *testing.T) {
 	before := w.everything(t)
 	n := w.startNodes(t, site{})
 	w.namespace(t, "kubecdc-run", "restricted")
 	w.namespace(t, "shop-run", "restricted")
-	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait", "--timeout", "120s")
+	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait",
+		"--timeout", "120s")
 	pods := w.ready(t, "kubecdc-run", "agent", 2)
 	leader := n.leader(t, pods)
 	// The standby checks the Lease each second.
@@ -60,7 +61,8 @@ func TestRunCluster(t *testing.T) {
 		written, err = w.write(writing, "shop-run", "written")
 		return err
 	})
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--reuse-values", "--set", "config.queue.events=5000",
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--reuse-values", "--set",
+		"config.queue.events=5000",
 		"--wait", "--timeout", "120s")
 	for _, p := range w.ready(t, "kubecdc-run", "agent", 2) {
 		if p.Name == pods[0].Name || p.Name == pods[1].Name {
@@ -84,7 +86,8 @@ func TestRunCluster(t *testing.T) {
 	w.audit.nothingRefused(t, "kubecdc-run", account)
 	// Objects that the agent itself created remain.
 	left := []string{
-		"ConfigMap kubecdc-run/kubecdc-checkpoint", "Lease.coordination.k8s.io kubecdc-run/kubecdc", "ConfigMap shop-run/written",
+		"ConfigMap kubecdc-run/kubecdc-checkpoint", "Lease.coordination.k8s.io kubecdc-run/kubecdc",
+		"ConfigMap shop-run/written",
 	}
 	w.nothingLeft(t, before, left)
 
@@ -96,13 +99,14 @@ func TestRunCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait", "--timeout", "120s")
+	w.mustHelm(t, "install", "kubecdc", w.chart, "--namespace", "kubecdc-run", "--set", defaultURL, "--wait",
+		"--timeout", "120s")
 	n.leader(t, w.ready(t, "kubecdc-run", "agent", 2))
 	n.whole(t, between)
 	n.whole(t, written)
 
-	// When uninstalled while they run, the agents lose their roles before they can save, and report that. They still end
-	// in time, and a new release misses nothing.
+	// When uninstalled while they run, the agents lose their roles before they can save, and report
+	// that. They still end in time, and a new release misses nothing.
 	w.mustHelm(t, "uninstall", "kubecdc", "--namespace", "kubecdc-run", "--wait", "--timeout", "120s")
 	w.ready(t, "kubecdc-run", "agent", 0)
 	n.ended(t, "kubecdc-run", 8, false)
@@ -110,8 +114,9 @@ func TestRunCluster(t *testing.T) {
 	w.nothingLeft(t, before, append(left, "ConfigMap shop-run/between"))
 }
 
-// TestRunWithoutRule removes one rule from the chart's role before the agent runs. The audit log must show the refused
-// requests, which other tests look for, and the agent must report the missing permission.
+// TestRunWithoutRule removes one rule from the chart's role before the agent runs. The audit log
+// must show the refused requests, which other tests look for, and the agent must report the missing
+// permission.
 func TestRunWithoutRule(t *testing.T) {
 	const namespace = "kubecdc-rule"
 	w.namespace(t, namespace, "restricted")
@@ -123,11 +128,14 @@ func TestRunWithoutRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := len(role.Rules)
-	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "deployments") })
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		return slices.Contains(r.Resources, "deployments")
+	})
 	if len(role.Rules) != before-1 {
 		t.Fatalf("rules of the role: %v; want one for deployments", role.Rules)
 	}
-	if role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+	role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	n := w.startNodes(t, site{})
@@ -139,9 +147,10 @@ func TestRunWithoutRule(t *testing.T) {
 		deployments := false
 		for _, what := range refused {
 			deployments = deployments || strings.Contains(what, "/apis/apps/v1/deployments")
-			// If the request for all namespaces is refused, the agent lists the namespaces: it may be allowed in some
-			// of them.
-			if !strings.HasPrefix(what, "403: ") || !strings.Contains(what, "/apis/apps/v1/deployments") && !strings.Contains(what, "/api/v1/namespaces?") {
+			// If the request for all namespaces is refused, the agent lists the namespaces: it may
+			// be allowed in some of them.
+			if !strings.HasPrefix(what, "403: ") ||
+				!strings.Contains(what, "/apis/apps/v1/deployments") && !strings.Contains(what, "/api/v1/namespaces?") {
 				t.Errorf("refused: %s; want deployments alone", what)
 			}
 		}
@@ -155,7 +164,8 @@ func TestRunWithoutRule(t *testing.T) {
 		t.Fatalf("%d pods: %v", len(pods.Items), err)
 	}
 	wait.Eventually(t, time.Minute, func() error {
-		if said := n.Log(namespace, pods.Items[0].Name); !strings.Contains(said, "forbidden") || !strings.Contains(said, "deployments") {
+		if said := n.Log(namespace, pods.Items[0].Name); !strings.Contains(said, "forbidden") ||
+			!strings.Contains(said, "deployments") {
 			return fmt.Errorf("the log does not say that deployments are forbidden:\n%s", said)
 		}
 		return nil
@@ -168,7 +178,8 @@ func TestRunWithoutRule(t *testing.T) {
 func (w *world) scale(t *testing.T, namespace, deployment string, replicas int) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	_, err := w.client.AppsV1().Deployments(namespace).Patch(t.Context(), deployment, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := w.client.AppsV1().Deployments(namespace).
+		Patch(t.Context(), deployment, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ import (
 func (w *world) run(ctx context.Context, args ...string) (string, error) {
 	home := filepath.Join(w.dir, "helm")
 	cmd := exec.CommandContext(ctx, w.helm, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home,
+		"HELM_DATA_HOME="+home)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -59,7 +60,8 @@ func objects(t testing.TB, text string) []*unstructured.Unstructured {
 	}
 }
 
-// namespace creates a namespace that enforces the pod security level, and removes it when the test ends.
+// namespace creates a namespace that enforces the pod security level, and removes it when the test
+// ends.
 func (w *world) namespace(t testing.TB, name, level string) {
 	t.Helper()
 	_, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -70,7 +72,8 @@ func (w *world) namespace(t testing.TB, name, level string) {
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if err := w.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := w.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil &&
+			!apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
 	})

@@ -91,17 +91,21 @@ func newWorld(ctx context.Context) (_ *world, err error) {
 		fmt.Fprintf(os.Stderr, "chart: %s (%s)\n", what, time.Since(begin).Round(time.Second))
 	}
 	w := &world{}
-	if w.dir, err = os.MkdirTemp("", "kubecdc-chart-"); err != nil {
+	w.dir, err = os.MkdirTemp("", "kubecdc-chart-")
+	if err != nil {
 		return nil, err
 	}
-	if w.chart, err = chart.Dir(); err != nil {
+	w.chart, err = chart.Dir()
+	if err != nil {
 		return w, err
 	}
-	if w.helm, err = chart.Helm(ctx, os.Stderr); err != nil {
+	w.helm, err = chart.Helm(ctx, os.Stderr)
+	if err != nil {
 		return w, err
 	}
 	say("building the agent")
-	if w.agent, err = build.AgentIn(ctx, w.dir, "CGO_ENABLED=0"); err != nil {
+	w.agent, err = build.AgentIn(ctx, w.dir, "CGO_ENABLED=0")
+	if err != nil {
 		return w, err
 	}
 	say("starting a control plane")
@@ -121,10 +125,12 @@ func newWorld(ctx context.Context) (_ *world, err error) {
 		return w, err
 	}
 	w.config = w.Config(controlplane.Admin)
-	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
+	w.client, err = kubernetes.NewForConfig(w.config)
+	if err != nil {
 		return w, err
 	}
-	if w.dynamic, err = dynamic.NewForConfig(w.config); err != nil {
+	w.dynamic, err = dynamic.NewForConfig(w.config)
+	if err != nil {
 		return w, err
 	}
 	d, err := discovery.NewDiscoveryClientForConfig(w.config)

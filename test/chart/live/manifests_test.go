@@ -38,8 +38,8 @@ func matrix(t *testing.T) []string {
 	return files
 }
 
-// TestManifests applies everything that the chart renders. It fails on an unknown field, a value that validation
-// rejects, or a Pod that admission rejects. The applied objects are deleted again.
+// TestManifests applies everything that the chart renders. It fails on an unknown field, a value
+// that validation rejects, or a Pod that admission rejects. The applied objects are deleted again.
 func TestManifests(t *testing.T) {
 	var mu sync.Mutex
 	kinds := map[string]int{}
@@ -58,7 +58,8 @@ func TestManifests(t *testing.T) {
 	})
 	t.Logf("applied: %v", kinds)
 	for _, kind := range []string{
-		"Deployment", "DaemonSet", "ConfigMap", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+		"Deployment", "DaemonSet", "ConfigMap", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding",
+		"Role", "RoleBinding",
 		"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PodMonitor", "PrometheusRule", "StatefulSet",
 		"Namespace", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 	} {
@@ -96,8 +97,8 @@ func (w *world) manifests(t *testing.T, file, namespace string) []*unstructured.
 	return rendered
 }
 
-// filesResolve checks every file that the configuration of the object's Pod names. The file must be on a mounted
-// volume. If that volume has selected keys of a Secret, the file must be one of them.
+// filesResolve checks every file that the configuration of the object's Pod names. The file must be
+// on a mounted volume. If that volume has selected keys of a Secret, the file must be one of them.
 func filesResolve(t *testing.T, o *unstructured.Unstructured, rendered []*unstructured.Unstructured) {
 	t.Helper()
 	template := podTemplate(t, o)
@@ -141,10 +142,15 @@ var fileKey = regexp.MustCompile(`(?m)^\s*(?:- )?[A-Za-z]*File: (\S+)$`)
 func TestManifestsAreRefused(t *testing.T) {
 	w.namespace(t, "refused", "restricted")
 	o := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "refused", "namespace": "refused"},
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{
+			"name":      "refused",
+			"namespace": "refused",
+		},
 		"spec": map[string]any{
 			"selector": map[string]any{"matchLabels": map[string]any{"a": "b"}}, "replica": int64(1),
-			"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}, "spec": map[string]any{
+			"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{
+				"a": "b",
+			}}, "spec": map[string]any{
 				"containers": []any{map[string]any{"name": "c", "image": "i"}},
 			}},
 		},
@@ -152,7 +158,8 @@ func TestManifestsAreRefused(t *testing.T) {
 	if err := w.apply(t.Context(), o); err == nil || !strings.Contains(err.Error(), "replica") {
 		t.Errorf("an unknown field: %v", err)
 	}
-	if err := w.createPod(t.Context(), "refused", podTemplate(t, o)); err == nil || !strings.Contains(err.Error(), "PodSecurity") {
+	if err := w.createPod(t.Context(), "refused", podTemplate(t, o)); err == nil ||
+		!strings.Contains(err.Error(), "PodSecurity") {
 		t.Errorf("a Pod without a security context: %v", err)
 	}
 }
@@ -233,11 +240,13 @@ func podTemplate(t *testing.T, o *unstructured.Unstructured) *corev1.PodTemplate
 func usesHostPath(t *testing.T, o *unstructured.Unstructured) bool {
 	t.Helper()
 	template := podTemplate(t, o)
-	return template != nil && slices.ContainsFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
+	return template != nil &&
+		slices.ContainsFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
 }
 
-// podOf creates a Pod from the object's template in the namespace, which enforces level. If that is not the restricted level,
-// it also tries a restricted namespace, which must reject a Pod with a hostPath and accept any other Pod.
+// podOf creates a Pod from the object's template in the namespace, which enforces level. If that is
+// not the restricted level, it also tries a restricted namespace, which must reject a Pod with a
+// hostPath and accept any other Pod.
 func (w *world) podOf(t *testing.T, o *unstructured.Unstructured, namespace, level string) {
 	t.Helper()
 	template := podTemplate(t, o)
@@ -270,7 +279,8 @@ func (w *world) podOf(t *testing.T, o *unstructured.Unstructured, namespace, lev
 	restricted := namespace + "-restricted"
 	w.someNamespace(t, restricted)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: template.Spec.ServiceAccountName}}
-	if _, err := w.client.CoreV1().ServiceAccounts(restricted).Create(t.Context(), account, metav1.CreateOptions{}); ignoreExists(err) != nil {
+	if _, err := w.client.CoreV1().ServiceAccounts(restricted).
+		Create(t.Context(), account, metav1.CreateOptions{}); ignoreExists(err) != nil {
 		t.Fatal(err)
 	}
 	err = w.createPod(t.Context(), restricted, template)
@@ -286,7 +296,9 @@ func (w *world) podOf(t *testing.T, o *unstructured.Unstructured, namespace, lev
 func (w *world) createPod(ctx context.Context, namespace string, template *corev1.PodTemplateSpec) error {
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.GenerateName, pod.Namespace = "template-", namespace
-	made, err := w.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	made, err := w.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{
+		FieldValidation: metav1.FieldValidationStrict,
+	})
 	if err != nil {
 		return err
 	}
@@ -294,8 +306,8 @@ func (w *world) createPod(ctx context.Context, namespace string, template *corev
 	return w.client.CoreV1().Pods(namespace).Delete(ctx, made.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// someNamespace creates a restricted namespace unless it exists. It waits while an earlier one is being deleted, and
-// does not delete it.
+// someNamespace creates a restricted namespace unless it exists. It waits while an earlier one is
+// being deleted, and does not delete it.
 func (w *world) someNamespace(t *testing.T, name string) {
 	t.Helper()
 	wait.Eventually(t, time.Minute, func() error {

@@ -24,7 +24,11 @@ const (
 	operatorSum    = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 )
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
+}
 
 func (w *world) installMonitoring(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", operatorModule)

@@ -18,8 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// TestRunNode installs the chart with an agent on each node and a central agent, and follows a Pod from its creation to a node
-// and to its end.
+// TestRunNode installs the chart with an agent on each node and a central agent, and follows a Pod
+// from its creation to a node and to its end.
 func TestRunNode(t *testing.T) {
 	for _, c := range []struct {
 		name, level string
@@ -49,7 +49,8 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	central := w.ready(t, namespace, "agent", 2)
 	n.leader(t, central)
 	on := []string{agents[0].Spec.NodeName, agents[1].Spec.NodeName}
-	if slices.Sort(on); !slices.Equal(on, []string{"node-1", "node-2"}) {
+	slices.Sort(on)
+	if !slices.Equal(on, []string{"node-1", "node-2"}) {
 		t.Errorf("agents are on %v", on)
 	}
 	for _, node := range on {
@@ -57,7 +58,8 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		if level == "privileged" && err != nil {
 			// The checkpoint is saved after changes, every few seconds.
 			wait.Eventually(t, 30*time.Second, func() error {
-				_, err := os.Stat(n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
+				_, err := os.Stat(
+					n.HostPath(node, fmt.Sprintf("/var/lib/kubecdc/%s/kubecdc/checkpoint.json", namespace)))
 				return err
 			})
 		}
@@ -65,16 +67,22 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 
 	// A Pod without a node, which is then bound to one.
 	pods := w.client.CoreV1().Pods(shop)
-	yes, no, user := true, false, int64(65532)
+	yes := true
+	no := false
+	user := int64(65532)
 	made, err := pods.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "waits", Labels: map[string]string{"app": "waits"}},
 		Spec: corev1.PodSpec{
 			SchedulingGates: []corev1.PodSchedulingGate{{Name: "kubecdc.dev/test"}},
 			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: &yes, RunAsUser: &user, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+				RunAsNonRoot: &yes, RunAsUser: &user, SeccompProfile: &corev1.SeccompProfile{
+					Type: corev1.SeccompProfileTypeRuntimeDefault,
+				},
 			},
 			Containers: []corev1.Container{{
-				Name: "c", Image: "ghcr.io/kubecdc/kubecdc:any", Command: []string{"/kubecdc"}, Args: []string{"version"},
+				Name: "c", Image: "ghcr.io/kubecdc/kubecdc:any", Command: []string{"/kubecdc"}, Args: []string{
+					"version",
+				},
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 				},
@@ -85,7 +93,8 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pods.Patch(t.Context(), made.Name, types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/schedulingGates"}]`), metav1.PatchOptions{}); err != nil {
+	if _, err := pods.Patch(t.Context(), made.Name, types.JSONPatchType,
+		[]byte(`[{"op":"remove","path":"/spec/schedulingGates"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wait.Eventually(t, 30*time.Second, func() error {
@@ -107,7 +116,8 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		}
 	}
 
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.queue.events=5000")
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set",
+		"config.queue.events=5000")
 	wait.Eventually(t, time.Minute, func() error {
 		for _, p := range w.ready(t, namespace, "node", 2) {
 			if p.Name == agents[0].Name || p.Name == agents[1].Name {
@@ -134,7 +144,9 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 		// As in the chart's README, for agents that need a role for their checkpoint.
 		w.scale(t, namespace, "kubecdc", 0)
 		foreground := metav1.DeletePropagationForeground
-		err := w.client.AppsV1().DaemonSets(namespace).Delete(t.Context(), "kubecdc-node", metav1.DeleteOptions{PropagationPolicy: &foreground})
+		err := w.client.AppsV1().DaemonSets(namespace).Delete(t.Context(), "kubecdc-node", metav1.DeleteOptions{
+			PropagationPolicy: &foreground,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +159,9 @@ func testNode(t *testing.T, name, level string, args, checkpoints []string) {
 	w.ready(t, namespace, "node", 0)
 	n.ended(t, namespace, 8, false)
 	n.scopesEnded(t)
-	left := []string{"ConfigMap " + namespace + "/kubecdc-central-checkpoint", "Lease.coordination.k8s.io " + namespace + "/kubecdc"}
+	left := []string{
+		"ConfigMap " + namespace + "/kubecdc-central-checkpoint", "Lease.coordination.k8s.io " + namespace + "/kubecdc",
+	}
 	if checkpoints != nil {
 		left = append(left, "ConfigMap "+shop+"/last")
 	}

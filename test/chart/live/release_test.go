@@ -21,7 +21,8 @@ const defaultURL = "bus.nats.url=nats://nats.messaging:4222"
 // withoutEnd spares the Job after an uninstall, where no Pods run.
 const withoutEnd = ",uninstall.endScopes=false"
 
-// TestRelease takes a release through its life, and a second one in another namespace at the same time.
+// TestRelease takes a release through its life, and a second one in another namespace at the same
+// time.
 func TestRelease(t *testing.T) {
 	before := w.everything(t)
 	for _, namespace := range []string{"left-shop", "right-shop"} {
@@ -30,13 +31,15 @@ func TestRelease(t *testing.T) {
 	}
 	left, right := w.deployed(t, "left-shop"), w.deployed(t, "right-shop")
 	for _, o := range left {
-		if o.GetNamespace() == "" && slices.ContainsFunc(right, func(p *unstructured.Unstructured) bool { return key(o) == key(p) }) {
+		if o.GetNamespace() == "" &&
+			slices.ContainsFunc(right, func(p *unstructured.Unstructured) bool { return key(o) == key(p) }) {
 			t.Errorf("both releases have %s", key(o))
 		}
 	}
 	first, other := w.checksum(t, left), w.checksum(t, right)
 
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "left-shop", "--reuse-values", "--set", "config.queue.events=5000")
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "left-shop", "--reuse-values", "--set",
+		"config.queue.events=5000")
 	changed := w.deployed(t, "left-shop")
 	second := w.checksum(t, changed)
 	if first == second {
@@ -49,7 +52,8 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the other release has changed from %s to %s", other, again)
 	}
 	// Nothing changed, so nothing is restarted.
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "right-shop", "--reuse-values", "--set", "podDisruptionBudget.enabled=false")
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", "right-shop", "--reuse-values", "--set",
+		"podDisruptionBudget.enabled=false")
 	if again := w.checksum(t, w.deployed(t, "right-shop")); again != other {
 		t.Errorf("an upgrade that leaves the configuration alone restarts the pods: %s, %s before", again, other)
 	}
@@ -114,7 +118,8 @@ func (w *world) configText(t *testing.T, release []*unstructured.Unstructured) s
 	return ""
 }
 
-// everything returns the keys of all objects in the cluster except those that come and go by themselves.
+// everything returns the keys of all objects in the cluster except those that come and go by
+// themselves.
 func (w *world) everything(t *testing.T) map[string]bool {
 	t.Helper()
 	d, err := discovery.NewDiscoveryClientForConfig(w.config)
@@ -128,7 +133,8 @@ func (w *world) everything(t *testing.T) map[string]bool {
 	out := map[string]bool{}
 	for _, list := range lists {
 		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") || r.Name == "events" || r.Name == "componentstatuses" || r.Name == "pods" {
+			if !slices.Contains(r.Verbs, "list") || r.Name == "events" || r.Name == "componentstatuses" ||
+				r.Name == "pods" {
 				continue
 			}
 			o := &unstructured.Unstructured{}
@@ -146,7 +152,8 @@ func (w *world) everything(t *testing.T) map[string]bool {
 				t.Fatal(err)
 			}
 			for i := range found.Items {
-				if !strings.HasPrefix(found.Items[i].GetNamespace(), "matrix-") && !strings.HasPrefix(found.Items[i].GetName(), "matrix-") {
+				if !strings.HasPrefix(found.Items[i].GetNamespace(), "matrix-") &&
+					!strings.HasPrefix(found.Items[i].GetName(), "matrix-") {
 					out[key(&found.Items[i])] = true
 				}
 			}
@@ -155,12 +162,13 @@ func (w *world) everything(t *testing.T) map[string]bool {
 	return out
 }
 
-// nothingLeft fails the test if an uninstalled release left unexpected objects. Objects of every namespace do not
-// count.
+// nothingLeft fails the test if an uninstalled release left unexpected objects. Objects of every
+// namespace do not count.
 func (w *world) nothingLeft(t *testing.T, before map[string]bool, expected []string) {
 	t.Helper()
 	everywhere := func(k string) bool {
-		return strings.HasPrefix(k, "Namespace ") || strings.HasPrefix(k, "Node ") || strings.HasPrefix(k, "Lease.coordination.k8s.io kube-node-lease/") ||
+		return strings.HasPrefix(k, "Namespace ") || strings.HasPrefix(k, "Node ") ||
+			strings.HasPrefix(k, "Lease.coordination.k8s.io kube-node-lease/") ||
 			strings.HasPrefix(k, "CSINode") || strings.HasSuffix(k, "/kube-root-ca.crt") ||
 			strings.HasPrefix(k, "ServiceAccount ") && strings.HasSuffix(k, "/default")
 	}

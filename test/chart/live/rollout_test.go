@@ -14,8 +14,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// TestRolloutThatCannotLead renames the cluster, so that no agent can resume from the existing checkpoint. The update stops at its
-// first pod, which reports the reason, and the leader keeps working. After a rollback everything is as before.
+// TestRolloutThatCannotLead renames the cluster, so that no agent can resume from the existing
+// checkpoint. The update stops at its first pod, which reports the reason, and the leader keeps
+// working. After a rollback everything is as before.
 func TestRolloutThatCannotLead(t *testing.T) {
 	const namespace = "kubecdc-rollout"
 	n := w.startNodes(t, site{})
@@ -32,10 +33,13 @@ func TestRolloutThatCannotLead(t *testing.T) {
 		return err
 	})
 
-	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set", "config.cluster=renamed")
+	w.mustHelm(t, "upgrade", "kubecdc", w.chart, "--namespace", namespace, "--reuse-values", "--set",
+		"config.cluster=renamed")
 	var next corev1.Pod
 	wait.Eventually(t, time.Minute, func() error {
-		pods, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=agent"})
+		pods, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{
+			LabelSelector: "app.kubernetes.io/component=agent",
+		})
 		if err != nil {
 			return err
 		}
@@ -44,8 +48,10 @@ func TestRolloutThatCannotLead(t *testing.T) {
 				next = p
 			}
 		}
-		if said := n.Log(namespace, next.Name); next.Name == "" || !strings.Contains(said, `the name is now "renamed"`) {
-			return fmt.Errorf("%d pods; the new one, %q, does not say that the cluster has another name:\n%s", len(pods.Items), next.Name, said)
+		if said := n.Log(namespace, next.Name); next.Name == "" ||
+			!strings.Contains(said, `the name is now "renamed"`) {
+			return fmt.Errorf("%d pods; the new one, %q, does not say that the cluster has another name:\n%s",
+				len(pods.Items), next.Name, said)
 		}
 		return nil
 	})

@@ -54,7 +54,8 @@ type site struct {
 	hosts  map[string]string     // in addition to nats.messaging
 }
 
-// startNodes runs Pods on nodes until the test ends; they can reach the API server and a NATS server, nats.messaging.
+// startNodes runs Pods on nodes until the test ends; they can reach the API server and a NATS
+// server, nats.messaging.
 func (w *world) startNodes(t *testing.T, s site) *nodes {
 	t.Helper()
 	names := s.nodes
@@ -76,7 +77,8 @@ func (w *world) startNodes(t *testing.T, s site) *nodes {
 		s.bus(o)
 	}
 	var err error
-	if n.bus, err = server.NewServer(o); err != nil {
+	n.bus, err = server.NewServer(o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	n.bus.Start()
@@ -99,8 +101,14 @@ func (w *world) startNodes(t *testing.T, s site) *nodes {
 	hosts := map[string]string{"nats.messaging": busHost}
 	maps.Copy(hosts, s.hosts)
 	n.Kubelet, err = kubelet.New(kubelet.Options{
-		Config: w.config, Nodes: names, Dir: filepath.Join(n.dir, "kubelet"), Image: w.image, Routes: routes, Hosts: hosts,
-		APIServerHost: serviceHost, APIServerPort: servicePort,
+		Config:        w.config,
+		Nodes:         names,
+		Dir:           filepath.Join(n.dir, "kubelet"),
+		Image:         w.image,
+		Routes:        routes,
+		Hosts:         hosts,
+		APIServerHost: serviceHost,
+		APIServerPort: servicePort,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +122,8 @@ func (w *world) startNodes(t *testing.T, s site) *nodes {
 			t.Errorf("kubelet: %v", err)
 		}
 		for _, name := range names {
-			if err := w.client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
+			if err := w.client.CoreV1().Nodes().
+				Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -130,18 +139,23 @@ func (w *world) startNodes(t *testing.T, s site) *nodes {
 	return n
 }
 
-// image returns the image for a name: the agent as in its image recipe, or a NATS server. The tag is ignored.
+// image returns the image for a name: the agent as in its image recipe, or a NATS server. The tag
+// is ignored.
 func (w *world) image(name string) (kubelet.Image, error) {
 	if strings.HasPrefix(name, "ghcr.io/kubecdc/kubecdc:") {
 		return kubelet.Image{
-			Entrypoint: []string{"/kubecdc"}, Cmd: []string{"run", "--config", "/etc/kubecdc/kubecdc.yaml"}, User: 65532,
+			Entrypoint: []string{"/kubecdc"}, Cmd: []string{
+				"run", "--config", "/etc/kubecdc/kubecdc.yaml",
+			}, User: 65532,
 			Files: map[string]string{"/kubecdc": w.agent},
 		}, nil
 	}
 	if strings.HasPrefix(name, "docker.io/library/nats:") {
 		path, err := w.nats()
 		return kubelet.Image{
-			Entrypoint: []string{"/nats-server"}, Cmd: []string{"--config", "nats-server.conf"}, Files: map[string]string{"/nats-server": path},
+			Entrypoint: []string{"/nats-server"}, Cmd: []string{
+				"--config", "nats-server.conf",
+			}, Files: map[string]string{"/nats-server": path},
 		}, err
 	}
 	return kubelet.Image{}, fmt.Errorf("no image %s here", name)
@@ -152,7 +166,9 @@ func (w *world) ready(t *testing.T, namespace, component string, count int) []co
 	t.Helper()
 	var pods []corev1.Pod
 	wait.Eventually(t, time.Minute, func() error {
-		list, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
+		list, err := w.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{
+			LabelSelector: "app.kubernetes.io/component=" + component,
+		})
 		if err != nil {
 			return err
 		}
@@ -198,7 +214,8 @@ func (n *nodes) ask(t *testing.T, pod *corev1.Pod, path string) (string, error) 
 	return string(body), err
 }
 
-// leader returns the index of the one Pod that leads. The others must report that they are on standby.
+// leader returns the index of the one Pod that leads. The others must report that they are on
+// standby.
 func (n *nodes) leader(t *testing.T, pods []corev1.Pod) int {
 	t.Helper()
 	leader := -1
@@ -247,7 +264,8 @@ func (w *world) write(ctx context.Context, namespace, name string) (*writer, err
 		}
 		patch := fmt.Sprintf(`{"data":{"n":"%d"}}`, i)
 		// Not ctx: the result of a canceled write would be unknown.
-		o, err = client.Patch(context.WithoutCancel(ctx), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		o, err = client.Patch(context.WithoutCancel(ctx), name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{})
 	}
 	return nil, err
 }
@@ -298,7 +316,8 @@ func (n *nodes) wholeAt(t *testing.T, url string, wr *writer) {
 		if ev.Op == "r" { // of a snapshot: a version that may have come before
 			continue
 		}
-		if seen[ev.ResourceVersion]++; seen[ev.ResourceVersion] == 1 && wr.versions[ev.ResourceVersion] {
+		seen[ev.ResourceVersion]++
+		if seen[ev.ResourceVersion] == 1 && wr.versions[ev.ResourceVersion] {
 			missing--
 		} else {
 			oracle.Fail(t, "version %s of %s is on the bus %d times; written by this test: %t",
@@ -344,7 +363,8 @@ func (n *nodes) scopesEnded(t *testing.T) {
 	}
 }
 
-// ended checks that containers of the namespace ended when asked and in time and, if well is set, with exit code 0.
+// ended checks that containers of the namespace ended when asked and in time and, if well is set,
+// with exit code 0.
 func (n *nodes) ended(t *testing.T, namespace string, atLeast int, well bool) {
 	t.Helper()
 	count, longest := 0, time.Duration(0)
@@ -355,7 +375,8 @@ func (n *nodes) ended(t *testing.T, namespace string, atLeast int, well bool) {
 		count++
 		longest = max(longest, e.Took)
 		if e.Killed || well && e.ExitCode != 0 {
-			t.Errorf("%s, asked to end within %s: exit code %d after %s, killed: %t", e.Pod, e.Grace, e.ExitCode, e.Took, e.Killed)
+			t.Errorf("%s, asked to end within %s: exit code %d after %s, killed: %t", e.Pod, e.Grace, e.ExitCode,
+				e.Took, e.Killed)
 		}
 	}
 	if count < atLeast {

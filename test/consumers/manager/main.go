@@ -1,5 +1,6 @@
-// Command manager is a manager of controller-runtime with one controller. For each Pod that it reconciles, it prints the name and the
-// resourceVersion, or "gone". It tries to update the first one.
+// Command manager is a manager of controller-runtime with one controller. For each Pod that it
+// reconciles, it prints the name and the resourceVersion, or "gone". It tries to update the first
+// one.
 package main
 
 import (
@@ -34,7 +35,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := ctrl.NewControllerManagedBy(manager).For(&corev1.Pod{}).Complete(&reconciler{Client: manager.GetClient()}); err != nil {
+	if err := ctrl.NewControllerManagedBy(manager).For(&corev1.Pod{}).Complete(&reconciler{
+		Client: manager.GetClient(),
+	}); err != nil {
 		return err
 	}
 	return manager.Start(ctx)

@@ -37,10 +37,12 @@ type Version struct {
 	version *oracle.Version // For changedBy.
 }
 
-// archive has the versions of all objects of some resources: those that existed at a revision, and all later ones.
+// archive has the versions of all objects of some resources: those that existed at a revision, and
+// all later ones.
 type archive map[oracle.ObjectKey][]*Version
 
-// ReadArchive reads an archive from etcd: the objects at revision from, and all changes up to until. etcd must have reached until.
+// ReadArchive reads an archive from etcd: the objects at revision from, and all changes up to
+// until. etcd must have reached until.
 func ReadArchive(t testing.TB, h *oracle.History, from, until uint64, resources ...string) archive {
 	t.Helper()
 	a := make(archive)
@@ -63,14 +65,18 @@ func ReadArchive(t testing.TB, h *oracle.History, from, until uint64, resources 
 	return a
 }
 
-// follow watches all keys, because each revision has a key. So it always reads one at until or later, and then ends.
-func (a archive) follow(ctx context.Context, client *clientv3.Client, wanted map[string]string, from, until uint64) error {
+// follow watches all keys, because each revision has a key. So it always reads one at until or
+// later, and then ends.
+func (a archive) follow(
+	ctx context.Context, client *clientv3.Client, wanted map[string]string, from, until uint64,
+) error {
 	if from >= until {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for resp := range client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(int64(from)+1), clientv3.WithFragment()) {
+	for resp := range client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(),
+		clientv3.WithRev(int64(from)+1), clientv3.WithFragment()) {
 		if err := resp.Err(); err != nil {
 			return err
 		}
@@ -124,10 +130,12 @@ func (a archive) add(prefix, resource, key string, rev uint64, value []byte) err
 // decode sets the version's object from JSON.
 func (v *Version) decode(raw []byte) error {
 	var err error
-	if v.version, err = oracle.ReadVersion(v.Key.Resource, v.Rev, raw); err != nil {
+	v.version, err = oracle.ReadVersion(v.Key.Resource, v.Rev, raw)
+	if err != nil {
 		return err
 	}
-	if v.Object, err = oracle.DecodeObject(raw); err != nil {
+	v.Object, err = oracle.DecodeObject(raw)
+	if err != nil {
 		return err
 	}
 	v.UID, v.Labels = v.version.UID, v.version.Labels
@@ -142,7 +150,8 @@ func (a archive) last(key oracle.ObjectKey, rev uint64) *Version {
 		if v.Rev > rev {
 			break
 		}
-		if last = v; v.Object == nil {
+		last = v
+		if v.Object == nil {
 			last = nil
 		}
 	}

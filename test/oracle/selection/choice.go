@@ -31,9 +31,12 @@ type Chosen struct {
 	index int
 }
 
-// Choose derives from etcd's history the changes that an agent with this configuration must send or withhold, for each object
-// in order. begins returns the snapshot of the scope that an object is in.
-func (c *Config) Choose(a archive, begins func(oracle.ObjectKey) (oracle.Snapshot, bool), until uint64) map[oracle.ObjectKey][]Chosen {
+// Choose derives from etcd's history the changes that an agent with this configuration must send or
+// withhold, for each object in order. begins returns the snapshot of the scope that an object is
+// in.
+func (c *Config) Choose(
+	a archive, begins func(oracle.ObjectKey) (oracle.Snapshot, bool), until uint64,
+) map[oracle.ObjectKey][]Chosen {
 	want := make(map[oracle.ObjectKey][]Chosen)
 	for key, versions := range a {
 		if snap, ok := begins(key); ok && len(c.Clauses(key.Resource)) > 0 {
@@ -49,7 +52,17 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 	var list []Chosen
 	var skipped uint64
 	add := func(op, id string, rule int, rev uint64, prev, next *Version, before, after Tree) {
-		e := Chosen{ID: id, Op: op, Key: key, Rev: rev, Prev: prev, Next: next, Before: before, After: after, index: len(list)}
+		e := Chosen{
+			ID:     id,
+			Op:     op,
+			Key:    key,
+			Rev:    rev,
+			Prev:   prev,
+			Next:   next,
+			Before: before,
+			After:  after,
+			index:  len(list),
+		}
 		if after != nil {
 			_, e.Redacted = c.treatWith(next, rule)
 		}
@@ -62,7 +75,8 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 		switch {
 		case e.Reason == "":
 			e.Skipped, skipped = skipped, 0
-		case op == oracle.Deleted || op == oracle.Left: // The next record is of another object, or of one that is new to the scope.
+		case op == oracle.Deleted || op == oracle.Left:
+			// The next record is of another object, or of one that is new to the scope.
 			skipped = 0
 		case op != oracle.Read: // A withheld read is not a skipped version.
 			skipped++
@@ -89,18 +103,23 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 			was, is := c.rule(current), c.rule(next)
 			switch {
 			case current == nil && is >= 0:
-				add(oracle.Created, id(next, oracle.FormatRev(next.Rev)), is, next.Rev, nil, next, nil, c.treat(next, is))
+				add(oracle.Created, id(next, oracle.FormatRev(next.Rev)), is, next.Rev, nil, next, nil,
+					c.treat(next, is))
 			case was >= 0 && is >= 0:
-				add(oracle.Updated, id(next, oracle.FormatRev(next.Rev)), is, next.Rev, current, next, c.treat(current, was), c.treat(next, is))
+				add(oracle.Updated, id(next, oracle.FormatRev(next.Rev)), is, next.Rev, current, next,
+					c.treat(current, was), c.treat(next, is))
 			case is >= 0:
-				add(oracle.Entered, id(next, oracle.FormatRev(next.Rev)), is, next.Rev, current, next, c.treat(current, is), c.treat(next, is))
+				add(oracle.Entered, id(next, oracle.FormatRev(next.Rev)), is, next.Rev, current, next,
+					c.treat(current, is), c.treat(next, is))
 			case was >= 0 && next.Object == nil:
 				add(oracle.Deleted, id(current, "d"), was, next.Rev, current, nil, c.treat(current, was), nil)
 			case was >= 0:
-				add(oracle.Left, id(next, oracle.FormatRev(next.Rev)+"/l"), was, next.Rev, current, next, c.treat(current, was), nil)
+				add(oracle.Left, id(next, oracle.FormatRev(next.Rev)+"/l"), was, next.Rev, current, next,
+					c.treat(current, was), nil)
 			}
 		}
-		if current = next; next.Object == nil {
+		current = next
+		if next.Object == nil {
 			current = nil
 		}
 	}
@@ -111,7 +130,11 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 // withholds returns the reason why a rule withholds a change, or "" if it is sent.
 func (c *Config) withholds(rule int, m *moment) string {
 	r := &c.Rules[rule]
-	operation := map[string]string{oracle.Created: "created", oracle.Updated: "updated", oracle.Deleted: "deleted"}[m.Op]
+	operation := map[string]string{
+		oracle.Created: "created",
+		oracle.Updated: "updated",
+		oracle.Deleted: "deleted",
+	}[m.Op]
 	if operation != "" && len(r.Operations) > 0 && !slices.Contains(r.Operations, operation) {
 		return "operations"
 	}
@@ -146,10 +169,15 @@ type Fault struct {
 	Want Tree
 }
 
-// Judge compares the records with the choice. killed has the positions in the stream at which an agent was killed: the next
-// agent has lost the count of skipped versions, and may repeat records.
+// Judge compares the records with the choice. killed has the positions in the stream at which an
+// agent was killed: the next agent has lost the count of skipped versions, and may repeat records.
 func Judge(want map[oracle.ObjectKey][]Chosen, records []oracle.Record, until uint64, killed ...uint64) Verdict {
-	j := &judgement{byID: make(map[string]*Chosen), seen: make(map[string]*oracle.Record), last: make(map[oracle.ObjectKey]*oracle.Record), killed: killed}
+	j := &judgement{
+		byID:   make(map[string]*Chosen),
+		seen:   make(map[string]*oracle.Record),
+		last:   make(map[oracle.ObjectKey]*oracle.Record),
+		killed: killed,
+	}
 	for _, list := range want {
 		for i := range list {
 			j.byID[list[i].ID] = &list[i]
@@ -166,7 +194,8 @@ func Judge(want map[oracle.ObjectKey][]Chosen, records []oracle.Record, until ui
 	for _, key := range slices.SortedFunc(maps.Keys(want), oracle.CompareKeys) {
 		for i := range want[key] {
 			if e := &want[key][i]; e.Reason == "" && j.seen[e.ID] == nil {
-				j.fault(&oracle.Record{Key: key, Rev: e.Rev}, "missing", nil, "no record of op %s, id %s; it changes (-before +after)\n%s",
+				j.fault(&oracle.Record{Key: key, Rev: e.Rev}, "missing", nil,
+					"no record of op %s, id %s; it changes (-before +after)\n%s",
 					e.Op, e.ID, cmp.Diff(e.Before, e.After))
 			}
 		}
@@ -258,7 +287,8 @@ func (j *judgement) compare(rec *oracle.Record, e *Chosen, restarted bool) {
 	case oracle.Read:
 		before = oracle.Absent
 	case oracle.Entered: // The agent need not know the version outside the selector.
-		if before = rec.Before; before == oracle.Null {
+		before = rec.Before
+		if before == oracle.Null {
 			before = oracle.Absent
 		}
 		if before == oracle.Absent && rec.PrevRev == 0 {
@@ -272,7 +302,8 @@ func (j *judgement) compare(rec *oracle.Record, e *Chosen, restarted bool) {
 		before, after = oracle.Present, oracle.Absent
 	}
 	if rec.PrevRev != prev {
-		j.fault(rec, "previousResourceVersion", nil, "op %s: previousResourceVersion is %d, want %d", rec.Op, rec.PrevRev, prev)
+		j.fault(rec, "previousResourceVersion", nil, "op %s: previousResourceVersion is %d, want %d", rec.Op,
+			rec.PrevRev, prev)
 	}
 	j.content(rec, "before", rec.Before, before, rec.BeforeDigest, e.Before)
 	j.content(rec, "after", rec.After, after, rec.AfterDigest, e.After)
@@ -291,7 +322,9 @@ func (j *judgement) compare(rec *oracle.Record, e *Chosen, restarted bool) {
 	}
 }
 
-func (j *judgement) content(rec *oracle.Record, member string, got, want oracle.Presence, d oracle.Digest, object Tree) {
+func (j *judgement) content(
+	rec *oracle.Record, member string, got, want oracle.Presence, d oracle.Digest, object Tree,
+) {
 	switch {
 	case got != want:
 		j.fault(rec, member, nil, "op %s: %s is %s, want %s", rec.Op, member, got, want)

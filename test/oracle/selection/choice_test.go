@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// ancients makes a history of one ConfigMap. Each step is a new content of the object; nil deletes it.
+// ancients makes a history of one ConfigMap. Each step is a new content of the object; nil deletes
+// it.
 func ancients(t *testing.T, steps ...obj) (oracle.ObjectKey, []*Version) {
 	t.Helper()
 	key := oracle.ObjectKey{Resource: "configmaps", Namespace: "shop-a", Name: "web"}
@@ -32,7 +33,8 @@ func ancients(t *testing.T, steps ...obj) (oracle.ObjectKey, []*Version) {
 			maps.Copy(o, step)
 			o["metadata"] = m
 			var err error
-			if raw, err = json.Marshal(o); err != nil {
+			raw, err = json.Marshal(o)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -67,7 +69,9 @@ func TestSelectionOracle(t *testing.T) {
 		return nil
 	}
 	all := []string{"configmaps"}
-	pay, search, other := team("payments", "1"), team("search", "1"), team("other", "1")
+	pay := team("payments", "1")
+	search := team("search", "1")
+	other := team("other", "1")
 	for _, tc := range []struct {
 		name    string
 		config  Config
@@ -99,7 +103,9 @@ func TestSelectionOracle(t *testing.T) {
 			"first rule that matches",
 			Config{Rules: []Rule{
 				{Resources: all, Namespaces: []string{"shop-*", "!shop-a"}, Operations: []string{"deleted"}},
-				{Resources: []string{"*"}, Except: []string{"secrets"}, Namespaces: []string{"shop-?"}, Operations: []string{"created"}},
+				{Resources: []string{"*"}, Except: []string{"secrets"}, Namespaces: []string{
+					"shop-?",
+				}, Operations: []string{"created"}},
 				{Resources: all},
 			}},
 			[]obj{pay, search, nil, pay, search, nil},
@@ -111,8 +117,15 @@ func TestSelectionOracle(t *testing.T) {
 				{Resources: all, Where: where(`!name.endsWith("2")`), Operations: []string{"updated"}},
 				{Resources: all},
 			}, Noise: []string{"status-only"}},
-			[]obj{pay, {"metadata": pay["metadata"], "data": pay["data"], "status": "a"}, {"metadata": pay["metadata"], "data": pay["data"], "status": "b"}, search, nil, pay, search},
-			[]string{"r1", "u2 (noise:status-only)", "u3 (noise:status-only)", "u4+2", "d5 (operations)", "c6 (operations)", "u7+1"},
+			[]obj{pay, {"metadata": pay["metadata"], "data": pay["data"], "status": "a"}, {
+				"metadata": pay["metadata"],
+				"data":     pay["data"],
+				"status":   "b",
+			}, search, nil, pay, search},
+			[]string{
+				"r1", "u2 (noise:status-only)", "u3 (noise:status-only)", "u4+2", "d5 (operations)", "c6 (operations)",
+				"u7+1",
+			},
 		},
 		{
 			"an expression that fails is sent",
@@ -122,7 +135,11 @@ func TestSelectionOracle(t *testing.T) {
 		},
 		{
 			"or dropped",
-			Config{Rules: []Rule{{Resources: all, Where: where(`labels["team"] == "payments" || op == "d"`), Drop: true}}},
+			Config{Rules: []Rule{{
+				Resources: all,
+				Where:     where(`labels["team"] == "payments" || op == "d"`),
+				Drop:      true,
+			}}},
 			[]obj{search, {"data": obj{}}, pay, nil},
 			[]string{"r1 (where)", "u2 (error)", "u3+1", "d4"},
 		},
@@ -181,9 +198,11 @@ func TestSelectionOracle(t *testing.T) {
 // TestSelectionContent compares stripped and redacted objects with results written by hand.
 func TestSelectionContent(t *testing.T) {
 	_, versions := ancients(t, obj{
-		"metadata": obj{"labels": obj{"a.b": "1", "c": "2"}, "managedFields": []obj{{"manager": "x"}}, "annotations": obj{oracle.LastApplied: "{}", "keep": "1"}},
-		"data":     obj{"x": "1", "y.z": "2"},
-		"spec":     obj{"list": []obj{{"value": "v", "keep": 1}, {"value": nil}, {}}},
+		"metadata": obj{"labels": obj{"a.b": "1", "c": "2"}, "managedFields": []obj{{
+			"manager": "x",
+		}}, "annotations": obj{oracle.LastApplied: "{}", "keep": "1"}},
+		"data": obj{"x": "1", "y.z": "2"},
+		"spec": obj{"list": []obj{{"value": "v", "keep": 1}, {"value": nil}, {}}},
 	})
 	key := []byte("0123456789abcdef")
 	for _, tc := range []struct {
@@ -191,13 +210,29 @@ func TestSelectionContent(t *testing.T) {
 		config Config
 		want   string // The remaining fields, without those that identify the object.
 	}{
-		{"nothing stripped", Config{Strip: []string{}}, `{"annotations":{"keep":"1","` + oracle.LastApplied + `":"{}"},"data":{"x":"1","y.z":"2"},"labels":{"a.b":"1","c":"2"},"managedFields":[{"manager":"x"}],"spec":{"list":[{"keep":1,"value":"v"},{"value":null},{}]}}`},
-		{"the default", Config{}, `{"annotations":{"keep":"1"},"data":{"x":"1","y.z":"2"},"labels":{"a.b":"1","c":"2"},"spec":{"list":[{"keep":1,"value":"v"},{"value":null},{}]}}`},
-		{"removed", Config{Strip: []string{`metadata.labels["a.b"]`}, Rules: []Rule{{Redact: []string{"spec.list[*].value", "data[*]"}}}}, `{"annotations":{"keep":"1"},"data":{},"labels":{"c":"2"},"spec":{"list":[{"keep":1},{},{}]}}`},
 		{
-			// Made with openssl dgst -mac HMAC over uid "u1", the path and the value, each after its length.
+			"nothing stripped",
+			Config{
+				Strip: []string{},
+			},
+			`{"annotations":{"keep":"1","` + oracle.LastApplied +
+				`":"{}"},"data":{"x":"1","y.z":"2"},"labels":{"a.b":"1","c":"2"},"managedFields":[{"manager":"x"}],"spec":{"list":[{"keep":1,"value":"v"},{"value":null},{}]}}`,
+		},
+		{
+			"the default",
+			Config{},
+			`{"annotations":{"keep":"1"},"data":{"x":"1","y.z":"2"},"labels":{"a.b":"1","c":"2"},"spec":{"list":[{"keep":1,"value":"v"},{"value":null},{}]}}`,
+		},
+		{"removed", Config{Strip: []string{`metadata.labels["a.b"]`}, Rules: []Rule{{Redact: []string{
+			"spec.list[*].value", "data[*]",
+		}}}}, `{"annotations":{"keep":"1"},"data":{},"labels":{"c":"2"},"spec":{"list":[{"keep":1},{},{}]}}`},
+		{
+			// Made with openssl dgst -mac HMAC over uid "u1", the path and the value, each after
+			// its length.
 			"hashed",
-			Config{Redaction: Redaction{Key: key}, Rules: []Rule{{Redact: []string{"spec.list[*].value", `data["y.z"]`}}}},
+			Config{Redaction: Redaction{Key: key}, Rules: []Rule{{Redact: []string{
+				"spec.list[*].value", `data["y.z"]`,
+			}}}},
 			`{"annotations":{"keep":"1"},"data":{"x":"1","y.z":"hmac-sha256:22b5ca23:wyV3ml7Lumsxq-FCMe9Btw"},"labels":{"a.b":"1","c":"2"},"spec":{"list":[{"keep":1,"value":"hmac-sha256:22b5ca23:xHOxD7V3j-hEkHpIOO05Qw"},{"value":null},{}]}}`,
 		},
 	} {

@@ -10,8 +10,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// This file has configurations of an agent and their meaning. It uses no code of the agent: each selector, expression and path
-// exists as text for the configuration, and as a Go function over objects as encoding/json decodes them.
+// This file has configurations of an agent and their meaning. It uses no code of the agent: each
+// selector, expression and path exists as text for the configuration, and as a Go function over
+// objects as encoding/json decodes them.
 
 // Tree is an object as encoding/json decodes it. Numbers keep their spelling.
 type Tree = map[string]any
@@ -51,8 +52,8 @@ type labelSelector struct {
 	Matches func(labels map[string]string) bool
 }
 
-// fieldSelector is a field selector as text and as a function. The API server supports only the fields of names and of a
-// Secret's type.
+// fieldSelector is a field selector as text and as a function. The API server supports only the
+// fields of names and of a Secret's type.
 type fieldSelector struct {
 	Text    string
 	Plain   bool // The API server does not support the field. The agent evaluates it, if there are several rules.
@@ -62,7 +63,8 @@ type fieldSelector struct {
 // versionPart matches the version in a resource's name: "v1" in deployments.v1.apps.
 var versionPart = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
-// names reports whether a pattern such as "*", "*.apps", "deployments.apps" or "deployments.v1.apps" matches a resource.
+// names reports whether a pattern such as "*", "*.apps", "deployments.apps" or
+// "deployments.v1.apps" matches a resource.
 func names(pattern, resource string) bool {
 	if pattern == "*" {
 		return true
@@ -70,7 +72,8 @@ func names(pattern, resource string) bool {
 	plural, group := oracle.ObjectKey{Resource: resource}.Split()
 	p, rest, _ := strings.Cut(pattern, ".")
 	if head, tail, ok := strings.Cut(rest, "."); versionPart.MatchString(head) {
-		if rest = tail; !ok {
+		rest = tail
+		if !ok {
 			rest = ""
 		}
 	}
@@ -135,7 +138,8 @@ func (c *Config) Clauses(resource string) []*Rule {
 	return list
 }
 
-// Scopes returns the namespaces that have an informer of the resource each. "" is one informer for all namespaces.
+// Scopes returns the namespaces that have an informer of the resource each. "" is one informer for
+// all namespaces.
 func (c *Config) Scopes(resource string) []string {
 	seen := make(map[string]bool)
 	var list []string
@@ -200,7 +204,8 @@ func (c *Config) Rest() string {
 		fmt.Fprintf(&b, "strip: %s\n", flow(c.Strip))
 	}
 	if r := c.Redaction; r.Key != nil {
-		fmt.Fprintf(&b, "redaction: {secrets: %t, mode: hash, keyFile: %q, acrossObjects: %t}\n", !r.Off, r.KeyFile, r.AcrossObjects)
+		fmt.Fprintf(&b, "redaction: {secrets: %t, mode: hash, keyFile: %q, acrossObjects: %t}\n", !r.Off, r.KeyFile,
+			r.AcrossObjects)
 	} else if r.Off {
 		b.WriteString("redaction: {secrets: false}\n")
 	}
@@ -226,23 +231,29 @@ func labelSelectors() []labelSelector {
 		{"team=payments", team("payments")},
 		{"team==search", team("search")},
 		{"team!=payments", func(l map[string]string) bool { return l["team"] != "payments" }},
-		{"team in (payments, search)", func(l map[string]string) bool { return l["team"] == "payments" || l["team"] == "search" }},
+		{"team in (payments, search)", func(l map[string]string) bool {
+			return l["team"] == "payments" || l["team"] == "search"
+		}},
 		{"team notin (search)", func(l map[string]string) bool { return l["team"] != "search" }},
 		{"team", func(l map[string]string) bool { return has(l, "team") }},
 		{"!team", func(l map[string]string) bool { return !has(l, "team") }},
-		{"team=payments,tier!=silver", func(l map[string]string) bool { return l["team"] == "payments" && l["tier"] != "silver" }},
+		{"team=payments,tier!=silver", func(l map[string]string) bool {
+			return l["team"] == "payments" && l["tier"] != "silver"
+		}},
 		{"tier=gold", func(l map[string]string) bool { return l["tier"] == "gold" }},
 	}
 }
 
-// fieldSelectors returns the field selectors that can be drawn for a resource. The agent treats a missing field as empty text, as
-// the API server does.
+// fieldSelectors returns the field selectors that can be drawn for a resource. The agent treats a
+// missing field as empty text, as the API server does.
 func fieldSelectors(resource string) []fieldSelector {
 	name := func(o Tree) string { return Text(o, "metadata", "name") }
 	list := []fieldSelector{
 		{"metadata.name=m0-1", false, func(o Tree) bool { return name(o) == "m0-1" }},
 		{"metadata.name!=m0-2", false, func(o Tree) bool { return name(o) != "m0-2" }},
-		{"metadata.name!=m0-1,metadata.name!=m1-1", false, func(o Tree) bool { return name(o) != "m0-1" && name(o) != "m1-1" }},
+		{"metadata.name!=m0-1,metadata.name!=m1-1", false, func(o Tree) bool {
+			return name(o) != "m0-1" && name(o) != "m1-1"
+		}},
 	}
 	switch resource {
 	case "secrets":

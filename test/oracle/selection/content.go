@@ -19,7 +19,8 @@ import (
 // defaultStrip has the default paths of strip.
 var defaultStrip = []string{"metadata.managedFields", `metadata.annotations["` + oracle.LastApplied + `"]`}
 
-// hiding has the paths that may contain a copy of a redacted value. They are stripped with every redaction.
+// hiding has the paths that may contain a copy of a redacted value. They are stripped with every
+// redaction.
 var hiding = defaultStrip
 
 // step is one step of a path: a member of an object or, if All is set, each member or each element.
@@ -58,8 +59,8 @@ func steps(path string) []step {
 // gone is the result with which edit's function removes a value.
 type gone struct{}
 
-// edit returns a copy of a value in which the results of with replace the values at the path. so is the path so far, as written in
-// the configuration, but with the names of members in place of [*].
+// edit returns a copy of a value in which the results of with replace the values at the path. so is
+// the path so far, as written in the configuration, but with the names of members in place of [*].
 func edit(value any, path []step, so string, with func(path string, value any) any) any {
 	if len(path) == 0 {
 		return with(so, value)
@@ -120,7 +121,8 @@ func (c *Config) treat(v *Version, rule int) Tree {
 	return object
 }
 
-// treatWith also returns whether a value was redacted: one that is more than null, or an object or array without members.
+// treatWith also returns whether a value was redacted: one that is more than null, or an object or
+// array without members.
 func (c *Config) treatWith(v *Version, rule int) (_ Tree, redacted bool) {
 	if v == nil || v.Object == nil {
 		return nil, false
@@ -140,7 +142,8 @@ func (c *Config) treatWith(v *Version, rule int) (_ Tree, redacted bool) {
 		} else {
 			redact = append(redact, "data", "stringData")
 		}
-		// An agent keeps the annotations of a list. The list has none of those that the tests write.
+		// An agent keeps the annotations of a list. The list has none of those that the tests
+		// write.
 		strip = append(slices.Clone(strip), "metadata.annotations[*]")
 	}
 	if len(redact) > 0 {
@@ -213,7 +216,8 @@ func (r *Redaction) keyID() string {
 	return fmt.Sprintf("%x", h.Sum(nil))[:8]
 }
 
-// Exact digests an object as it is, but ignores empty annotations, which an agent may or may not keep.
+// Exact digests an object as it is, but ignores empty annotations, which an agent may or may not
+// keep.
 func Exact(object Tree) oracle.Digest {
 	if m, ok := object["metadata"].(Tree); ok {
 		if a, ok := m["annotations"].(Tree); ok && len(a) == 0 {

@@ -14,7 +14,8 @@ const (
 	EndpointSlices = "endpointslices.discovery.k8s.io"
 )
 
-// drawn returns the resources from which a configuration is drawn, with the patterns that a rule may use.
+// drawn returns the resources from which a configuration is drawn, with the patterns that a rule
+// may use.
 func drawn() map[string][]string {
 	return map[string][]string{
 		"configmaps":       {"configmaps", "configmaps.v1"},
@@ -26,7 +27,8 @@ func drawn() map[string][]string {
 	}
 }
 
-// WrittenBeside returns further resources that the pattern *.apps matches and that only controllers write.
+// WrittenBeside returns further resources that the pattern *.apps matches and that only controllers
+// write.
 func WrittenBeside() []string {
 	return []string{"replicasets.apps", "statefulsets.apps", "daemonsets.apps", "controllerrevisions.apps"}
 }
@@ -81,7 +83,9 @@ func (d *Drawer) Config() (c *Config, written []string) {
 		rule := Rule{Namespaces: d.globs(), Labels: &selector}
 		for _, resource := range written[:2] {
 			rule.Resources = append(rule.Resources, called[resource])
-			labels[resource] = slices.DeleteFunc(labels[resource], func(l labelSelector) bool { return l.Text == selector.Text })
+			labels[resource] = slices.DeleteFunc(labels[resource], func(l labelSelector) bool {
+				return l.Text == selector.Text
+			})
 		}
 		d.send(&rule, written[:2]...)
 		c.Rules = append(c.Rules, rule)
@@ -94,7 +98,8 @@ func (d *Drawer) Config() (c *Config, written []string) {
 			if rule.Resources[0] == "*.apps" && d.Luck(50) {
 				rule.Except = []string{"controllerrevisions.apps", "replicasets.v1.apps"}
 			}
-			if rule.Namespaces = d.globs(); literal {
+			rule.Namespaces = d.globs()
+			if literal {
 				rule.Namespaces = d.literals()
 			}
 			// Only the last rule may match all objects: later ones would never match.
@@ -121,7 +126,9 @@ func (d *Drawer) Config() (c *Config, written []string) {
 	case 0:
 		c.Strip = []string{}
 	case 1:
-		c.Strip = []string{"metadata.managedFields", "metadata.labels.tier", `metadata.annotations["e2e.kubecdc.dev/note"]`}
+		c.Strip = []string{
+			"metadata.managedFields", "metadata.labels.tier", `metadata.annotations["e2e.kubecdc.dev/note"]`,
+		}
 	case 2:
 		c.Strip = slices.Concat(defaultStrip, []string{"status", "spec.list[*].keep"})
 	}
@@ -151,7 +158,8 @@ func (c *Config) fit(written []string) {
 	}
 }
 
-// drop removes rules that can never match, because an earlier rule matches all of their objects: the agent rejects these.
+// drop removes rules that can never match, because an earlier rule matches all of their objects:
+// the agent rejects these.
 func (d *Drawer) drop(c *Config) {
 	var kept []Rule
 	for i := range c.Rules {
@@ -172,7 +180,8 @@ func (d *Drawer) covers(r, other *Rule) bool {
 	wider := !slices.ContainsFunc(namespaces, func(ns string) bool {
 		return takesNamespace(other.Namespaces, ns) && !takesNamespace(r.Namespaces, ns)
 	})
-	return wider && within(other.Resources, r.Resources) && within(r.Except, other.Except) && within(r.terms(), other.terms())
+	return wider && within(other.Resources, r.Resources) && within(r.Except, other.Except) &&
+		within(r.terms(), other.terms())
 }
 
 // terms returns the requirements of a rule's selectors as text.
@@ -203,9 +212,12 @@ func (d *Drawer) send(r *Rule, resources ...string) {
 		return
 	}
 	paths := map[string][]string{
-		"configmaps":       {"data[*]", "data.secret", `data["a.b"]`},
-		"secrets":          {`metadata.annotations["e2e.kubecdc.dev/note"]`},
-		oracle.Widgets:     {"spec.token", "spec.list[*].value", "spec.deep[*].env[*].value", "spec.number", "status.conditions[*].message"},
+		"configmaps": {"data[*]", "data.secret", `data["a.b"]`},
+		"secrets":    {`metadata.annotations["e2e.kubecdc.dev/note"]`},
+		oracle.Widgets: {
+			"spec.token", "spec.list[*].value", "spec.deep[*].env[*].value", "spec.number",
+			"status.conditions[*].message",
+		},
 		Leases:             {"spec.holderIdentity"},
 		EndpointSlices:     {"endpoints[*].nodeName"},
 		"deployments.apps": {"spec.template.spec.containers[*].env[*].value"},

@@ -8,7 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// Mutations returns configurations that each differ from c in one setting, by a description of the difference.
+// Mutations returns configurations that each differ from c in one setting, by a description of the
+// difference.
 func (c *Config) Mutations() map[string]*Config {
 	all := make(map[string]*Config)
 	change := func(name string, do func(c *Config)) {
@@ -30,7 +31,9 @@ func (c *Config) Mutations() map[string]*Config {
 		change("onError of "+at, func(c *Config) { c.Rules[i].Drop = !c.Rules[i].Drop })
 		change("labels of "+at, func(c *Config) { c.Rules[i].Labels = nil })
 		change("fields of "+at, func(c *Config) { c.Rules[i].Fields = nil })
-		change("redact of "+at, func(c *Config) { c.Rules[i].Redact = append(slices.Clone(c.Rules[i].Redact), "metadata.labels.tier") })
+		change("redact of "+at, func(c *Config) {
+			c.Rules[i].Redact = append(slices.Clone(c.Rules[i].Redact), "metadata.labels.tier")
+		})
 		change("without "+at, func(c *Config) { c.Rules = slices.Delete(c.Rules, i, i+1) })
 		if i > 0 {
 			change("order before "+at, func(c *Config) { c.Rules[i-1], c.Rules[i] = c.Rules[i], c.Rules[i-1] })
@@ -52,14 +55,17 @@ func (c *Config) Mutations() map[string]*Config {
 
 // SameChoice reports whether two choices want the same records.
 func SameChoice(a, b map[oracle.ObjectKey][]Chosen) bool {
-	// sent returns only the changes that are sent. WithheldCounts shows a difference in the reasons for the others.
+	// sent returns only the changes that are sent. WithheldCounts shows a difference in the reasons
+	// for the others.
 	sent := func(list []Chosen) []Chosen {
 		var out []Chosen
 		for _, e := range list {
 			if e.Reason != "" {
 				continue
 			}
-			e.index, e.Prev, e.Next = 0, nil, nil
+			e.index = 0
+			e.Prev = nil
+			e.Next = nil
 			if e.Op == oracle.Entered { // The agent may or may not know the version before.
 				e.Before = nil
 			}

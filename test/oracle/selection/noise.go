@@ -11,8 +11,9 @@ func noisy() []string {
 	return []string{"status-only", "lease-heartbeats", "node-heartbeats", "managed-fields-only", "endpoints-churn"}
 }
 
-// isNoise reports whether a filter withholds an update. removes is whether redaction removes values from the object. An update
-// without a visible change may then have changed such a value, so it must not count as noise.
+// isNoise reports whether a filter withholds an update. removes is whether redaction removes values
+// from the object. An update without a visible change may then have changed such a value, so it
+// must not count as noise.
 func isNoise(name string, m *moment, removes bool) bool {
 	if m.Op != oracle.Updated || m.Before == nil || m.After == nil {
 		return false
@@ -32,7 +33,8 @@ func isNoise(name string, m *moment, removes bool) bool {
 	case "endpoints-churn":
 		trigger := []string{"metadata", "annotations", "endpoints.kubernetes.io/last-change-trigger-time"}
 		return (m.Key.Resource == EndpointSlices || m.Key.Resource == "endpoints") &&
-			m.changedOnly([]string{"endpoints"}, []string{"subsets", "*", "addresses"}, []string{"subsets", "*", "notReadyAddresses"}, trigger)
+			m.changedOnly([]string{"endpoints"}, []string{"subsets", "*", "addresses"},
+				[]string{"subsets", "*", "notReadyAddresses"}, trigger)
 	}
 	return false
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
-// moment is the input of an expression. Before and After are as they would be sent; nil if the event's member is not an object.
+// moment is the input of an expression. Before and After are as they would be sent; nil if the
+// event's member is not an object.
 type moment struct {
 	Op            string
 	Before, After Tree
@@ -40,7 +41,8 @@ type condition struct {
 // bookkeeping has the paths that changedOnly ignores.
 var bookkeeping = [][]string{{"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "managedFields"}}
 
-// changed is the function changed of expressions. It reports whether the values at the path differ, or only one side has a value.
+// changed is the function changed of expressions. It reports whether the values at the path differ,
+// or only one side has a value.
 func (m *moment) changed(path ...string) bool {
 	return !reflect.DeepEqual(At(m.before(), path...), At(m.after(), path...))
 }
@@ -65,7 +67,8 @@ func (m *moment) changedOnly(paths ...[]string) bool {
 	return m.Before != nil && m.After != nil && sameBut(m.Before, m.After, slices.Concat(paths, bookkeeping))
 }
 
-// sameBut reports whether two objects are equal without the values at the paths. "*" in a path is each element of a list.
+// sameBut reports whether two objects are equal without the values at the paths. "*" in a path is
+// each element of a list.
 func sameBut(a, b Tree, paths [][]string) bool {
 	for _, p := range paths {
 		a, b = without(a, p).(Tree), without(b, p).(Tree)
@@ -88,7 +91,8 @@ func without(value any, path []string) any {
 		if len(path) > 1 {
 			inner = without(v[path[0]], path[1:])
 		}
-		// An object that becomes empty is removed, too: metadata.annotations with the last annotation.
+		// An object that becomes empty is removed, too: metadata.annotations with the last
+		// annotation.
 		if reflect.DeepEqual(inner, Tree{}) {
 			delete(c, path[0])
 		} else {
@@ -109,8 +113,8 @@ func without(value any, path []string) any {
 	}
 }
 
-// conditions returns the expressions that can be drawn for a rule. None depends on the version before entered, which the agent
-// does not always know.
+// conditions returns the expressions that can be drawn for a rule. None depends on the version
+// before entered, which the agent does not always know.
 func conditions() []condition {
 	sure := func(holds func(m *moment) bool) func(*moment) (bool, error) {
 		return func(m *moment) (bool, error) { return holds(m), nil }
@@ -120,11 +124,16 @@ func conditions() []condition {
 			return m.Op != oracle.Updated || m.changed("data") || m.changed("spec")
 		})},
 		{`op == "e" || !changedOnly("metadata.labels", "metadata.annotations")`, sure(func(m *moment) bool {
-			return m.Op == oracle.Entered || !m.changedOnly([]string{"metadata", "labels"}, []string{"metadata", "annotations"})
+			return m.Op == oracle.Entered ||
+				!m.changedOnly([]string{"metadata", "labels"}, []string{"metadata", "annotations"})
 		})},
-		{`changed('metadata.annotations["e2e.kubecdc.dev/note"]') || op in ["c", "d", "r", "e"]`, sure(func(m *moment) bool {
-			return m.changed("metadata", "annotations", "e2e.kubecdc.dev/note") || slices.Contains([]string{oracle.Created, oracle.Deleted, oracle.Read, oracle.Entered}, m.Op)
-		})},
+		{
+			`changed('metadata.annotations["e2e.kubecdc.dev/note"]') || op in ["c", "d", "r", "e"]`,
+			sure(func(m *moment) bool {
+				return m.changed("metadata", "annotations", "e2e.kubecdc.dev/note") ||
+					slices.Contains([]string{oracle.Created, oracle.Deleted, oracle.Read, oracle.Entered}, m.Op)
+			}),
+		},
 		{`op != "d"`, sure(func(m *moment) bool { return m.Op != oracle.Deleted })},
 		{`op != "c" && op != "r"`, sure(func(m *moment) bool { return m.Op != oracle.Created && m.Op != oracle.Read })},
 		{`!name.endsWith("2")`, sure(func(m *moment) bool { return !strings.HasSuffix(m.Key.Name, "2") })},

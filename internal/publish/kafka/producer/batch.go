@@ -19,8 +19,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Offsets of the fields of a record batch in a request's record set: a size of four bytes, then the batch (Kafka's protocol guide,
-// "Record Batch", magic 2). All numbers are big-endian.
+// Offsets of the fields of a record batch in a request's record set: a size of four bytes, then the
+// batch (Kafka's protocol guide, "Record Batch", magic 2). All numbers are big-endian.
 const (
 	atBatchLength   = 12 // of the bytes after it
 	atLeaderEpoch   = 16
@@ -37,7 +37,8 @@ const (
 	Head            = 65 // bytes before the records
 )
 
-// maxRecordHead is the maximum size of a record before its key: length, attributes, time and offset.
+// maxRecordHead is the maximum size of a record before its key: length, attributes, time and
+// offset.
 const maxRecordHead = binary.MaxVarintLen32 + 1 + binary.MaxVarintLen64 + binary.MaxVarintLen32
 
 // Record is one event for the partition, together with the tombstone that follows it.
@@ -67,7 +68,8 @@ func (r *Record) Count() int {
 }
 
 func (r *Record) length() int {
-	n := lengthOf(len(r.Key)) + lengthOf(len(r.Event.Body)) + 1 + lengthOf(len(contentType)) + lengthOf(len(r.Event.ContentType))
+	n := lengthOf(len(r.Key)) + lengthOf(len(r.Event.Body)) + 1 + lengthOf(len(contentType)) +
+		lengthOf(len(r.Event.ContentType))
 	headers := 1
 	for i := range r.Event.Attributes {
 		if a := &r.Event.Attributes[i]; a.Name != mediaType {
@@ -82,8 +84,8 @@ func (r *Record) length() int {
 	return n - 1 + varintLength(headers)
 }
 
-// The Kafka binding of CloudEvents (1.0.2): in binary mode, attributes are headers; in both modes, the header content-type is the media
-// type of the value.
+// The Kafka binding of CloudEvents (1.0.2): in binary mode, attributes are headers; in both modes,
+// the header content-type is the media type of the value.
 const (
 	contentType  = "content-type"
 	headerPrefix = "ce_"
@@ -139,7 +141,8 @@ func appendText[T string | []byte](dst []byte, text T) []byte {
 // lengthOf returns the encoded size of a text of n bytes, with its length.
 func lengthOf(n int) int { return varintLength(n) + n }
 
-// varintLength returns the number of bytes of binary.AppendVarint for n, which must not be negative.
+// varintLength returns the number of bytes of binary.AppendVarint for n, which must not be
+// negative.
 func varintLength(n int) int { return (bits.Len64(uint64(n)<<1|1) + 6) / 7 }
 
 type batch struct {
@@ -174,7 +177,8 @@ func (b *batch) build(records []*Record, c *Codec) error {
 	clear(b.set)
 	codecID := c.id
 	var err error
-	if b.set, err = c.append(b.set, plain); err != nil {
+	b.set, err = c.append(b.set, plain)
+	if err != nil {
 		return fmt.Errorf("compress a batch with %s: %w", c.name, err)
 	}
 	if len(b.set)-Head >= len(plain) { // compression does not help
@@ -228,21 +232,23 @@ type Codec struct {
 	plains, sets sync.Pool // of *[]byte: records before compression, and batches
 }
 
-// NewCodec returns the codec of that name; "" is zstd. slots bounds the number of batches built at once: each needs the memory of its
-// uncompressed records and of an encoder.
+// NewCodec returns the codec of that name; "" is zstd. slots bounds the number of batches built at
+// once: each needs the memory of its uncompressed records and of an encoder.
 func NewCodec(name string, slots int) (*Codec, error) {
 	c := &Codec{name: name, busy: make(chan struct{}, slots)}
 	switch name {
 	case "none":
 		c.append = func(dst, src []byte) ([]byte, error) { return append(dst, src...), nil }
 	case "", "zstd":
-		// Level 1 of zstd: most of the gain for a third of the time. The window bounds the memory of brokers and consumers.
+		// Level 1 of zstd: most of the gain for a third of the time. The window bounds the memory
+		// of brokers and consumers.
 		enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(slots),
 			zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false))
 		if err != nil {
 			return nil, fmt.Errorf("compression zstd: %w", err)
 		}
-		c.id, c.append = int8(compress.Zstd), func(dst, src []byte) ([]byte, error) { return enc.EncodeAll(src, dst), nil }
+		c.id = int8(compress.Zstd)
+		c.append = func(dst, src []byte) ([]byte, error) { return enc.EncodeAll(src, dst), nil }
 	case "gzip":
 		c.stream(&gzip.Codec{})
 	case "snappy":
@@ -256,7 +262,8 @@ func NewCodec(name string, slots int) (*Codec, error) {
 }
 
 func (c *Codec) stream(codec compress.Codec) {
-	c.id, c.append = codec.Code(), func(dst, src []byte) ([]byte, error) {
+	c.id = codec.Code()
+	c.append = func(dst, src []byte) ([]byte, error) {
 		out := bytes.NewBuffer(dst)
 		w := codec.NewWriter(out)
 		if _, err := w.Write(src); err != nil {
@@ -270,7 +277,8 @@ func (c *Codec) stream(codec compress.Codec) {
 	}
 }
 
-// maxKept is the largest buffer that is reused for another batch: enough for the default limit of topics.
+// maxKept is the largest buffer that is reused for another batch: enough for the default limit of
+// topics.
 const maxKept = 2 << 20
 
 func (*Codec) get(from *sync.Pool, n int) []byte {

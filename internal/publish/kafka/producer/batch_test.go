@@ -70,7 +70,9 @@ func decode(t testing.TB, raw []byte) batch {
 
 func record(key, body string) *producer.Record {
 	return &producer.Record{
-		Event: &encode.Event{ContentType: "application/cloudevents+json", Body: []byte(body)}, Key: []byte(key), Time: 1_700_000_000_000,
+		Event: &encode.Event{ContentType: "application/cloudevents+json", Body: []byte(body)},
+		Key:   []byte(key),
+		Time:  1_700_000_000_000,
 	}
 }
 
@@ -79,7 +81,10 @@ func TestTombstonesAndBinaryMode(t *testing.T) {
 	del := &producer.Record{
 		Event: &encode.Event{
 			ContentType: "application/json", Body: []byte("{}"),
-			Attributes: []encode.Attribute{{Name: "id", Value: []byte("x")}, {Name: "datacontenttype", Value: []byte("application/json")}, {Name: "op", Value: []byte("d")}},
+			Attributes: []encode.Attribute{{Name: "id", Value: []byte("x")}, {
+				Name:  "datacontenttype",
+				Value: []byte("application/json"),
+			}, {Name: "op", Value: []byte("d")}},
 		},
 		Key: []byte("a"), Time: 1_700_000_000_123, Tombstone: true,
 	}
@@ -94,16 +99,19 @@ func TestTombstonesAndBinaryMode(t *testing.T) {
 		if b.ProducerID != 7 || b.ProducerEpoch != 3 || b.BaseSequence != 1<<31-1 || len(b.records) != 4 {
 			t.Fatalf("%s: %+v", compression, b)
 		}
-		if got := b.records[0]; got.value != string(first.Event.Body) || got.key != "a" || got.headers != "content-type=application/cloudevents+json" {
+		if got := b.records[0]; got.value != string(first.Event.Body) || got.key != "a" ||
+			got.headers != "content-type=application/cloudevents+json" {
 			t.Errorf("%s: first record has %d bytes, headers %v", compression, len(got.value), got.headers)
 		}
-		if got := b.records[1]; got.headers != "content-type=application/json ce_id=x ce_op=d" || got.time != 1_700_000_000_123 {
+		if got := b.records[1]; got.headers != "content-type=application/json ce_id=x ce_op=d" ||
+			got.time != 1_700_000_000_123 {
 			t.Errorf("%s: %+v", compression, got)
 		}
 		if got := b.records[2]; !got.null || got.key != "a" || got.headers != "" {
 			t.Errorf("%s: tombstone %+v", compression, got)
 		}
-		if got := b.records[3]; got.headers != "content-type=application/cloudevents+json kubecdc-opening=true" || got.value != "told" {
+		if got := b.records[3]; got.headers != "content-type=application/cloudevents+json kubecdc-opening=true" ||
+			got.value != "told" {
 			t.Errorf("%s: opening %+v", compression, got)
 		}
 		if most := producer.Head + first.Size() + del.Size() + opening.Size(); len(raw) > most {
@@ -124,7 +132,8 @@ func TestSequencesWrap(t *testing.T) {
 }
 
 func TestUnknownCompression(t *testing.T) {
-	if _, err := producer.NewCodec("br", 1); err == nil || !strings.Contains(err.Error(), "must be zstd, lz4, snappy, gzip or none") {
+	if _, err := producer.NewCodec("br", 1); err == nil ||
+		!strings.Contains(err.Error(), "must be zstd, lz4, snappy, gzip or none") {
 		t.Error(err)
 	}
 }
@@ -132,7 +141,10 @@ func TestUnknownCompression(t *testing.T) {
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte("key"), []byte("body"), []byte("value"), int64(5), int32(0))
 	f.Fuzz(func(t *testing.T, key, body, value []byte, at int64, sequence int32) {
-		r := &producer.Record{Event: &encode.Event{Body: body, Attributes: []encode.Attribute{{Name: "x", Value: value}}}, Key: key, Time: at, Tombstone: sequence%2 == 0}
+		r := &producer.Record{Event: &encode.Event{Body: body, Attributes: []encode.Attribute{{
+			Name:  "x",
+			Value: value,
+		}}}, Key: key, Time: at, Tombstone: sequence%2 == 0}
 		for _, compression := range []string{"zstd", "none", "lz4"} {
 			raw, err := producer.BuildBatch(compression, 1, 0, sequence, r, record("b", "1"), r)
 			if err != nil {
@@ -140,8 +152,10 @@ func FuzzBatch(f *testing.F) {
 			}
 			b := decode(t, raw)
 			last := b.records[1+r.Count()]
-			if len(b.records) != 1+2*r.Count() || last.key != string(key) || b.records[0].value != string(body) || b.BaseSequence != sequence ||
-				last.headers != fmt.Sprintf("content-type= ce_x=%s", value) || len(raw) > producer.Head+2*r.Size()+1<<10 {
+			if len(b.records) != 1+2*r.Count() || last.key != string(key) || b.records[0].value != string(body) ||
+				b.BaseSequence != sequence ||
+				last.headers != fmt.Sprintf("content-type= ce_x=%s", value) ||
+				len(raw) > producer.Head+2*r.Size()+1<<10 {
 				t.Fatalf("%+v", b)
 			}
 		}

@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	replicaWait  = 10 * time.Second // of the leader, for its replicas
-	maxNewEpochs = 5                // for one batch, until the producer gets another id: a broker that still cannot continue is not Apache Kafka
+	replicaWait = 10 * time.Second // of the leader, for its replicas
+	// for one batch, until the producer gets another id: a broker that still cannot continue is not
+	// Apache Kafka
+	maxNewEpochs = 5
 )
 
 // Verdict is the result of an attempt for the batch.
@@ -61,11 +63,13 @@ func New(topic string, partition int32, c *Codec) *Producer {
 	return &Producer{topic: topic, partition: partition, codec: c, id: -1}
 }
 
-// Load makes the next batch, of at least one record. The slice and the records must not change until the batch is stored, refused or
-// dropped.
+// Load makes the next batch, of at least one record. The slice and the records must not change
+// until the batch is stored, refused or dropped.
 func (p *Producer) Load(records []*Record) error {
 	p.records = records
-	p.outdated, p.stamped, p.newEpochs = false, false, 0
+	p.outdated = false
+	p.stamped = false
+	p.newEpochs = 0
 	return p.build()
 }
 
@@ -109,21 +113,28 @@ func (p *Producer) Identify(ctx context.Context, via kafka.RoundTripper, broker 
 	}
 	c := kafka.Client{Addr: broker, Transport: via}
 	// -1, -1: do not continue with an earlier id.
-	res, err := c.InitProducerID(ctx, &kafka.InitProducerIDRequest{TransactionTimeoutMs: math.MaxInt32, ProducerID: -1, ProducerEpoch: -1})
+	res, err := c.InitProducerID(ctx, &kafka.InitProducerIDRequest{
+		TransactionTimeoutMs: math.MaxInt32,
+		ProducerID:           -1,
+		ProducerEpoch:        -1,
+	})
 	if err == nil {
 		err = res.Error
 	}
 	if err != nil {
 		return fmt.Errorf("get a producer id: %w", err)
 	}
-	p.id, p.epoch, p.sequence = int64(res.Producer.ProducerID), int16(res.Producer.ProducerEpoch), 0
+	p.id = int64(res.Producer.ProducerID)
+	p.epoch = int16(res.Producer.ProducerEpoch)
+	p.sequence = 0
 	return nil
 }
 
 // Send sends the batch to the partition's leader, once; via limits the time. The producer must have
 // an id. Stored, TooLarge and Refused end the batch.
 func (p *Producer) Send(ctx context.Context, via kafka.RoundTripper, leader net.Addr) Result {
-	if p.stamped = p.outdated; p.outdated {
+	p.stamped = p.outdated
+	if p.outdated {
 		now := time.Now().UnixMilli()
 		for _, r := range p.records {
 			r.Time = now
@@ -198,16 +209,20 @@ func (p *Producer) judge(err error) Verdict {
 	case kafka.DuplicateSequenceNumber:
 		return Stored
 	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId:
-		// With one batch in flight, a gap means that the broker has lost acknowledged records, or the state of the producer.
-		if p.newEpochs++; p.newEpochs < maxNewEpochs {
+		// With one batch in flight, a gap means that the broker has lost acknowledged records, or
+		// the state of the producer.
+		p.newEpochs++
+		if p.newEpochs < maxNewEpochs {
 			p.nextEpoch()
 		} else {
 			p.id, p.newEpochs = -1, 0
 		}
-	case kafka.InvalidProducerEpoch, kafka.ProducerFenced, kafka.InvalidProducerIDMapping, kafka.InvalidTransactionState:
+	case kafka.InvalidProducerEpoch, kafka.ProducerFenced, kafka.InvalidProducerIDMapping,
+		kafka.InvalidTransactionState:
 		p.id = -1
 	case kafka.InvalidTimestamp:
-		if p.outdated = true; !p.stamped {
+		p.outdated = true
+		if !p.stamped {
 			return Restamp
 		}
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:

@@ -44,14 +44,17 @@ func (b *broker) RoundTrip(_ context.Context, _ net.Addr, req kafka.Request) (ka
 	}
 	b.sent = append(b.sent, raw)
 	answer := produce.ResponsePartition{Partition: p.Partition, BaseOffset: int64(10 * len(b.sent))}
-	if err, b.script = b.script[0], b.script[1:]; err != nil {
+	err, b.script = b.script[0], b.script[1:]
+	if err != nil {
 		code := kafka.Error(0)
 		if !errors.As(err, &code) {
 			return nil, err
 		}
 		answer.ErrorCode = int16(code)
 	}
-	return &produce.Response{Topics: []produce.ResponseTopic{{Topic: "t", Partitions: []produce.ResponsePartition{answer}}}}, nil
+	return &produce.Response{Topics: []produce.ResponseTopic{{Topic: "t", Partitions: []produce.ResponsePartition{
+		answer,
+	}}}}, nil
 }
 
 func newProducer(t *testing.T) *producer.Producer {
@@ -89,23 +92,46 @@ func TestSend(t *testing.T) {
 		same     bool // all attempts had the same bytes
 		err      bool
 	}{
-		"acknowledged":           {script: []error{nil}, verdict: producer.Stored, id: 1, sequence: 2, same: true},
-		"answers are lost":       {script: []error{errLost, errLost, nil}, verdict: producer.Stored, id: 1, sequence: 2, same: true},
-		"not the leader":         {script: []error{kafka.NotLeaderForPartition, nil}, verdict: producer.Stored, id: 1, sequence: 2, same: true},
-		"an earlier one is kept": {script: []error{errLost, kafka.DuplicateSequenceNumber}, verdict: producer.Stored, id: 1, sequence: 2, same: true, err: true},
-		"out of order":           {script: []error{kafka.OutOfOrderSequenceNumber, nil}, verdict: producer.Stored, id: 1, epoch: 1, sequence: 2},
-		"unknown producer":       {script: []error{kafka.UnknownProducerId, nil}, verdict: producer.Stored, id: 1, epoch: 1, sequence: 2},
-		"out of order, always":   {script: append(slices.Repeat([]error{kafka.OutOfOrderSequenceNumber}, 5), nil), verdict: producer.Stored, id: 2, sequence: 2},
-		"another epoch":          {script: []error{kafka.InvalidProducerEpoch, nil}, verdict: producer.Stored, id: 2, sequence: 2},
-		"too large":              {script: []error{kafka.MessageSizeTooLarge}, verdict: producer.TooLarge, id: 1, epoch: 1, same: true, err: true},
-		"refused":                {script: []error{kafka.InvalidRecord}, verdict: producer.Refused, id: 1, epoch: 1, same: true, err: true},
+		"acknowledged": {script: []error{nil}, verdict: producer.Stored, id: 1, sequence: 2, same: true},
+		"answers are lost": {script: []error{
+			errLost, errLost, nil,
+		}, verdict: producer.Stored, id: 1, sequence: 2, same: true},
+		"not the leader": {script: []error{
+			kafka.NotLeaderForPartition, nil,
+		}, verdict: producer.Stored, id: 1, sequence: 2, same: true},
+		"an earlier one is kept": {script: []error{
+			errLost, kafka.DuplicateSequenceNumber,
+		}, verdict: producer.Stored, id: 1, sequence: 2, same: true, err: true},
+		"out of order": {script: []error{
+			kafka.OutOfOrderSequenceNumber, nil,
+		}, verdict: producer.Stored, id: 1, epoch: 1, sequence: 2},
+		"unknown producer": {script: []error{
+			kafka.UnknownProducerId, nil,
+		}, verdict: producer.Stored, id: 1, epoch: 1, sequence: 2},
+		"out of order, always": {
+			script:   append(slices.Repeat([]error{kafka.OutOfOrderSequenceNumber}, 5), nil),
+			verdict:  producer.Stored,
+			id:       2,
+			sequence: 2,
+		},
+		"another epoch": {script: []error{
+			kafka.InvalidProducerEpoch, nil,
+		}, verdict: producer.Stored, id: 2, sequence: 2},
+		"too large": {script: []error{
+			kafka.MessageSizeTooLarge,
+		}, verdict: producer.TooLarge, id: 1, epoch: 1, same: true, err: true},
+		"refused": {script: []error{
+			kafka.InvalidRecord,
+		}, verdict: producer.Refused, id: 1, epoch: 1, same: true, err: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, b := newProducer(t), &broker{script: c.script}
 			r := send(t, p, b, record("a", "1"), record("b", "2"))
 			id, epoch, sequence := p.Session()
-			if r.Verdict != c.verdict || (r.Err != nil) != c.err || id != c.id || epoch != c.epoch || sequence != c.sequence || len(b.script) > 0 {
-				t.Errorf("%+v; id %d, epoch %d, sequence %d; %d of the script left", r, id, epoch, sequence, len(b.script))
+			if r.Verdict != c.verdict || (r.Err != nil) != c.err || id != c.id || epoch != c.epoch ||
+				sequence != c.sequence || len(b.script) > 0 {
+				t.Errorf("%+v; id %d, epoch %d, sequence %d; %d of the script left", r, id, epoch, sequence,
+					len(b.script))
 			}
 			if r.Verdict == producer.Stored && !c.err && r.Offset != int64(10*len(b.sent)) {
 				t.Errorf("offset %d", r.Offset)
@@ -122,9 +148,11 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// A batch whose timestamps are refused has others, under the same sequence; and if those are refused too, that is no reason to hurry.
+// A batch whose timestamps are refused has others, under the same sequence; and if those are
+// refused too, that is no reason to hurry.
 func TestTimestamps(t *testing.T) {
-	p, b := newProducer(t), &broker{script: []error{errLost, kafka.InvalidTimestamp, kafka.InvalidTimestamp, errLost, nil}}
+	p := newProducer(t)
+	b := &broker{script: []error{errLost, kafka.InvalidTimestamp, kafka.InvalidTimestamp, errLost, nil}}
 	began := time.Now().UnixMilli()
 	if err := p.Load([]*producer.Record{record("a", "1"), record("b", "2")}); err != nil {
 		t.Fatal(err)
@@ -136,12 +164,15 @@ func TestTimestamps(t *testing.T) {
 		}
 		got = append(got, p.Send(t.Context(), b, leader).Verdict)
 	}
-	if want := []producer.Verdict{producer.Again, producer.Restamp, producer.Again, producer.Again, producer.Stored}; !slices.Equal(got, want) {
+	if want := []producer.Verdict{
+		producer.Again, producer.Restamp, producer.Again, producer.Again, producer.Stored,
+	}; !slices.Equal(got, want) {
 		t.Errorf("verdicts %v, want %v", got, want)
 	}
 	for i, raw := range b.sent {
 		d := decode(t, raw)
-		if fresh := d.records[0].time >= began && d.records[1].time >= began; fresh != (i >= 2) || d.BaseSequence != 0 || d.ProducerEpoch != 0 {
+		if fresh := d.records[0].time >= began && d.records[1].time >= began; fresh != (i >= 2) ||
+			d.BaseSequence != 0 || d.ProducerEpoch != 0 {
 			t.Errorf("attempt %d: %+v", i, d)
 		}
 	}

@@ -62,7 +62,8 @@ func Goldens(tb testing.TB, mode string) []Golden {
 	return out
 }
 
-// percentEncode is what the CloudEvents NATS binding 1.0.3 asks of values of headers (section 3.1.3.2).
+// percentEncode is what the CloudEvents NATS binding 1.0.3 asks of values of headers (section
+// 3.1.3.2).
 func percentEncode(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -97,9 +98,10 @@ func root(tb testing.TB) string {
 
 // Pod is the record of the n-th version of a pod.
 func Pod(n int) []byte {
-	return fmt.Appendf(nil, `{"specversion":"1.0","id":"pods/1/%d","source":"/kubernetes/x","type":"dev.kubecdc.object.updated",`+
-		`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web-%d","uid":"1","op":"u","sequence":"%020d",`+
-		`"data":{"op":"u","resourceVersion":"%d","after":{}}}`, n, n%3, n, n)
+	return fmt.Appendf(nil,
+		`{"specversion":"1.0","id":"pods/1/%d","source":"/kubernetes/x","type":"dev.kubecdc.object.updated",`+
+			`"apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":"web-%d","uid":"1","op":"u","sequence":"%020d",`+
+			`"data":{"op":"u","resourceVersion":"%d","after":{}}}`, n, n%3, n, n)
 }
 
 // PodEvent returns the record of a pod with an op, for examples.
@@ -118,9 +120,10 @@ func PodEvent(op, name, uid string, rv int, snapshot string) string {
 // SnapshotMarker returns the record of the start or the end of a snapshot of pods, for examples.
 func SnapshotMarker(what, snapshot string) string {
 	rv := map[string]int{"S1": 100, "S2": 150}[snapshot]
-	return fmt.Sprintf(`{"specversion":"1.0","id":"pods/%s/%s","source":"/kubernetes/prod","type":"dev.kubecdc.snapshot.%s",`+
-		`"apiversion":"v1","kind":"Pod","resource":"pods","scope":"pods","resourceversion":"%d","sequence":"%020d",`+
-		`"data":{"snapshot":%q,"resourceVersion":"%d","objects":1}}`, snapshot, what, what, rv, rv, snapshot, rv)
+	return fmt.Sprintf(
+		`{"specversion":"1.0","id":"pods/%s/%s","source":"/kubernetes/prod","type":"dev.kubecdc.snapshot.%s",`+
+			`"apiversion":"v1","kind":"Pod","resource":"pods","scope":"pods","resourceversion":"%d","sequence":"%020d",`+
+			`"data":{"snapshot":%q,"resourceVersion":"%d","objects":1}}`, snapshot, what, what, rv, rv, snapshot, rv)
 }
 
 // RecordOf12KB returns an update of a pod of 5.5 KB, encoded as the agent does.
@@ -134,7 +137,8 @@ func RecordOf12KB(tb testing.TB) []byte {
 		fmt.Fprintf(&env, `{"name":"SETTING_%d","valueFrom":{"configMapKeyRef":{"name":"web","key":"%d"}}},`, i, i)
 	}
 	for i, f := range []string{"before", "after"} {
-		raw, err := os.ReadFile(filepath.Join(root(tb), "internal/object/patch/testdata/objects/pod-unready."+f+".json"))
+		raw, err := os.ReadFile(
+			filepath.Join(root(tb), "internal/object/patch/testdata/objects/pod-unready."+f+".json"))
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -151,7 +155,12 @@ func RecordOf12KB(tb testing.TB) []byte {
 		ChangedBy: []byte(`[{"manager":"kubelet","operation":"Update","time":"2026-11-20T15:07:12Z"}]`),
 	}
 	var ev encode.Event
-	o := encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77", Before: true, Patch: true}
+	o := encode.Options{
+		Cluster:    "prod-eu-1",
+		ClusterUID: "11e0c3a4-7d0b-4c0e-9a53-3a1f5e0f6a77",
+		Before:     true,
+		Patch:      true,
+	}
 	if err := encode.New(o).Encode(&ev, d); err != nil {
 		tb.Fatal(err)
 	}

@@ -41,7 +41,12 @@ func (b *bench) progress(format string, args ...any) {
 func (b *bench) all(ctx context.Context) (*Report, error) {
 	report := &Report{Updates: b.updates, Repeat: b.repeat}
 	run := map[string]func(context.Context, *Report) error{
-		"throughput": b.throughput, "deep": b.deep, "scale": b.scale, "heap": b.heap, "blocked": b.blocked, "latency": b.latency,
+		"throughput": b.throughput,
+		"deep":       b.deep,
+		"scale":      b.scale,
+		"heap":       b.heap,
+		"blocked":    b.blocked,
+		"latency":    b.latency,
 	}
 	for _, section := range b.sections {
 		if err := run[section](ctx, report); err != nil {
@@ -57,7 +62,8 @@ func (b *bench) all(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// throughput alternates the contestants, so that a busy minute of the machine does not affect only one of them.
+// throughput alternates the contestants, so that a busy minute of the machine does not affect only
+// one of them.
 func (b *bench) throughput(ctx context.Context, report *Report) error {
 	for i := range b.repeat {
 		for _, tls := range []bool{false, true} {
@@ -110,8 +116,8 @@ func (b *bench) scale(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// heap measures the memory kept for each pod. It is a separate section because frequent collections slow everything
-// down.
+// heap measures the memory kept for each pod. It is a separate section because frequent collections
+// slow everything down.
 func (b *bench) heap(ctx context.Context, report *Report) error {
 	const updates = 5_000 // a few seconds: enough for some collections
 	for _, pods := range []int{1_000, 10_000, 100_000} {

@@ -132,7 +132,10 @@ func (b *bench) bus(ctx context.Context, name string, w *buses.Workload, report 
 		}
 		return middle(ratios)
 	}
-	result.Bare, result.Ours, result.Ratio, result.Verdict = middle(bare), middle(ours), against(ours), "missed"
+	result.Bare = middle(bare)
+	result.Ours = middle(ours)
+	result.Ratio = against(ours)
+	result.Verdict = "missed"
 	result.Publisher = against(of("publisher", rate))
 	result.BareCPU, result.OursCPU = middle(of("bare", cpu)), middle(of("kubecdc", cpu))
 	if result.Ratio >= wantBus {
@@ -205,7 +208,12 @@ func (b *bench) busServer(ctx context.Context, name string) (_ *buses.Server, st
 	if name != "nats" {
 		argv = []string{b.self, "receive"}
 	}
-	child, err := process.Start(process.Spec{Name: argv[1], Argv: argv, Log: filepath.Join(dir, "server.log"), Announces: true})
+	child, err := process.Start(process.Spec{
+		Name:      argv[1],
+		Argv:      argv,
+		Log:       filepath.Join(dir, "server.log"),
+		Announces: true,
+	})
 	if err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
@@ -231,7 +239,8 @@ func (b *bench) busServer(ctx context.Context, name string) (_ *buses.Server, st
 }
 
 func (r *BusReport) print(w io.Writer) error {
-	fmt.Fprintf(w, "Buses: %s events of %s bytes, until the last one is acknowledged\n", grouped(r.Events), grouped(r.Bytes))
+	fmt.Fprintf(w, "Buses: %s events of %s bytes, until the last one is acknowledged\n", grouped(r.Events),
+		grouped(r.Bytes))
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "bus\tbare client\tkubecdc\tratio\twanted\tpublisher alone\tCPU bare\tCPU kubecdc\t\t")
 	for _, b := range r.Buses {
@@ -240,7 +249,8 @@ func (r *BusReport) print(w io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(t, "%s\t%s/s\t%s/s\t%.2f\t≥ %.1f\t%.2f\t%.0f µs\t%.0f µs\t%s\t\n",
-			b.Bus, grouped(int(b.Bare)), grouped(int(b.Ours)), b.Ratio, b.Wanted, b.Publisher, b.BareCPU, b.OursCPU, b.Verdict)
+			b.Bus, grouped(int(b.Bare)), grouped(int(b.Ours)), b.Ratio, b.Wanted, b.Publisher, b.BareCPU, b.OursCPU,
+			b.Verdict)
 	}
 	return t.Flush()
 }

@@ -48,15 +48,18 @@ func (b *bench) choose(names string) ([]contestant, error) {
 			return nil, err
 		}
 		if info, err := os.Stat(path); err != nil || info.IsDir() {
-			return nil, fmt.Errorf("--agent: %s is no program; make build makes one, --contestants baseline,splice goes without",
-				b.agent)
+			return nil,
+				fmt.Errorf(
+					"--agent: %s is no program; make build makes one, --contestants baseline,splice goes without",
+					b.agent)
 		}
 		b.agent = path
 	}
 	return chosen, nil
 }
 
-// agentCommand runs the agent with its defaults. The stream exists already, the same for every contestant.
+// agentCommand runs the agent with its defaults. The stream exists already, the same for every
+// contestant.
 func (b *bench) agentCommand(r *rig) ([]string, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -73,8 +76,11 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), listener.Close()
 }
 
-// agentArguments returns the agent's command line, and writes a minimal configuration to dir. extra is added below the rule.
-func (b *bench) agentArguments(dir, kubeconfig, sinkURL, address string, resources []string, extra string) ([]string, error) {
+// agentArguments returns the agent's command line, and writes a minimal configuration to dir. extra
+// is added below the rule.
+func (b *bench) agentArguments(
+	dir, kubeconfig, sinkURL, address string, resources []string, extra string,
+) ([]string, error) {
 	config := filepath.Join(dir, "kubecdc.yaml")
 	text := fmt.Sprintf(`apiVersion: kubecdc.dev/v1
 cluster: %s
@@ -86,7 +92,8 @@ watch:
     stream: {name: %s, create: false}
 checkpoint: {file: {path: %q}}
 server: {address: "%s"}
-`, record.Cluster, strings.Join(resources, `", "`), extra, sinkURL, record.Stream, filepath.Join(dir, "checkpoint.json"), address)
+`, record.Cluster, strings.Join(resources, `", "`), extra, sinkURL, record.Stream,
+		filepath.Join(dir, "checkpoint.json"), address)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

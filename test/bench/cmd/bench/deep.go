@@ -49,7 +49,8 @@ func (r *Report) printDeep(w io.Writer) error {
 			continue
 		}
 		flat, _ := r.deepNs("EncodeDeep/flat/" + size)
-		fmt.Fprintf(t, "%s\t%s\t%.1f\t%.1f\t%.1f MiB\t\n", strings.TrimSuffix(levels, "-levels"), strings.TrimSuffix(size, "-bytes"),
+		fmt.Fprintf(t, "%s\t%s\t%.1f\t%.1f\t%.1f MiB\t\n", strings.TrimSuffix(levels, "-levels"),
+			strings.TrimSuffix(size, "-bytes"),
 			c.Ns/1e6, c.Ns/flat, c.Bytes/(1<<20))
 	}
 	if err := t.Flush(); err != nil {

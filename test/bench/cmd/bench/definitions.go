@@ -22,7 +22,8 @@ import (
 const objectsEach = 10
 
 const (
-	// settles is how long a contestant is left idle after it has all objects. Bookmarks and progress come once a minute.
+	// settles is how long a contestant is left idle after it has all objects. Bookmarks and
+	// progress come once a minute.
 	settles = 90 * time.Second
 	// rests is how long it is left idle after that, to measure its consumption at rest.
 	rests = 2 * time.Minute
@@ -42,7 +43,8 @@ type DefinitionsReport struct {
 type DefinitionsRun struct {
 	Contestant string `json:"contestant"`
 	Refusing   bool   `json:"refusing"` // the API server had few seats and rejected further requests
-	// Failure says what was missing at the timeout, or what else failed. Times are meaningless then.
+	// Failure says what was missing at the timeout, or what else failed. Times are meaningless
+	// then.
 	Failure string `json:"failure,omitempty"`
 
 	Loaded  float64 `json:"loaded"`  // seconds until all objects are loaded
@@ -123,9 +125,11 @@ func (b *bench) definitions(ctx context.Context) (_ *DefinitionsReport, err erro
 	return report, failed
 }
 
-// start runs a contestant until it has all objects, and a little longer. A failure of the contestant is in the run; an error
-// is one of the benchmark itself.
-func (b *bench) start(ctx context.Context, world *definitions.World, s starter, dir string, refusing bool) (run *DefinitionsRun, err error) {
+// start runs a contestant until it has all objects, and a little longer. A failure of the
+// contestant is in the run; an error is one of the benchmark itself.
+func (b *bench) start(
+	ctx context.Context, world *definitions.World, s starter, dir string, refusing bool,
+) (run *DefinitionsRun, err error) {
 	run = &DefinitionsRun{Contestant: s.name, Refusing: refusing}
 	r := &definitionsRig{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), groups: world.Groups()}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -147,9 +151,11 @@ func (b *bench) start(ctx context.Context, world *definitions.World, s starter, 
 	if err != nil {
 		return nil, err
 	}
-	b.progress("%s: starting%s", s.name, pick(refusing, fmt.Sprintf(", with %d seats at the API server", definitions.Seats), ""))
+	b.progress("%s: starting%s", s.name,
+		pick(refusing, fmt.Sprintf(", with %d seats at the API server", definitions.Seats), ""))
 	began := time.Now()
-	if r.child, err = process.Start(spec); err != nil {
+	r.child, err = process.Start(spec)
+	if err != nil {
 		return nil, err
 	}
 	defer r.child.Kill()
@@ -174,7 +180,8 @@ func (b *bench) start(ctx context.Context, world *definitions.World, s starter, 
 	if err := b.rested(ctx, s, r, run); err != nil {
 		return nil, err
 	}
-	if run.Requests, err = world.Requests(s.name, began); err != nil {
+	run.Requests, err = world.Requests(s.name, began)
+	if err != nil {
 		return nil, err
 	}
 	return run, r.child.Stop(time.Minute)
@@ -182,7 +189,8 @@ func (b *bench) start(ctx context.Context, world *definitions.World, s starter, 
 
 // begin waits until a contestant has all objects.
 func (b *bench) begin(
-	ctx context.Context, world *definitions.World, s starter, r *definitionsRig, bus *definitionsBus, began time.Time, run *DefinitionsRun,
+	ctx context.Context, world *definitions.World, s starter, r *definitionsRig, bus *definitionsBus, began time.Time,
+	run *DefinitionsRun,
 ) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, allThere)
 	defer cancel()
@@ -190,7 +198,8 @@ func (b *bench) begin(
 		return fmt.Errorf("not all objects are loaded: %w", err)
 	}
 	run.Loaded = time.Since(began).Seconds()
-	if run.Sent, err = bus.await(ctx, r.child, b.crds*objectsEach, began); err != nil {
+	run.Sent, err = bus.await(ctx, r.child, b.crds*objectsEach, began)
+	if err != nil {
 		return err
 	}
 	return b.watched(ctx, world, s.name, began, run)
@@ -213,7 +222,8 @@ func (b *bench) rested(ctx context.Context, s starter, r *definitionsRig, run *D
 		return err
 	}
 	run.Rest = float64((now - used).Microseconds()) / 1e3 / rests.Seconds()
-	if run.Memory, err = process.ReadMemory(r.child.PID()); err != nil {
+	run.Memory, err = process.ReadMemory(r.child.PID())
+	if err != nil {
 		return err
 	}
 	log, err := os.Stat(r.child.Log)
@@ -230,7 +240,9 @@ func (b *bench) rested(ctx context.Context, s starter, r *definitionsRig, run *D
 }
 
 // watched waits until every resource has been watched.
-func (b *bench) watched(ctx context.Context, world *definitions.World, name string, began time.Time, run *DefinitionsRun) error {
+func (b *bench) watched(
+	ctx context.Context, world *definitions.World, name string, began time.Time, run *DefinitionsRun,
+) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -279,7 +291,9 @@ func (b *bench) openBus(ctx context.Context, r *definitionsRig) (bus *definition
 		}
 	}()
 	bus.child, err = process.Start(process.Spec{
-		Name: "sink", Argv: []string{b.self, "sink", "--dir", filepath.Join(r.dir, "streams")}, Log: filepath.Join(r.dir, "sink.log"),
+		Name: "sink", Argv: []string{
+			b.self, "sink", "--dir", filepath.Join(r.dir, "streams"),
+		}, Log: filepath.Join(r.dir, "sink.log"),
 		Announces: true,
 	})
 	if err != nil {
@@ -294,7 +308,8 @@ func (b *bench) openBus(ctx context.Context, r *definitionsRig) (bus *definition
 		return bus, err
 	}
 	r.sinkURL = address.URL
-	if bus.conn, err = nats.Connect(address.URL, nats.MaxReconnects(-1)); err != nil {
+	bus.conn, err = nats.Connect(address.URL, nats.MaxReconnects(-1))
+	if err != nil {
 		return bus, err
 	}
 	js, err := jetstream.New(bus.conn)
@@ -309,7 +324,9 @@ func (b *bench) openBus(ctx context.Context, r *definitionsRig) (bus *definition
 		return bus, err
 	}
 	bus.consumer, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		FilterSubject: "kubecdc." + record.Cluster + ".object.>", AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Hour,
+		FilterSubject:     "kubecdc." + record.Cluster + ".object.>",
+		AckPolicy:         jetstream.AckNonePolicy,
+		InactiveThreshold: time.Hour,
 	})
 	return bus, err
 }
@@ -322,7 +339,8 @@ func (d *definitionsBus) await(ctx context.Context, child *process.Child, n int,
 	for {
 		info, err := d.consumer.Info(ctx)
 		if err == nil {
-			if got = info.NumPending; got >= uint64(n) {
+			got = info.NumPending
+			if got >= uint64(n) {
 				return time.Since(began).Seconds(), nil
 			}
 		}
@@ -352,7 +370,9 @@ func traced() []string { return []string{"GODEBUG=gctrace=1"} }
 func baselineSpec(b *bench, r *definitionsRig) (process.Spec, error) {
 	return process.Spec{
 		Name: standard, Log: filepath.Join(r.dir, "contestant.log"), Env: traced(), Announces: true,
-		Argv: []string{b.self, "baseline", "--kubeconfig", r.kubeconfig, "--bus", r.sinkURL, "--groups", definitions.Suffix},
+		Argv: []string{
+			b.self, "baseline", "--kubeconfig", r.kubeconfig, "--bus", r.sinkURL, "--groups", definitions.Suffix,
+		},
 	}, nil
 }
 
@@ -367,15 +387,16 @@ func agentSpec(b *bench, r *definitionsRig) (process.Spec, error) {
 		resources = append(resources, "*."+g)
 	}
 	var err error
-	if r.address, err = freeAddress(); err != nil {
+	r.address, err = freeAddress()
+	if err != nil {
 		return process.Spec{}, err
 	}
 	argv, err := b.agentArguments(r.dir, r.kubeconfig, r.sinkURL, r.address, resources, "")
 	return process.Spec{Name: agent, Argv: argv, Log: filepath.Join(r.dir, "contestant.log"), Env: traced()}, err
 }
 
-// ready waits until the agent is ready, that is, all first lists are loaded. With a thousand scopes each query costs the agent
-// something.
+// ready waits until the agent is ready, that is, all first lists are loaded. With a thousand scopes
+// each query costs the agent something.
 func ready(ctx context.Context, r *definitionsRig) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -405,7 +426,8 @@ func get(ctx context.Context, url string) (status int, err error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// collectAgent requests the agent's metrics. Repeated requests leave enough garbage for a collection.
+// collectAgent requests the agent's metrics. Repeated requests leave enough garbage for a
+// collection.
 func collectAgent(ctx context.Context, r *definitionsRig) error {
 	_, err := get(ctx, "http://"+r.address+"/metrics")
 	return err

@@ -31,13 +31,17 @@ type Cost struct {
 // benchmarkCounts is how often each benchmark runs.
 const benchmarkCounts = 5
 
-// filtered are rules that every update of the feed passes, so that every contestant must publish all updates.
+// filtered are rules that every update of the feed passes, so that every contestant must publish
+// all updates.
 func filtered() []struct{ name, extra string } {
 	return []struct{ name, extra string }{
 		{"no filter", ""},
 		{"noise: managed-fields-only", "noise: [managed-fields-only]\n"},
 		{`where: changed("status")`, "    where: 'changed(\"status\")'\n"},
-		{"where: after.status.phase …", "    where: 'after.status.phase == \"Running\" || after.status.phase != \"\"'\n"},
+		{
+			"where: after.status.phase …",
+			"    where: 'after.status.phase == \"Running\" || after.status.phase != \"\"'\n",
+		},
 	}
 }
 
@@ -46,7 +50,8 @@ func (b *bench) filters(ctx context.Context) (*FilterReport, error) {
 	report := &FilterReport{}
 	b.progress("benchmarks of internal/filter, %d times each", benchmarkCounts)
 	var err error
-	if report.Costs, err = filterCosts(ctx); err != nil {
+	report.Costs, err = filterCosts(ctx)
+	if err != nil {
 		return report, err
 	}
 	for range b.repeat {
@@ -76,7 +81,8 @@ func (b *bench) filters(ctx context.Context) (*FilterReport, error) {
 
 // benchmarkLine is a line of go test -bench -benchmem: name, runs, ns/op, MB/s (optional), B/op,
 // allocs/op.
-var benchmarkLine = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op\s+(?:[\d.]+ MB/s\s+)?([\d.]+) B/op\s+([\d.]+) allocs/op`)
+var benchmarkLine = regexp.MustCompile(
+	`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op\s+(?:[\d.]+ MB/s\s+)?([\d.]+) B/op\s+([\d.]+) allocs/op`)
 
 func filterCosts(ctx context.Context) ([]Cost, error) {
 	return benchmarks(ctx, "./internal/filter", "^Benchmark(Noise|Where)$")
@@ -103,7 +109,8 @@ func benchmarks(ctx context.Context, pkg, pattern string) ([]Cost, error) {
 	return costs, nil
 }
 
-// parseBenchmarks returns the medians from the output of go test, in the order in which the benchmarks ran first.
+// parseBenchmarks returns the medians from the output of go test, in the order in which the
+// benchmarks ran first.
 func parseBenchmarks(text []byte) []Cost {
 	var names []string
 	figures := map[string][3][]float64{}

@@ -13,7 +13,8 @@ type Goal struct {
 	Verdict  string `json:"verdict"` // met, missed or not measured
 }
 
-// The goals. Absolute ones are valid on an idle machine only. On a busy machine, only the ratios are meaningful.
+// The goals. Absolute ones are valid on an idle machine only. On a busy machine, only the ratios
+// are meaningful.
 const (
 	wantRate        = 8.0        // times the baseline's
 	wantCPU         = 60.0       // µs

@@ -54,24 +54,28 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// measure runs the requested measurements and prints the results, even if an error ended them early.
+// measure runs the requested measurements and prints the results, even if an error ended them
+// early.
 func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) error {
 	var report interface{ print(w io.Writer) error }
 	var err error
 	switch {
 	case len(b.busNames) > 0:
 		var r *BusReport
-		if r, err = b.buses(ctx, b.busNames); r != nil && len(r.Buses) > 0 {
+		r, err = b.buses(ctx, b.busNames)
+		if r != nil && len(r.Buses) > 0 {
 			report = r
 		}
 	case slices.Equal(b.sections, []string{crds}):
 		var r *DefinitionsReport
-		if r, err = b.definitions(ctx); r != nil && len(r.Runs) > 0 {
+		r, err = b.definitions(ctx)
+		if r != nil && len(r.Runs) > 0 {
 			report = r
 		}
 	case slices.Equal(b.sections, []string{questions}):
 		var r *PastReport
-		if r, err = b.past(ctx); len(r.Asked) > 0 {
+		r, err = b.past(ctx)
+		if len(r.Asked) > 0 {
 			report = r
 		}
 		if err == nil && b.check {
@@ -79,12 +83,14 @@ func (b *bench) measure(ctx context.Context, output string, stdout io.Writer) er
 		}
 	case slices.Equal(b.sections, []string{filters}):
 		var r *FilterReport
-		if r, err = b.filters(ctx); r != nil && len(r.Costs) > 0 {
+		r, err = b.filters(ctx)
+		if r != nil && len(r.Costs) > 0 {
 			report = r
 		}
 	default:
 		var r *Report
-		if r, err = b.all(ctx); len(r.Runs) > 0 || len(r.Deep) > 0 {
+		r, err = b.all(ctx)
+		if len(r.Runs) > 0 || len(r.Deep) > 0 {
 			report = r
 		}
 	}
@@ -116,11 +122,15 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	flags.SetOutput(stderr)
 	var output, only, against, ways, records string
 	flags.BoolVar(&b.quick, "quick", false, "throughput and deep objects only, about two minutes")
-	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"), "the kubecdc binary, as make build leaves it")
+	flags.StringVar(&b.agent, "agent", filepath.Join("..", "bin", "kubecdc"),
+		"the kubecdc binary, as make build leaves it")
 	flags.StringVar(&output, "o", "table", "table or json")
-	flags.StringVar(&only, "only", "", "sections to run, of "+strings.Join(sections, ",")+" (default all), or "+crds+", "+filters+" or "+questions+" alone")
+	flags.StringVar(&only, "only", "",
+		"sections to run, of "+strings.Join(sections, ",")+" (default all), or "+crds+", "+filters+" or "+questions+
+			" alone")
 	flags.StringVar(&against, "contestants", "", "contestants to run, of "+everyone+" (default all)")
-	flags.StringVar(&ways, "buses", "", "instead of all else, the way to each bus beside its client used bare: all, or of "+strings.Join(busNames, ","))
+	flags.StringVar(&ways, "buses", "",
+		"instead of all else, the way to each bus beside its client used bare: all, or of "+strings.Join(busNames, ","))
 	flags.IntVar(&b.pods, "pods", 1000, "pods, where their number is not what is measured")
 	flags.IntVar(&b.crds, "crds", 1000, "definitions of --only crds")
 	flags.IntVar(&b.changes, "changes", 200_000, "changes of the shorter record of --only record")
@@ -156,12 +166,15 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	}
 	for _, s := range b.sections {
 		if !slices.Contains(sections, s) && only != crds && only != filters && only != questions {
-			return nil, "", fmt.Errorf("--only: %q is none of %s; %s, %s and %s go alone", s, strings.Join(sections, ","), crds, filters, questions)
+			return nil, "",
+				fmt.Errorf("--only: %q is none of %s; %s, %s and %s go alone", s, strings.Join(sections, ","), crds,
+					filters, questions)
 		}
 	}
 	if ways != "" {
 		var err error
-		if b.busNames, err = chooseBuses(ways); err != nil {
+		b.busNames, err = chooseBuses(ways)
+		if err != nil {
 			return nil, "", err
 		}
 		b.updates = cmp.Or(b.updates, 20_000)
@@ -179,7 +192,8 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 		b.repeat = pick(b.quick, 2, 3)
 	}
 	var err error
-	if b.self, err = os.Executable(); err != nil {
+	b.self, err = os.Executable()
+	if err != nil {
 		return nil, "", err
 	}
 	b.contestants, err = b.choose(against)

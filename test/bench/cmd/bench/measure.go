@@ -21,17 +21,19 @@ type Run struct {
 	Pods       int    `json:"pods"`
 	Updates    int    `json:"updates"`
 
-	SyncSeconds float64        `json:"syncSeconds"`         // from the start of the process until all pods are on the bus
+	// from the start of the process until all pods are on the bus
+	SyncSeconds float64        `json:"syncSeconds"`
 	Sync        process.Memory `json:"sync"`                // up to then
 	Memory      process.Memory `json:"memory"`              // from then on
 	HeapKept    int64          `json:"heapKept,omitempty"`  // bytes that a garbage collection kept; heap only
 	PerSecond   float64        `json:"perSecond,omitempty"` // updates
-	CPU         float64        `json:"cpu,omitempty"`       // microseconds of the contestant per update, user and system
-	FeedCPU     float64        `json:"feedCPU,omitempty"`   // of the feed
-	SinkCPU     float64        `json:"sinkCPU,omitempty"`   // of the bus
-	Growth      int64          `json:"growth,omitempty"`    // bytes of RSS while the bus was stopped; blocked only
-	P50         float64        `json:"p50,omitempty"`       // milliseconds; latency only
-	P99         float64        `json:"p99,omitempty"`
+	// microseconds of the contestant per update, user and system
+	CPU     float64 `json:"cpu,omitempty"`
+	FeedCPU float64 `json:"feedCPU,omitempty"` // of the feed
+	SinkCPU float64 `json:"sinkCPU,omitempty"` // of the bus
+	Growth  int64   `json:"growth,omitempty"`  // bytes of RSS while the bus was stopped; blocked only
+	P50     float64 `json:"p50,omitempty"`     // milliseconds; latency only
+	P99     float64 `json:"p99,omitempty"`
 
 	Records record.Result `json:"records"`
 	Failure string        `json:"failure,omitempty"`
@@ -40,8 +42,9 @@ type Run struct {
 // ok reports whether the run's figures count.
 func (r *Run) ok() bool { return r.Failure == "" && r.Records.Complete() }
 
-// once runs a contestant through its first sync, the updates as the section requires, and the check of its records.
-// If the contestant fails, the Run says so; an error is one of the benchmark itself.
+// once runs a contestant through its first sync, the updates as the section requires, and the check
+// of its records. If the contestant fails, the Run says so; an error is one of the benchmark
+// itself.
 func (b *bench) once(
 	ctx context.Context, section string, c contestant, a arrangement, updates int,
 	phase func(context.Context, *rig, *Run) error,
@@ -90,11 +93,13 @@ func (r *rig) pass(ctx context.Context, c contestant, run *Run, phase func(conte
 	if err := phase(ctx, r, run); err != nil {
 		return err
 	}
-	if run.Memory, err = process.ReadMemory(r.child.PID()); err != nil {
+	run.Memory, err = process.ReadMemory(r.child.PID())
+	if err != nil {
 		return err
 	}
 	if r.traceGC {
-		if run.HeapKept, err = heapKept(r.child.Log, traced.Size()); err != nil {
+		run.HeapKept, err = heapKept(r.child.Log, traced.Size())
+		if err != nil {
 			return err
 		}
 	}
@@ -120,7 +125,8 @@ func (r *rig) sync(ctx context.Context, c contestant, run *Run) error {
 	return err
 }
 
-// flood is the phase in which all updates happen at once. It measures their rate and the cost of each.
+// flood is the phase in which all updates happen at once. It measures their rate and the cost of
+// each.
 func flood(ctx context.Context, r *rig, run *Run) error {
 	info, err := r.stream.Info(ctx)
 	if err != nil {
@@ -145,7 +151,9 @@ func flood(ctx context.Context, r *rig, run *Run) error {
 	n := float64(run.Updates)
 	run.PerSecond = n / state.LastTime.Sub(begun).Seconds()
 	each := func(i int) float64 { return float64((after[i] - before[i]).Nanoseconds()) / 1e3 / n }
-	run.CPU, run.FeedCPU, run.SinkCPU = each(0), each(1), each(2)
+	run.CPU = each(0)
+	run.FeedCPU = each(1)
+	run.SinkCPU = each(2)
 	return nil
 }
 
@@ -158,12 +166,13 @@ func (r *rig) usage() (used [3]time.Duration, err error) {
 	return used, err
 }
 
-// gcLine is a line of GODEBUG=gctrace=1 (package runtime): "… 41->44->21 MB, 43 MB goal, …". The third figure is the
-// live heap.
+// gcLine is a line of GODEBUG=gctrace=1 (package runtime): "… 41->44->21 MB, 43 MB goal, …". The
+// third figure is the live heap.
 var gcLine = regexp.MustCompile(`(?m)^gc \d+ .* \d+->\d+->(\d+) MB`)
 
-// heapKept returns the smallest live heap of the collections in the log after offset from. All last-known objects
-// existed by then. A larger live heap includes work in progress, or memory that was allocated during the collection.
+// heapKept returns the smallest live heap of the collections in the log after offset from. All
+// last-known objects existed by then. A larger live heap includes work in progress, or memory that
+// was allocated during the collection.
 func heapKept(log string, from int64) (int64, error) {
 	text, err := os.ReadFile(log)
 	if err != nil {

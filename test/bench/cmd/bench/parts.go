@@ -18,8 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/test/bench/splice"
 )
 
-// parts are sub-commands that the command starts itself, so that each part is a separate process. Feed and sink
-// announce their addresses in a line of JSON.
+// parts are sub-commands that the command starts itself, so that each part is a separate process.
+// Feed and sink announce their addresses in a line of JSON.
 var parts = map[string]func(context.Context, []string, io.Writer) error{
 	"feed": runFeed, "sink": runSink, "baseline": runBaseline, "splice": runSplice, "receive": runReceive,
 }
@@ -91,7 +91,8 @@ func runBaseline(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("bench baseline", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to connect to the API server")
 	bus := flags.String("bus", "", "URL of the bus")
-	groups := flags.String("groups", "", "instead of pods, all resources in groups with this suffix; it announces when they are known")
+	groups := flags.String("groups", "",
+		"instead of pods, all resources in groups with this suffix; it announces when they are known")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -121,7 +122,8 @@ func runSplice(ctx context.Context, args []string, _ io.Writer) error {
 		return err
 	}
 	var err error
-	if s.CA, err = os.ReadFile(*ca); err != nil {
+	s.CA, err = os.ReadFile(*ca)
+	if err != nil {
 		return fmt.Errorf("certificate to trust: %w", err)
 	}
 	return splice.Run(ctx, s, *bus)

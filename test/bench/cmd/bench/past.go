@@ -99,7 +99,11 @@ func (w *pastWorld) onJetStream(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, record.Close()) }()
 	w.has = record.Contents
 	for _, name := range []string{"short", "whole"} {
-		s := &natsServer{self: w.b.self, dir: filepath.Join(record.Dir, name), log: filepath.Join(record.Dir, name+".log")}
+		s := &natsServer{
+			self: w.b.self,
+			dir:  filepath.Join(record.Dir, name),
+			log:  filepath.Join(record.Dir, name+".log"),
+		}
 		defer func() { err = errors.Join(err, s.stop()) }()
 		if err := s.start(ctx); err != nil {
 			return err
@@ -222,7 +226,8 @@ func (w *pastWorld) warm(ctx context.Context, q *question, a *Asked) error {
 		isSlow := false
 		for k, l := range w.lengths {
 			var err error
-			if pair[k], err = w.once(ctx, l, q, i, false); err != nil {
+			pair[k], err = w.once(ctx, l, q, i, false)
+			if err != nil {
 				return err
 			}
 			isSlow = isSlow || pair[k].seconds > patience.Seconds()

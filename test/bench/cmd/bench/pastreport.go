@@ -108,7 +108,10 @@ func (a *Asked) add(pair [2]*pastRun) {
 		}
 		a.times[k], a.cpus[k] = append(a.times[k], r.seconds), append(a.cpus[k], r.cpu)
 		c := a.of(k)
-		c.Seconds, c.CPU, c.Answer, c.Peak = middle(a.times[k]), middle(a.cpus[k]), r.answer, max(c.Peak, r.peak)
+		c.Seconds = middle(a.times[k])
+		c.CPU = middle(a.cpus[k])
+		c.Answer = r.answer
+		c.Peak = max(c.Peak, r.peak)
 	}
 }
 
@@ -122,7 +125,8 @@ func (r *PastReport) judge() {
 	for _, a := range r.Asked {
 		name := a.Bus + ": " + a.Question
 		if a.Most > 0 {
-			r.goal(name, fmt.Sprintf("≤ %.1f s", a.Most), fmt.Sprintf("%.3f and %.3f s", a.Short.Seconds, a.Long.Seconds),
+			r.goal(name, fmt.Sprintf("≤ %.1f s", a.Most),
+				fmt.Sprintf("%.3f and %.3f s", a.Short.Seconds, a.Long.Seconds),
 				max(a.Short.Seconds, a.Long.Seconds) <= a.Most, false)
 		}
 		if !a.Grows {
@@ -180,7 +184,8 @@ func (r *PastReport) print(w io.Writer) error {
 		"cold, s\tlong, cold\tpeak\tanswer\truns\t")
 	for _, a := range r.Asked {
 		fmt.Fprintf(t, "%s\t%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.3f\t%.2f\t%s\t%s\t%d MiB\t%s\t%d\t\n", a.Bus, a.Question,
-			a.Short.Seconds, a.Long.Seconds, a.Long.Seconds/a.Short.Seconds, a.Short.CPU, a.Long.CPU, a.Long.CPU/a.Short.CPU,
+			a.Short.Seconds, a.Long.Seconds, a.Long.Seconds/a.Short.Seconds, a.Short.CPU, a.Long.CPU,
+			a.Long.CPU/a.Short.CPU,
 			a.Short.Cold, a.Long.Cold, max(a.Short.Peak, a.Long.Peak)>>20, grouped(a.Long.Answer), a.Runs)
 	}
 	if err := t.Flush(); err != nil {

@@ -17,7 +17,8 @@ import (
 // held is how long the bus is stopped.
 const held = 30 * time.Second
 
-// block is the phase in which the bus is stopped while all updates happen. Afterwards everything has to arrive.
+// block is the phase in which the bus is stopped while all updates happen. Afterwards everything
+// has to arrive.
 func block(ctx context.Context, r *rig, run *Run) error {
 	info, err := r.stream.Info(ctx)
 	if err != nil {
@@ -69,8 +70,8 @@ func block(ctx context.Context, r *rig, run *Run) error {
 	return nil
 }
 
-// walk is the phase in which updates come so slowly that nothing queues up. A collection then finds permanent data
-// and little else.
+// walk is the phase in which updates come so slowly that nothing queues up. A collection then finds
+// permanent data and little else.
 func walk(ctx context.Context, r *rig, run *Run) error {
 	info, err := r.stream.Info(ctx)
 	if err != nil {
@@ -86,8 +87,8 @@ func walk(ctx context.Context, r *rig, run *Run) error {
 // perSecond is the rate at which latency is measured.
 const perSecond = 500
 
-// trickle is the phase in which updates come at a moderate rate and a subscriber of the stream records the age of
-// each.
+// trickle is the phase in which updates come at a moderate rate and a subscriber of the stream
+// records the age of each.
 func trickle(ctx context.Context, r *rig, run *Run) error {
 	var mu sync.Mutex
 	ages := make([]float64, 0, run.Updates)
@@ -106,7 +107,8 @@ func trickle(ctx context.Context, r *rig, run *Run) error {
 		if len(ages) == run.Updates {
 			return
 		}
-		if ages = append(ages, float64(now-sent)/1e6); len(ages) == run.Updates {
+		ages = append(ages, float64(now-sent)/1e6)
+		if len(ages) == run.Updates {
 			close(done)
 		}
 	})

@@ -142,7 +142,8 @@ func against(title, format string, figure func(*Run) float64) column {
 	}}
 }
 
-// heapPerPod returns the heap bytes per additional pod, between the smallest run and the runs with most pods.
+// heapPerPod returns the heap bytes per additional pod, between the smallest run and the runs with
+// most pods.
 func (r *Report) heapPerPod(contestant string, most int) (float64, bool) {
 	few := most
 	for _, run := range r.of("heap", contestant, "", 0) {

@@ -61,11 +61,13 @@ func (b *bench) assemble(ctx context.Context, c contestant, a arrangement) (r *r
 			r = nil
 		}
 	}()
-	if r.dir, err = os.MkdirTemp(b.dir, "kubecdc-bench-*"); err != nil {
+	r.dir, err = os.MkdirTemp(b.dir, "kubecdc-bench-*")
+	if err != nil {
 		return r, err
 	}
 	r.kubeconfig, r.ca = filepath.Join(r.dir, "kubeconfig"), filepath.Join(r.dir, "ca.pem")
-	if r.history, err = feed.NewHistory(a.pods); err != nil {
+	r.history, err = feed.NewHistory(a.pods)
+	if err != nil {
 		return r, err
 	}
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
@@ -82,10 +84,12 @@ func (b *bench) assemble(ctx context.Context, c contestant, a arrangement) (r *r
 	if err != nil {
 		return r, err
 	}
-	if r.conn, err = nats.Connect(r.sinkURL, nats.MaxReconnects(-1)); err != nil {
+	r.conn, err = nats.Connect(r.sinkURL, nats.MaxReconnects(-1))
+	if err != nil {
 		return r, err
 	}
-	if r.js, err = jetstream.New(r.conn); err != nil {
+	r.js, err = jetstream.New(r.conn)
+	if err != nil {
 		return r, err
 	}
 	r.stream, err = r.js.CreateStream(ready, jetstream.StreamConfig{
@@ -157,7 +161,8 @@ func (r *rig) feedStatus(ctx context.Context) (feed.Status, error) {
 	return status, json.NewDecoder(response.Body).Decode(&status)
 }
 
-// await returns the stream's state as soon as it holds want messages. what is shown in the progress on stderr.
+// await returns the stream's state as soon as it holds want messages. what is shown in the progress
+// on stderr.
 func (r *rig) await(ctx context.Context, want uint64, what string) (jetstream.StreamState, error) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -175,7 +180,8 @@ func (r *rig) await(ctx context.Context, want uint64, what string) (jetstream.St
 				what, state.Msgs, want, stalled, errors.Join(err, errStalled)))
 		}
 		if time.Since(told) > 5*time.Second {
-			r.bench.progress("%s, %s: %s, %s of %s records", r.name, r.transport(), what, grouped(state.Msgs), grouped(want))
+			r.bench.progress("%s, %s: %s, %s of %s records", r.name, r.transport(), what, grouped(state.Msgs),
+				grouped(want))
 			told = time.Now()
 		}
 		select {
@@ -191,8 +197,8 @@ func (r *rig) await(ctx context.Context, want uint64, what string) (jetstream.St
 // errStalled says that a contestant has lost records, or is too slow to wait for.
 var errStalled = errors.New("stalled")
 
-// settle returns the number of messages when it has not changed for a while, because the end of a first sync is not
-// announced.
+// settle returns the number of messages when it has not changed for a while, because the end of a
+// first sync is not announced.
 func (r *rig) settle(ctx context.Context) (uint64, error) {
 	const calm = 500 * time.Millisecond
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -219,7 +225,8 @@ func (r *rig) settle(ctx context.Context) (uint64, error) {
 	return last, nil
 }
 
-// stop ends the contestant as an orchestrator would, and returns an error if it did not exit cleanly.
+// stop ends the contestant as an orchestrator would, and returns an error if it did not exit
+// cleanly.
 func (r *rig) stop() error {
 	if r.child == nil {
 		return nil
@@ -249,8 +256,8 @@ func (r *rig) close() error {
 	return errors.Join(errs...)
 }
 
-// verify reads the whole stream and checks that all updates are there. It waits a little for missing records, because
-// the number of messages includes other events.
+// verify reads the whole stream and checks that all updates are there. It waits a little for
+// missing records, because the number of messages includes other events.
 func (r *rig) verify(ctx context.Context, updates int) (record.Result, error) {
 	check := record.NewCheck(r.history, updates)
 	consumer, err := r.js.OrderedConsumer(ctx, record.Stream, jetstream.OrderedConsumerConfig{})

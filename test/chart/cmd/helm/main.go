@@ -1,4 +1,5 @@
-// The command helm builds the helm for the chart's tests, if it is not there yet, and prints its path.
+// The command helm builds the helm for the chart's tests, if it is not there yet, and prints its
+// path.
 package main
 
 import (

@@ -29,10 +29,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("controlplane", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	buildOnly := flags.Bool("build-only", false, "build the binary, print its path and end")
-	version := flags.String("version", "", "minor version of Kubernetes, of test/cluster/versions; empty: that of test/cluster/go.mod")
+	version := flags.String("version", "",
+		"minor version of Kubernetes, of test/cluster/versions; empty: that of test/cluster/go.mod")
 	dir := flags.String("dir", "", "data directory, kept; empty: a temporary one")
 	servers := flags.Int("api-servers", 1, "number of API servers")
-	user := flags.String("user", controlplane.Admin, "user in the kubeconfig: "+controlplane.Admin+" or "+controlplane.Restricted)
+	user := flags.String("user", controlplane.Admin,
+		"user in the kubeconfig: "+controlplane.Admin+" or "+controlplane.Restricted)
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -52,7 +54,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, path)
 		return 0
 	}
-	if err := serve(ctx, controlplane.Options{Dir: *dir, APIServers: *servers, Version: *version, Output: stderr}, *user, stdout, stderr); err != nil {
+	if err := serve(ctx, controlplane.Options{Dir: *dir, APIServers: *servers, Version: *version, Output: stderr},
+		*user, stdout, stderr); err != nil {
 		fmt.Fprintln(stderr, "controlplane:", err)
 		return 1
 	}

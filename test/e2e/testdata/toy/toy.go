@@ -1,4 +1,5 @@
-// Package toy is a bus that exists only in a test: a line of JSON for each event over one TCP connection, and a byte back for each line.
+// Package toy is a bus that exists only in a test: a line of JSON for each event over one TCP
+// connection, and a byte back for each line.
 package toy
 
 import (
@@ -44,7 +45,14 @@ func (c *Config) Validate(path *field.Path, _ *driver.Facts) field.ErrorList {
 
 // Summary implements driver.Config.
 func (c *Config) Summary() driver.Summary {
-	return driver.Summary{Kind: "toy", URL: "toy://" + c.Address, Text: "the toy at " + c.Address, Log: "toy " + c.Address, Servers: []string{c.Address}, Identity: "toy"}
+	return driver.Summary{
+		Kind:     "toy",
+		URL:      "toy://" + c.Address,
+		Text:     "the toy at " + c.Address,
+		Log:      "toy " + c.Address,
+		Servers:  []string{c.Address},
+		Identity: "toy",
+	}
 }
 
 // Open implements driver.Config.

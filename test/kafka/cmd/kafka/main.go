@@ -1,4 +1,5 @@
-// Command kafka runs a Kafka cluster in the foreground until its standard input ends, or Ctrl-C, for people:
+// Command kafka runs a Kafka cluster in the foreground until its standard input ends, or Ctrl-C,
+// for people:
 //
 //	go run ./kafka/cmd/kafka --nodes 3
 package main
@@ -31,7 +32,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	nodes := flags.Int("nodes", 1, "number of nodes")
 	dir := flags.String("dir", "", "directory for data and logs, kept; empty: a temporary one")
 	secure := flags.Bool("secure", false, "also listen with TLS and SASL, and print what a client needs")
-	installOnly := flags.Bool("install-only", false, "install what a broker needs, say whether tests can have one, and end")
+	installOnly := flags.Bool("install-only", false,
+		"install what a broker needs, say whether tests can have one, and end")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -72,7 +74,8 @@ func install(ctx context.Context, stderr io.Writer) int {
 	return 0
 }
 
-// serve prints the brokers on stdout, so that a script can read them, and everything else on stderr.
+// serve prints the brokers on stdout, so that a script can read them, and everything else on
+// stderr.
 func serve(ctx context.Context, o kafka.Options, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := kafka.Available(); err != nil {
 		return err
@@ -89,7 +92,8 @@ func serve(ctx context.Context, o kafka.Options, stdin io.Reader, stdout, stderr
 		for _, l := range []kafka.Listener{kafka.TLS, kafka.MutualTLS, kafka.SASL, kafka.SASLTLS} {
 			fmt.Fprintf(stderr, "kafka: %s: %s\n", l, strings.Join(cluster.BrokersAt(l), ","))
 		}
-		fmt.Fprintf(stderr, "kafka: CA %s, client %s, %s, user %s, password %s\n", s.CAFile, s.CertFile, s.KeyFile, s.User, s.Password)
+		fmt.Fprintf(stderr, "kafka: CA %s, client %s, %s, user %s, password %s\n", s.CAFile, s.CertFile, s.KeyFile,
+			s.User, s.Password)
 	}
 	fmt.Fprintln(stdout, strings.Join(cluster.Brokers(), ","))
 	ended := make(chan struct{})
