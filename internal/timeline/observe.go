@@ -342,10 +342,16 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 		if o.ends && !o.mute {
 			o.stopped = o.heard
 		}
-		if p.Since.After(consume.RunBegan(run)) { // the progress that had the beginning of the run is missing
-			o.conceal(m, at, point{})
-		} else if !o.ends || o.mute {
-			o.conceal(m, at, o.resumesOf(run))
+		resumes := o.resumesOf(run)
+		isWhole := !p.Since.After(consume.RunBegan(run)) // else the progress that had the run's beginning is missing
+		if !isWhole {
+			resumes = point{}
+		}
+		if !isWhole || !o.ends || o.mute {
+			o.conceal(m, at, resumes)
+		}
+		if resumes != (point{}) {
+			o.endHides(m, mark{later(began, o.heard), resumes})
 		}
 		started := slices.ContainsFunc(entry.Interruptions, func(i consume.Interruption) bool {
 			return i.Why == consume.InterruptedStart
@@ -378,6 +384,15 @@ func (o *observation) conceal(m Moment, from, until point) {
 	default:
 		o.hide(m, h)
 	}
+}
+
+// endHides ends the hidden spans that were not over at the last progress of a former run. The new
+// run says what is hidden from where it continues.
+func (o *observation) endHides(m Moment, until mark) {
+	for _, h := range o.hides {
+		o.hide(m, hiddenSpan{h.from, until})
+	}
+	o.hides = nil
 }
 
 // resumesOf returns the resourceVersion from which a run continues; zero: it is not known.

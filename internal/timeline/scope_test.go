@@ -430,6 +430,32 @@ func TestScopes(t *testing.T) {
 			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
 		},
 		{
+			"an agent was killed while its filters hid a version", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:44",
+			"uncertain from 44 to 45: filtered",
+		},
+		{
+			"the next run of an agent that was killed hides nothing", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
+		},
+		{
+			"the next run of an agent that was killed hides nothing, by time", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "14.5", "exact from 43 to 60",
+		},
+		{
+			"the next run of an agent that was killed hides something still", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 hidden=13.7/45 run=1-1795176830000`, "rv:50",
+			"uncertain from 45: filtered",
+		},
+		{
 			"an agent with filters ended in good order", steady + `
 			4.5 progress @42 ends
 			14 begin @42 continued noise run=1-1795176830000

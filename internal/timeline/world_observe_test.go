@@ -233,7 +233,12 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 		}
 	case i.run != w.run:
 		i.former = last
-		r.follow(&i.reports[n-1], began, entry)
+		resumes := i.resumes
+		if p.Since.After(runBegan(w.run)) {
+			resumes = point{}
+		}
+		resumes.time = latest(began, i.heard)
+		r.follow(&i.reports[n-1], began, resumes, entry)
 		if p.Since.After(runBegan(w.run)) {
 			r.conceal(i, at, point{}, entry)
 		} else if !i.ended {
@@ -244,11 +249,11 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 			r.absent = append(r.absent, [2]time.Time{last, latest(began, i.heard)})
 		}
 	case p.Since.After(i.heard):
-		r.follow(&i.reports[n-1], p.Since, entry)
+		r.follow(&i.reports[n-1], p.Since, point{}, entry)
 		r.absent = append(r.absent, [2]time.Time{last, p.Since})
 		r.conceal(i, at, point{}, entry)
 	default:
-		r.follow(&i.reports[n-1], time.Time{}, entry)
+		r.follow(&i.reports[n-1], time.Time{}, point{}, entry)
 	}
 	if entry.ResourceVersion != "" && at.rv > 0 && at.history < entry.History {
 		// the spans of the entry do not say their history
@@ -298,8 +303,9 @@ func (r *report) conceal(i *informer, from, until point, entry *consume.ScopePro
 }
 
 // follow takes over what the last report says. until is the end of spans that were open then, zero
-// if the new one says it.
-func (r *report) follow(last *report, until time.Time, entry *consume.ScopeProgress) {
+// if the new one says it. resumes is from where a new run says what is hidden; its version is zero if
+// that is not known.
+func (r *report) follow(last *report, until time.Time, resumes point, entry *consume.ScopeProgress) {
 	for _, span := range last.absent {
 		if span[1].IsZero() {
 			span[1] = until
@@ -310,6 +316,11 @@ func (r *report) follow(last *report, until time.Time, entry *consume.ScopeProgr
 	}
 	for _, span := range last.hidden {
 		open := span.IsOpen()
+		if open && !span.lost && resumes.rv > 0 {
+			span.Until, span.until = resumes.time, resumes.history
+			span.UntilResourceVersion = fmt.Sprint(resumes.rv)
+			open = false
+		}
 		span.lost = open && (span.lost || !until.IsZero())
 		if span.lost && entry.ResourceVersion != "" {
 			span.Until = entry.To
