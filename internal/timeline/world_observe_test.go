@@ -303,8 +303,8 @@ func (r *report) conceal(i *informer, from, until point, entry *consume.ScopePro
 }
 
 // follow takes over what the last report says. until is the end of spans that were open then, zero
-// if the new one says it. resumes is from where a new run says what is hidden; its version is zero if
-// that is not known.
+// if the new one says it. resumes is from where a new run says what is hidden; its version is zero
+// if that is not known.
 func (r *report) follow(last *report, until time.Time, resumes point, entry *consume.ScopeProgress) {
 	for _, span := range last.absent {
 		if span[1].IsZero() {

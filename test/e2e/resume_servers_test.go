@@ -122,8 +122,8 @@ func TestCompactedWhileDown(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// kine forgets deletions when it compacts. The version of its newest object is then that of its
-		// lists, and must not be below the compacted one.
+		// kine forgets deletions when it compacts. The version of its newest object is then that of
+		// its lists, and must not be below the compacted one.
 		_, err := s.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", namespace)+"/old-1",
 			obj{"data": obj{"text": "kept"}})
 		if err != nil {
