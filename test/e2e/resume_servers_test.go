@@ -122,7 +122,7 @@ func TestCompactedWhileDown(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// kine forgets deletions when it compacts. The version of its newest object is then that of
+		// A compaction of kine removes deletions. The version of its newest object is then that of
 		// its lists, and must not be below the compacted one.
 		_, err := s.Plane.API.MergePatch(t.Context(), world.Collection("configmaps", namespace)+"/old-1",
 			obj{"data": obj{"text": "kept"}})
