@@ -149,7 +149,7 @@ test-selection: control-plane ## Tell agents what to send in SELECTIONS (50) way
 test-hostile: control-plane ## Attack agents as docs/security.md lists: hostile objects, readers, nodes, connections, local users and configurations (ten minutes)
 	go test -v -count=1 -timeout 30m \
 		-run '^Test(OtherUsersOfTheMachineReachNoRecord|Confined.*|RolesMayDoNothingElse|NoOutputShowsWhatCameFromTheEnvironment|Tenant.*|HostileDocumentCostsLittle)$$' \
-		./cmd/agent ./internal/publish/nats ./internal/relay ./internal/config/yamldoc ./internal/explain
+		./cmd/agent ./internal/bus/nats ./internal/relay ./internal/config/yamldoc ./internal/explain
 	cd test && KUBECDC_E2E_LONG=1 go test -v -count=1 -timeout 1h \
 		-run '^Test(PlantedSecrets|HostileObjects|HostileConnections|TokenOfNodeConfiguresNobody)$$' ./e2e ./chart/live
 
@@ -166,7 +166,7 @@ test-log-identity: control-plane kafka ## Delete and create the stream and the t
 
 .PHONY: test-full-stream
 test-full-stream: ## Fill a stream of three replicas again and again for FULL_STREAM (30m), make room as the documentation advises, and read all records back
-	FULL_STREAM=$(FULL_STREAM) $(if $(FULL_STREAM_SEED),FULL_STREAM_SEED=$(FULL_STREAM_SEED)) go test -v -count=1 -timeout 2h -run '^TestFullStream$$' ./internal/publish/nats
+	FULL_STREAM=$(FULL_STREAM) $(if $(FULL_STREAM_SEED),FULL_STREAM_SEED=$(FULL_STREAM_SEED)) go test -v -count=1 -timeout 2h -run '^TestFullStream$$' ./internal/bus/nats
 
 .PHONY: test-truth
 test-truth: export KUBECDC_KAFKA = require

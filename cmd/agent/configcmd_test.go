@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	publishstdout "github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/filter"
-	"github.com/kubecdc/kubecdc/internal/publish/nats"
-	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
 // The command prints the files of the repository, byte for byte.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 )
 
 // shared is a bus of the namespaces shop and bank, whose users shop and relay have exactly the
@@ -39,8 +39,8 @@ func shareRecord(t *testing.T, lines []string) *shared {
 	t.Helper()
 	address := startJetStream(t, &server.Options{Users: []*server.User{
 		{Username: "admin", Password: "secret"},
-		{Username: "shop", Password: "secret", Permissions: publishtest.GuidePermissions(t, "a confined reader")},
-		{Username: "relay", Password: "secret", Permissions: publishtest.GuidePermissions(t, "a confined relay")},
+		{Username: "shop", Password: "secret", Permissions: bustest.GuidePermissions(t, "a confined reader")},
+		{Username: "relay", Password: "secret", Permissions: bustest.GuidePermissions(t, "a confined relay")},
 	}})
 	for _, line := range lines {
 		if !strings.Contains(line, `"namespace":"shop"`) {
@@ -64,7 +64,7 @@ func (s *shared) file(t *testing.T, user string, replaced ...string) string {
 	password := writeFile(t, filepath.Join(dir, "password"), "secret\n")
 	text := strings.NewReplacer("tls://nats:4222", "nats://"+s.address, "user: shop", "user: "+user,
 		"/etc/kubecdc/shop-password", password).
-		Replace(publishtest.GuideBlock(t, "a confined reader's file"))
+		Replace(bustest.GuideBlock(t, "a confined reader's file"))
 	if changed := strings.NewReplacer(replaced...).Replace(text); len(replaced) == 0 || changed != text {
 		return writeFile(t, filepath.Join(dir, "kubecdc.yaml"), changed)
 	}
@@ -341,7 +341,7 @@ func TestConfinedUserReadsTwice(t *testing.T) {
 	s := startShared(t)
 	file := s.file(t, "shop")
 	first := startCommand(t, "tail", "--config", file)
-	publishtest.Wait(t, "its consumers", func() bool {
+	bustest.Wait(t, "its consumers", func() bool {
 		stream, err := s.js.Stream(t.Context(), "KUBECDC")
 		return err == nil && stream.CachedInfo().State.Consumers == 4
 	})

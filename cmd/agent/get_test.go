@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/publish/subject"
+	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

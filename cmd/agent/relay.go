@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 type relayFlags struct {
@@ -79,7 +79,7 @@ Without --config, flags describe one relay. Resources are written as in the file
 	fl := cmd.Flags()
 	addRelayFlags(cmd, &f)
 	addLogLevel(cmd, &f.Overrides)
-	fl.StringVar(&f.to, "to", "", "`target`: "+drivers.URLs(drivers.Targets()))
+	fl.StringVar(&f.to, "to", "", "`target`: "+catalog.URLs(catalog.Targets()))
 	fl.StringVar(&f.name, "name", "", "`name` of the relay, under which its position is stored")
 	fl.StringVar(&f.start, "start", "", "`where` to begin the first time: live or beginning (default live)")
 	fl.StringVar(&f.refuse, "refused", "",
@@ -104,7 +104,7 @@ func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 	cmd.Flags().
 		StringVar(&f.cluster, "cluster", "",
 			"only records of this `cluster`, and {cluster} in topics and subjects (default: that of the file)")
-	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: "+drivers.URLs(drivers.Readable()))
+	cmd.Flags().StringVar(&f.bus, "bus", "", "`URL` of the bus to read: "+catalog.URLs(catalog.Readable()))
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "in place of --bus: `directory` of the kubecdc that runs here")
 	addLogs(cmd, &f.access, "")
 }
@@ -183,7 +183,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	bus, readable := settings.(driver.Readable)
 	if !ok || !readable {
 		return nil, usageError{
-			fmt.Errorf("--bus: must be %s: a relay reads what a bus keeps", drivers.URLs(drivers.Readable())),
+			fmt.Errorf("--bus: must be %s: a relay reads what a bus keeps", catalog.URLs(catalog.Readable())),
 		}
 	}
 	if err := bus.SetAccess(&f.access); err != nil {
@@ -199,7 +199,7 @@ func (f *relayFlags) describe(args []string) (*config.Config, error) {
 	r.To, ok = config.TargetOf(f.to)
 	if !ok {
 		// not repeated: it may be a secret
-		return nil, usageError{errors.New("--to: must be " + drivers.URLs(drivers.Targets()))}
+		return nil, usageError{errors.New("--to: must be " + catalog.URLs(catalog.Targets()))}
 	}
 	for _, arg := range args {
 		for text := range strings.SplitSeq(arg, ",") {

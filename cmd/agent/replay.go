@@ -18,9 +18,9 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/answer"
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/history"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/replay"
 	"github.com/kubecdc/kubecdc/internal/replaytarget"
@@ -340,7 +340,7 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 		"--config":             f.ask.bus.Config,
 		"--target-config":      f.target.Config,
 	}
-	for _, of := range drivers.Flags() {
+	for _, of := range catalog.Flags() {
 		if of.Log {
 			given["--"+of.Name] = f.ask.bus.access.Flags[of.Name]
 			given["--target-"+of.Name] = f.target.Access.Flags[of.Name]

@@ -8,8 +8,8 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/duration"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 func newRunCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -76,7 +76,7 @@ place.`,
 			"kubeconfig `file`; default: $KUBECONFIG, ~/.kube/config, or in a pod its service account")
 	cmd.Flags().StringVar(&o.Context, "context", "", "`name` of the kubeconfig's context")
 	cmd.Flags().
-		StringVar(&o.Bus, "bus", "", "`URL` of the bus instead of the configured one: "+drivers.URLs(drivers.Buses()))
+		StringVar(&o.Bus, "bus", "", "`URL` of the bus instead of the configured one: "+catalog.URLs(catalog.Buses()))
 	cmd.Flags().
 		StringVar(&o.DataDir, "data-dir", "", "`directory` of the embedded JetStream, without --config and --bus")
 	cmd.Flags().Var((*duration.Flag)(&o.Grace), "grace", "time limit of a shutdown for draining the queue")

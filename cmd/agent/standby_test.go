@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 // ledAPI is an API server on which another agent leads. That agent renews its Lease before each

@@ -22,12 +22,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
-	"github.com/kubecdc/kubecdc/internal/publish/subject"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )

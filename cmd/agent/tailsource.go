@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
@@ -21,14 +21,14 @@ func (f *tailFlags) addBus(cmd *cobra.Command) {
 	addOverrides(cmd, &f.Overrides)
 	addTimeZone(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.Bus, "bus", "", "`URL` of the bus: "+drivers.URLs(drivers.Readable())+","+f.otherForms()+"\n"+
+	fl.StringVar(&f.Bus, "bus", "", "`URL` of the bus: "+catalog.URLs(catalog.Readable())+","+f.otherForms()+"\n"+
 		"(default: the bus of a kubecdc that runs here, else "+agent.DefaultBus+")")
 	fl.StringVar(&f.DataDir, "data-dir", "", "`directory` of the kubecdc that runs here, if it was started with one")
 	fl.StringVar(&f.Config, "config", "",
 		"read the bus of this configuration `file`, with credentials and certificates")
 	fl.StringVar(&f.access.CAFile, "tls-ca", "",
 		"`file` with the certificates of authorities to trust, instead of the system's; requires TLS")
-	for _, of := range drivers.Flags() {
+	for _, of := range catalog.Flags() {
 		addAccess(cmd, &f.access, "", of)
 	}
 }
@@ -46,7 +46,7 @@ func addAccess(cmd *cobra.Command, a *driver.Access, prefix string, of driver.Fl
 
 // addLogs adds the flags of drivers that name a log.
 func addLogs(cmd *cobra.Command, a *driver.Access, prefix string) {
-	for _, of := range drivers.Flags() {
+	for _, of := range catalog.Flags() {
 		if of.Log {
 			addAccess(cmd, a, prefix, of)
 		}
@@ -98,7 +98,7 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 	switch {
 	case errors.Is(err, agent.ErrNotABus):
 		return nil, nil, usageError{
-			fmt.Errorf("--bus: want %s (several servers separated by commas),%s", drivers.URLs(drivers.Readable()),
+			fmt.Errorf("--bus: want %s (several servers separated by commas),%s", catalog.URLs(catalog.Readable()),
 				f.otherForms()),
 		}
 	case err != nil:

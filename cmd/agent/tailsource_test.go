@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 )
 
 func publishOne(t *testing.T, url string, options ...nats.Option) {
@@ -171,7 +171,7 @@ func TestTailReadsWithCreds(t *testing.T) {
 // They are in docs/guides/nats.md.
 func TestTailNeedsFewPermissions(t *testing.T) {
 	reader := func(name, inbox string) *server.User {
-		p := publishtest.GuidePermissions(t, "a reader")
+		p := bustest.GuidePermissions(t, "a reader")
 		for i, subject := range p.Publish.Allow {
 			p.Publish.Allow[i] = strings.Replace(subject, "KUBECDC", "CHANGES", 1)
 		}

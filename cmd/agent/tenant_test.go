@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 )
 
 // copyOf is what answers from the tenant's stream say.
@@ -21,7 +21,7 @@ const copyOf = "stream KUBECDC copies only kubecdc.*.object.*.*.shop.*, kubecdc.
 // namespace is shop. The agent's stream has the namespace bank as well.
 func startTenant(t *testing.T, change func(*jetstream.StreamConfig)) (whole, tenant string) {
 	t.Helper()
-	guide := publishtest.GuideOptions(t, publishtest.GuideBlock(t, "a tenant's account"))
+	guide := bustest.GuideOptions(t, bustest.GuideBlock(t, "a tenant's account"))
 	options := &server.Options{Accounts: guide.Accounts, Users: guide.Users}
 	for _, a := range options.Accounts {
 		if a.GetName() == "SHOP" {
@@ -29,7 +29,7 @@ func startTenant(t *testing.T, change func(*jetstream.StreamConfig)) (whole, ten
 				Username:    "shop",
 				Password:    "secret",
 				Account:     a,
-				Permissions: publishtest.GuidePermissions(t, "a reader"),
+				Permissions: bustest.GuidePermissions(t, "a reader"),
 			})
 		}
 	}
@@ -45,7 +45,7 @@ func startTenant(t *testing.T, change func(*jetstream.StreamConfig)) (whole, ten
 	fillBus(t, connect(t, "nats://"+address, nats.UserInfo("kube-admin", "secret")), lines)
 	admin := connect(t, "nats://"+address, nats.UserInfo("shop-admin", "secret"))
 	var config jetstream.StreamConfig
-	if err := json.Unmarshal([]byte(publishtest.GuideBlock(t, "a tenant's stream")), &config); err != nil {
+	if err := json.Unmarshal([]byte(bustest.GuideBlock(t, "a tenant's stream")), &config); err != nil {
 		t.Fatal(err)
 	}
 	if change != nil {
@@ -55,7 +55,7 @@ func startTenant(t *testing.T, change func(*jetstream.StreamConfig)) (whole, ten
 	if err != nil {
 		t.Fatal(err)
 	}
-	publishtest.Wait(t, "the tenant's stream has its records", func() bool {
+	bustest.Wait(t, "the tenant's stream has its records", func() bool {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs >= 36 && len(info.Sources) == 1 && info.Sources[0].Lag == 0
 	})
@@ -143,7 +143,7 @@ func TestSourcesOfATenantsStream(t *testing.T) {
 			_, lines := recorded(t)
 			fillBus(t, js, lines)
 			var config jetstream.StreamConfig
-			if err := json.Unmarshal([]byte(publishtest.GuideBlock(t, "a tenant's stream")), &config); err != nil {
+			if err := json.Unmarshal([]byte(bustest.GuideBlock(t, "a tenant's stream")), &config); err != nil {
 				t.Fatal(err)
 			}
 			config.Name, config.Sources[0].External = "TENANT", nil
@@ -152,12 +152,12 @@ func TestSourcesOfATenantsStream(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			publishtest.Wait(t, "the tenant's stream has its records", func() bool {
+			bustest.Wait(t, "the tenant's stream has its records", func() bool {
 				info, err := stream.Info(t.Context())
 				return err == nil && info.State.Msgs >= 20
 			})
 			for _, namespace := range []string{"shop", "bank"} {
-				publishtest.Wait(t, "the answer about "+namespace, func() bool {
+				bustest.Wait(t, "the answer about "+namespace, func() bool {
 					got := answerOf(t, "get", "cm", "-n", namespace, "--at", withinRecord, "--exact", "--bus",
 						s.ClientURL(), "--stream", "TENANT")
 					return strings.Contains(c.isExact, namespace) == (got.Code == exitOK)

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/claim"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/claim"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 	"github.com/kubecdc/kubecdc/internal/trace"
 )

@@ -10,11 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/http"
-	"github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 

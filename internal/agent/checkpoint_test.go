@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	publishstdout "github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish/nats"
-	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
 const uidA = "11e0c5a4-0000-4000-8000-00000000000a"

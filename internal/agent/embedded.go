@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/localbus"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/localbus"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 // dataDirectory returns the directory of the embedded JetStream: the configured one, or one for

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/localbus"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/localbus"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent/reload"
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 // Options are the settings of an agent that are not in its configuration file.
@@ -180,7 +180,7 @@ func BusFromURL(url string, configured config.Bus) (config.Bus, error) {
 	if !ok { // the URL is not repeated: it may contain a password
 		return nil, ConfigError{
 			fmt.Errorf("--bus: must be %s (several servers of one cluster separated by commas)",
-				drivers.URLs(drivers.Buses())),
+				catalog.URLs(catalog.Buses())),
 		}
 	}
 	return b, nil

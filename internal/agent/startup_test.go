@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	publishstdout "github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
-	"github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/nats"
-	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
 	"github.com/kubecdc/kubecdc/internal/terminal"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config/check"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 // Bus is the destination of records: the settings of a driver, by its name. Validate requires
@@ -18,13 +18,13 @@ import (
 type Bus map[string]driver.Config
 
 // Keys implements yamldoc.Variants.
-func (Bus) Keys() []string { return drivers.Names(drivers.Buses()) }
+func (Bus) Keys() []string { return catalog.Names(catalog.Buses()) }
 
 // New implements yamldoc.Variants.
-func (Bus) New(name string) any { return drivers.Named(drivers.Buses(), name).Default() }
+func (Bus) New(name string) any { return catalog.Named(catalog.Buses(), name).Default() }
 
 // Chosen returns the bus. It may be one of several, or nil, if the configuration is not valid.
-func (b Bus) Chosen() (*driver.Driver, driver.Config) { return chosen(drivers.Buses(), b) }
+func (b Bus) Chosen() (*driver.Driver, driver.Config) { return chosen(catalog.Buses(), b) }
 
 func chosen(all []*driver.Driver, settings map[string]driver.Config) (*driver.Driver, driver.Config) {
 	for _, d := range all {
@@ -48,7 +48,7 @@ func choices(all []*driver.Driver, settings map[string]driver.Config) []check.Ch
 // BusOf returns the bus that a URL names, with the settings of configured for a bus of its kind. ok
 // is false if no bus has its scheme, or the URL has another form.
 func BusOf(url string, configured Bus) (b Bus, ok bool) {
-	return ofURL(drivers.Buses(), url, configured)
+	return ofURL(catalog.Buses(), url, configured)
 }
 
 func ofURL(all []*driver.Driver, url string, configured map[string]driver.Config) (map[string]driver.Config, bool) {
@@ -77,7 +77,7 @@ func (c *Config) facts() *driver.Facts {
 }
 
 func (c *Config) validateBus(path *field.Path) field.ErrorList {
-	if list := check.OnlyOne(path, "bus", true, choices(drivers.Buses(), c.Bus)...); len(list) > 0 {
+	if list := check.OnlyOne(path, "bus", true, choices(catalog.Buses(), c.Bus)...); len(list) > 0 {
 		return list
 	}
 	d, settings := c.Bus.Chosen()
@@ -205,18 +205,18 @@ func (Operation) Values() []string {
 type RelayTarget map[string]driver.Config
 
 // Keys implements yamldoc.Variants.
-func (RelayTarget) Keys() []string { return drivers.Names(drivers.Targets()) }
+func (RelayTarget) Keys() []string { return catalog.Names(catalog.Targets()) }
 
 // New implements yamldoc.Variants.
-func (RelayTarget) New(name string) any { return drivers.Named(drivers.Targets(), name).Default() }
+func (RelayTarget) New(name string) any { return catalog.Named(catalog.Targets(), name).Default() }
 
 // Chosen returns the target. It may be one of several, or nil, if the configuration is not valid.
-func (t RelayTarget) Chosen() (*driver.Driver, driver.Config) { return chosen(drivers.Targets(), t) }
+func (t RelayTarget) Chosen() (*driver.Driver, driver.Config) { return chosen(catalog.Targets(), t) }
 
 // TargetOf returns the target that a URL names; ok is false if none has its scheme, or the URL has
 // another form.
 func TargetOf(url string) (t RelayTarget, ok bool) {
-	return ofURL(drivers.Targets(), url, nil)
+	return ofURL(catalog.Targets(), url, nil)
 }
 
 func (c *Config) validateRelays(path *field.Path) field.ErrorList {
@@ -275,7 +275,7 @@ func (c *Config) validateFormat(r *Relay, path *field.Path, isTarget bool) field
 	case d != nil && !ok:
 		return append(list,
 			field.Invalid(path.Child("format"), r.Format,
-				"is possible only to "+check.Listed(drivers.Names(drivers.Changelogs()), "or")+", and "+
+				"is possible only to "+check.Listed(catalog.Names(catalog.Changelogs()), "or")+", and "+
 					path.Child("to").String()+" is "+d.Name))
 	case !isTarget:
 		return list
@@ -289,8 +289,8 @@ var relayName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // ErrNotReadable returns the error about a relay of a bus that stores no records.
 func ErrNotReadable() error {
-	kept := drivers.Names(drivers.Readable())
-	others := slices.DeleteFunc(drivers.Names(drivers.Buses()), func(name string) bool {
+	kept := catalog.Names(catalog.Readable())
+	others := slices.DeleteFunc(catalog.Names(catalog.Buses()), func(name string) bool {
 		return slices.Contains(kept, name)
 	})
 	return fmt.Errorf("reads the bus, which must be %s: %s keep no records", check.Listed(kept, "or"),
@@ -298,7 +298,7 @@ func ErrNotReadable() error {
 }
 
 func (c *Config) validateTarget(t RelayTarget, path *field.Path) field.ErrorList {
-	if list := check.OnlyOne(path, "target", true, choices(drivers.Targets(), t)...); len(list) > 0 {
+	if list := check.OnlyOne(path, "target", true, choices(catalog.Targets(), t)...); len(list) > 0 {
 		return list
 	}
 	d, settings := t.Chosen()

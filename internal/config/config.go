@@ -4,10 +4,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 // APIVersion is the only value of apiVersion that this release reads.
@@ -293,7 +293,7 @@ type Tracing struct {
 // Default returns the configuration of an empty file. configs/kubecdc.yaml has the same values,
 // with comments. It is valid.
 func Default() *Config {
-	first := drivers.Buses()[0]
+	first := catalog.Buses()[0]
 	c := &Config{
 		APIVersion: APIVersion,
 		Watch: []Rule{{

@@ -3,9 +3,9 @@ package config
 import (
 	"regexp"
 
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 )
 
 // SetDefaults sets the defaults of v, a pointer, if they differ from its zero value.
@@ -43,7 +43,7 @@ func KeyFacts() map[string]check.Key {
 		"leaderElection.lease":           pattern(subdomain),
 		"leaderElection.namespace":       {Pattern: "^$|" + namespaceName.String()},
 	}
-	for _, d := range drivers.Buses() {
+	for _, d := range catalog.Buses() {
 		for name, key := range d.Keys {
 			all["bus."+d.Name+"."+name] = key
 		}

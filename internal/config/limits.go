@@ -6,10 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
+	"github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
-	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // Limits returns the ranges of all keys that have one. Validate, the JSON Schema and the reference
@@ -33,7 +33,7 @@ func Limits() map[string]check.Limit {
 		"leaderElection.retryPeriod":   lasting(100*time.Millisecond, time.Hour),
 		"claimCheck.http.timeout":      http.TimeoutLimit(),
 	}
-	for _, d := range drivers.Buses() {
+	for _, d := range catalog.Buses() {
 		for name, key := range d.Keys {
 			if key.Limit != (check.Limit{}) {
 				all["bus."+d.Name+"."+name] = key.Limit
@@ -53,7 +53,7 @@ func inLimit(path *field.Path, got yamldoc.Quantity) field.ErrorList {
 func general(path string) string {
 	path = yamldoc.Generic(path)
 	rest, ok := strings.CutPrefix(path, "relays[].to.")
-	if name, _, _ := strings.Cut(rest, "."); ok && drivers.Named(drivers.Buses(), name) != nil {
+	if name, _, _ := strings.Cut(rest, "."); ok && catalog.Named(catalog.Buses(), name) != nil {
 		return "bus." + rest
 	}
 	return path

@@ -8,10 +8,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/config/check"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
-	"github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // Oversize is a part that is removed from an event that is too large.
@@ -66,7 +66,7 @@ func (DeadLetter) New(string) any { return new(string) }
 
 // withDeadLetters returns the drivers that have dead letters.
 func withDeadLetters() []*driver.Driver {
-	return slices.DeleteFunc(drivers.Buses(), func(d *driver.Driver) bool { return d.DeadLetter == nil })
+	return slices.DeleteFunc(catalog.Buses(), func(d *driver.Driver) bool { return d.DeadLetter == nil })
 }
 
 // Of returns the destination of a driver's dead letters, "" if there is none.

@@ -9,9 +9,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 // Explanation describes how changes of one resource are handled.

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 // Summary is a short description of a configuration.

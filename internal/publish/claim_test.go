@@ -13,15 +13,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-const bucketName = publishtest.BucketName
+const bucketName = bustest.BucketName
 
 // Objects of 0.5 to 1.4 MB pass through a server that takes 256 KiB: the record refers to the whole
 // event, and a consumer gets it byte for byte.
@@ -39,7 +39,7 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 			ref := object.NewRef(pods, "shop", name, "uid-"+name)
 			doc := func(rv int) *object.Object {
 				return object.New(ref, uint64(rv), 0, nil,
-					fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q},"text":%q}`, name, publishtest.Text(size)))
+					fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":%q},"text":%q}`, name, bustest.Text(size)))
 			}
 			d := &object.Delta{
 				Op:              object.Updated,
@@ -111,7 +111,7 @@ func TestLargeObjectsIntoJetStream(t *testing.T) {
 	if tracker.Len() != 0 {
 		t.Errorf("the tracker knows %d objects", tracker.Len())
 	}
-	publishtest.CheckBucket(t, admin(t, s.ClientURL()), 72*time.Hour, 9)
+	bustest.CheckBucket(t, admin(t, s.ClientURL()), 72*time.Hour, 9)
 }
 
 // The max_payload of the server is lowered while the agent runs. The server closes the connection

@@ -15,10 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -122,7 +122,7 @@ func TestDeepObjectIsSentLikeOneThatIsTooLarge(t *testing.T) {
 					if step == tc.counted {
 						want = 1
 					}
-					if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got != want {
+					if got := bustest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got != want {
 						t.Errorf("%s was counted %v times, want %v", step, got, want)
 					}
 				}
@@ -204,7 +204,7 @@ func TestCostlyPatchIsCounted(t *testing.T) {
 	if diff := cmp.Diff([]string{"bus web-1/7 without patch", "ack web-1/7"}, j.entries); diff != "" {
 		t.Fatal(diff)
 	}
-	if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", publish.GiveUpPatch); got != 1 {
+	if got := bustest.Metric(t, reg, "kubecdc_publish_oversize_events_total", publish.GiveUpPatch); got != 1 {
 		t.Errorf("counted %v times, want 1", got)
 	}
 	if lines(log.String(), "given_up=patch") != 1 {

@@ -1,7 +1,8 @@
 // Package publish sends events to a bus, and acknowledges their deltas after the bus has
 // acknowledged the events. A [Dispatcher] moves deltas from the queue through an encoder to a
-// [Bus]. The drivers are packages: nats publishes to JetStream, kafka to topics, http to a receiver
-// of CloudEvents, stdout to a stream of bytes. Package claim stores large events.
+// [Bus]. The drivers are packages below internal/bus: nats publishes to JetStream, kafka to topics,
+// http to a receiver of CloudEvents, stdout to a stream of bytes; package claim stores large
+// events.
 //
 // # Invariants
 //

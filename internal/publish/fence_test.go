@@ -18,12 +18,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	"github.com/kubecdc/kubecdc/internal/bus/claim"
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/claim"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
-	"github.com/kubecdc/kubecdc/internal/publish/stdout"
 )
 
 var (
@@ -105,7 +105,7 @@ func (f *fence) looks() int {
 
 // fencedBus is a publisher with a fence, and the bus that it writes to.
 type fencedBus struct {
-	publishtest.Publisher
+	bustest.Publisher
 	stored func() int // events that the bus has
 	away   func(bool) // makes each attempt fail and be retried; nil: not possible
 	mute   bool       // no attempt is made while it is away
@@ -212,7 +212,7 @@ func httpBus(t *testing.T, f publish.Fence, batch int) fencedBus {
 }
 
 // runBus runs a bus until the test ends.
-func runBus(t *testing.T, b publish.Bus) publishtest.Publisher {
+func runBus(t *testing.T, b publish.Bus) bustest.Publisher {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -223,7 +223,7 @@ func runBus(t *testing.T, b publish.Bus) publishtest.Publisher {
 			t.Error(err)
 		}
 	})
-	return publishtest.Await(b, false)
+	return bustest.Await(b, false)
 }
 
 // claims publishes to a claim store.

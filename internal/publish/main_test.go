@@ -4,43 +4,43 @@ import (
 	"os"
 	"testing"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 func TestMain(m *testing.M) {
 	publish.TakeForRemote()
-	os.Exit(publishtest.Main(m))
+	os.Exit(bustest.Main(m))
 }
 
 type (
-	logBuffer = publishtest.LogBuffer
+	logBuffer = bustest.LogBuffer
 )
 
 const (
-	toServer = publishtest.ToServer
-	toClient = publishtest.ToClient
+	toServer = bustest.ToServer
+	toClient = bustest.ToClient
 )
 
 var (
-	startServer = publishtest.StartServer
-	admin       = publishtest.Admin
-	records     = publishtest.Records
-	startProxy  = publishtest.StartProxy
-	wait        = publishtest.Wait
-	event       = publishtest.Event
-	lines       = publishtest.Lines
-	pods        = publishtest.Pods
-	discard     = publishtest.Discard
-	run         = publishtest.RunNATS
-	testConfig  = publishtest.NATSConfig
+	startServer = bustest.StartServer
+	admin       = bustest.Admin
+	records     = bustest.Records
+	startProxy  = bustest.StartProxy
+	wait        = bustest.Wait
+	event       = bustest.Event
+	lines       = bustest.Lines
+	pods        = bustest.Pods
+	discard     = bustest.Discard
+	run         = bustest.RunNATS
+	testConfig  = bustest.NATSConfig
 )
 
 // newObjectStore returns a claim store on a bus.
-func newObjectStore(tb testing.TB, r *publishtest.NATS) publish.ClaimStore {
+func newObjectStore(tb testing.TB, r *bustest.NATS) publish.ClaimStore {
 	tb.Helper()
-	return r.ObjectStore(driver.ObjectStore{Bucket: publishtest.BucketName, Create: true}, r.Log.Logger(), nil)
+	return r.ObjectStore(driver.ObjectStore{Bucket: bustest.BucketName, Create: true}, r.Log.Logger(), nil)
 }
 
 func writeFile(tb testing.TB, file, content string) {

@@ -16,11 +16,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
-	"github.com/kubecdc/kubecdc/internal/publish/kafka"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 const plaintextSecret = "s3cret-of-the-bus"

@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -24,9 +24,9 @@ const progressDropped = "kubecdc_publish_progress_dropped_total"
 
 // report is the progress number n of an agent with many scopes.
 func report(j *journal, n uint64, scopes int) *object.Delta {
-	d := publishtest.Progress(n)
+	d := bustest.Progress(n)
 	for i := range scopes {
-		d.Report.Scopes = append(d.Report.Scopes, publishtest.ScopeAt(pods, fmt.Sprint("pods/n", i), 7))
+		d.Report.Scopes = append(d.Report.Scopes, bustest.ScopeAt(pods, fmt.Sprint("pods/n", i), 7))
 	}
 	d.Acker = j
 	return d
@@ -81,7 +81,7 @@ func TestProgressIsPublished(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- dispatcherOf(q, writing(publishtest.Writer), bus, publish.Options{Tracer: c}, reg, log).
+			done <- dispatcherOf(q, writing(bustest.Writer), bus, publish.Options{Tracer: c}, reg, log).
 				Run(t.Context())
 		}()
 		synctest.Wait()
@@ -93,14 +93,14 @@ func TestProgressIsPublished(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if got := publishtest.Metric(t, reg, "kubecdc_publish_events_total", "progress"); got != 1 {
+		if got := bustest.Metric(t, reg, "kubecdc_publish_events_total", "progress"); got != 1 {
 			t.Errorf("%v events of progress are counted", got)
 		}
 		if lag := histogram(t, reg, "kubecdc_publish_lag_seconds"); lag != 0 || len(c.all) != 0 {
 			t.Errorf("%d lags, %d captures", lag, len(c.all))
 		}
 		for _, reason := range []string{"too_large", "refused", "encode"} {
-			if got := publishtest.Metric(t, reg, progressDropped, reason); got != 0 {
+			if got := bustest.Metric(t, reg, progressDropped, reason); got != 0 {
 				t.Errorf("%v dropped: %s", got, reason)
 			}
 		}
@@ -139,11 +139,11 @@ func TestRefusedProgressIsDropped(t *testing.T) {
 		o              publish.Options
 		refuse         func(*consume.Event, int) error
 	}{
-		"event.maxBytes":   {publishtest.Writer, "too_large", publish.Options{MaxEventBytes: 2000}, nil},
-		"the bus's limit":  {publishtest.Writer, "too_large", publish.Options{}, refusal(publish.ErrTooLarge)},
-		"refused":          {publishtest.Writer, "refused", publish.Options{}, refusal(publish.ErrRefused)},
+		"event.maxBytes":   {bustest.Writer, "too_large", publish.Options{MaxEventBytes: 2000}, nil},
+		"the bus's limit":  {bustest.Writer, "too_large", publish.Options{}, refusal(publish.ErrTooLarge)},
+		"refused":          {bustest.Writer, "refused", publish.Options{}, refusal(publish.ErrRefused)},
 		"it has no writer": {"", "encode", publish.Options{}, nil},
-		"another way to refuse": {publishtest.Writer, "refused", publish.Options{
+		"another way to refuse": {bustest.Writer, "refused", publish.Options{
 			Refused: func(*object.Delta, error) error {
 				return errors.New("ended by the progress")
 			},
@@ -182,7 +182,7 @@ func TestRefusedProgressIsDropped(t *testing.T) {
 				if reason == c.reason {
 					want = 2
 				}
-				if got := publishtest.Metric(t, reg, progressDropped, reason); got != want {
+				if got := bustest.Metric(t, reg, progressDropped, reason); got != want {
 					t.Errorf("%v were dropped as %s, want %v", got, reason, want)
 				}
 			}
@@ -190,7 +190,7 @@ func TestRefusedProgressIsDropped(t *testing.T) {
 				lines(log.String(), "reason="+c.reason) != 1 {
 				t.Errorf("log:\n%s", log)
 			}
-			if got := publishtest.Metric(t, reg, "kubecdc_publish_events_total", "progress"); got != 0 {
+			if got := bustest.Metric(t, reg, "kubecdc_publish_events_total", "progress"); got != 0 {
 				t.Errorf("%v events of progress count as acknowledged", got)
 			}
 		})
@@ -219,7 +219,7 @@ func TestProgressIsRetried(t *testing.T) {
 		}
 		put(report(j, 1, 1))
 		q.Close()
-		if err := dispatcherOf(q, writing(publishtest.Writer), bus, publish.Options{}, reg, log).
+		if err := dispatcherOf(q, writing(bustest.Writer), bus, publish.Options{}, reg, log).
 			Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestProgressIsRetried(t *testing.T) {
 		q = newQueue()
 		put(report(j, 2, 1))
 		gone := busFunc(func(context.Context, *encode.Event) error { return publish.ErrClosed })
-		if err := dispatcherOf(q, writing(publishtest.Writer), gone, publish.Options{}, prometheus.NewRegistry(), log).
+		if err := dispatcherOf(q, writing(bustest.Writer), gone, publish.Options{}, prometheus.NewRegistry(), log).
 			Run(t.Context()); !errors.Is(err, publish.ErrClosed) {
 			t.Errorf("got %v, want %v", err, publish.ErrClosed)
 		}
@@ -262,13 +262,13 @@ func TestOperatorDropsProgress(t *testing.T) {
 			if letters {
 				o.DeadLetters = &recorder{j: j, name: "dead"}
 			}
-			d := dispatcherOf(q, writing(publishtest.Writer), bus, o, reg, log)
+			d := dispatcherOf(q, writing(bustest.Writer), bus, o, reg, log)
 			done := make(chan error, 1)
 			go func() { done <- d.Run(t.Context()) }()
 			pause(time.Minute)
 			synctest.Wait()
 			stuck := d.Stuck()
-			if len(stuck) != 1 || stuck[0].Resource != "progress" || stuck[0].Name != publishtest.Writer ||
+			if len(stuck) != 1 || stuck[0].Resource != "progress" || stuck[0].Name != bustest.Writer ||
 				!stuck[0].Alone {
 				t.Fatalf("stuck: %+v", stuck)
 			}
@@ -282,8 +282,8 @@ func TestOperatorDropsProgress(t *testing.T) {
 			if diff := cmp.Diff([]string{"ack progress 1", "bus progress 2", "ack progress 2"}, j.entries); diff != "" {
 				t.Error(diff)
 			}
-			dropped := publishtest.Metric(t, reg, progressDropped, "refused")
-			isolated := publishtest.Metric(t, reg, "kubecdc_publish_isolated_events", "")
+			dropped := bustest.Metric(t, reg, progressDropped, "refused")
+			isolated := bustest.Metric(t, reg, "kubecdc_publish_isolated_events", "")
 			if dropped != 1 || isolated != 0 || !strings.Contains(log.String(), "dropped by an operator") {
 				t.Errorf("dropped %v, isolated %v, log:\n%s", dropped, isolated, log)
 			}

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/internal/queue"
 )
 
@@ -100,11 +100,11 @@ func TestRateBesideAnIsolatedEvent(t *testing.T) {
 }
 
 // offerTo publishes events of one resource to a bus, through the agent's queue.
-func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *publishtest.Load {
+func offerTo(tb testing.TB, bus publish.Bus, inFlight int, pace time.Duration) *bustest.Load {
 	tb.Helper()
 	q := queue.New[*object.Delta](queue.Options{Events: 4 * inFlight, Bytes: 1 << 30, InFlight: inFlight}, nil)
 	lane := q.Lane("pods")
-	return publishtest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
+	return bustest.StartLoad(tb, bus, q, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 		func(ctx context.Context, d *object.Delta) error {
 			return lane.Put(ctx, d.Ref.Key, 1, d)
 		}, pace)

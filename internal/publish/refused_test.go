@@ -18,10 +18,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -71,7 +71,7 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 						if step == tc.counted {
 							want = 1
 						}
-						if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got !=
+						if got := bustest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got !=
 							want {
 							t.Errorf("%s was counted %v times, want %v", step, got, want)
 						}
@@ -168,7 +168,7 @@ func TestLargeDeletionKeepsItsObjectInTheClaimStore(t *testing.T) {
 				if tc.stored {
 					given = publish.Reference
 				}
-				if got := publishtest.Metric(t, reg, "kubecdc_publish_oversize_events_total", given); got != 1 {
+				if got := bustest.Metric(t, reg, "kubecdc_publish_oversize_events_total", given); got != 1 {
 					t.Errorf("%s was counted %v times", given, got)
 				}
 				if (e.DataRef != "") != tc.stored {
@@ -296,7 +296,7 @@ func TestDeadLetters(t *testing.T) {
 					t.Errorf("gap %s of %s", gap.ID, gap.Scope)
 				}
 				label, _, _ := strings.Cut(tc.reason, ":")
-				if got := publishtest.Metric(t, reg, "kubecdc_publish_dead_letters_total", label); got != 1 {
+				if got := bustest.Metric(t, reg, "kubecdc_publish_dead_letters_total", label); got != 1 {
 					t.Errorf("%v dead letters of reason %s were counted", got, label)
 				}
 				if lines(log.String(), "level=ERROR") != 1 ||
@@ -637,7 +637,7 @@ func TestOperatorPutsAnEventAmongTheDeadLetters(t *testing.T) {
 			publish.Options{DeadLetters: &recorder{j: j, name: "dead"}}, discard, publish.NewMetrics(reg))
 		done := make(chan error, 1)
 		go func() { done <- d.Run(t.Context()) }()
-		isolated := func() float64 { return publishtest.Metric(t, reg, "kubecdc_publish_isolated_events", "") }
+		isolated := func() float64 { return bustest.Metric(t, reg, "kubecdc_publish_isolated_events", "") }
 		pause(time.Minute)
 		synctest.Wait()
 		stuck := d.Stuck()

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/nats"
 )
 
 // Credentials of 300 MB took 1.2 GB and 41 seconds: a file that is too large is not read whole. The

@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 func TestTLSDialer(t *testing.T) {
-	first, second := publishtest.NewAuthority(t), publishtest.NewAuthority(t)
-	files := publishtest.NewTLSFiles(t)
+	first, second := bustest.NewAuthority(t), bustest.NewAuthority(t)
+	files := bustest.NewTLSFiles(t)
 	files.Write(files.CAFile, first.PEM)
 	files.Issue(first, "agent")
-	s := publishtest.ServeTLS(t, first, "127.0.0.1")
+	s := bustest.ServeTLS(t, first, "127.0.0.1")
 	dial := files.Dialer(new(net.Dialer).DialContext)
 	try := func() error {
 		c, err := dial(t.Context(), "tcp", s.Listener.Addr().String())

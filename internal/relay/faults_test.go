@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )

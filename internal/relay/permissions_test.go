@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -20,15 +20,15 @@ import (
 // to show it.
 func TestLeastPermissionsOfARelaySuffice(t *testing.T) {
 	t.Run("as they are", func(t *testing.T) {
-		expectRelayed(t, publishtest.GuidePermissions(t, "a relay"), "", nats.InboxPrefix)
+		expectRelayed(t, bustest.GuidePermissions(t, "a relay"), "", nats.InboxPrefix)
 	})
 	t.Run("private inbox", func(t *testing.T) {
-		p := publishtest.GuidePermissions(t, "a relay")
+		p := bustest.GuidePermissions(t, "a relay")
 		p.Subscribe.Allow = []string{"_INBOX_relay.>"}
 		expectRelayed(t, p, "", "_INBOX_relay.")
 	})
 	t.Run("leaf node", func(t *testing.T) {
-		p := publishtest.GuidePermissions(t, "a relay")
+		p := bustest.GuidePermissions(t, "a relay")
 		for i, s := range p.Publish.Allow {
 			s = strings.Replace(s, "$JS.API.", "$JS.hub.API.", 1)
 			p.Publish.Allow[i] = strings.Replace(s, "$KV.", "$JS.hub.API.$KV.", 1)

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/relay"
 
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
+	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 )
 
 // resumeWithin is the time after the death of a path, or its return, within which a relay resumes.
@@ -18,7 +18,7 @@ const resumeWithin = 20 * time.Second
 
 // killPath makes a path die silently, for half a minute if all is true. It returns the moment from
 // which new connections work.
-func killPath(t *testing.T, path *publishtest.Proxy, all bool) time.Time {
+func killPath(t *testing.T, path *bustest.Proxy, all bool) time.Time {
 	t.Helper()
 	path.Swallow(all)
 	from := time.Now()
@@ -55,8 +55,8 @@ func TestPathThatDiesSilently(t *testing.T) {
 			skipLong(t, all)
 			t.Parallel()
 			b, to := newBus(t), newTarget()
-			path := publishtest.StartProxy(t, b.server.Addr().String())
-			source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Log: publishtest.Discard},
+			path := bustest.StartProxy(t, b.server.Addr().String())
+			source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Log: bustest.Discard},
 				func(c *natsbus.Config) { c.URL = path.URL() })
 			start(t, relay.Options{Name: "r", Source: source, Target: to})
 			b.send(event("shop", "web", 1))
@@ -73,9 +73,9 @@ func TestPathThatDiesSilently(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := publishtest.StartProxy(t, u.Host)
+			path := bustest.StartProxy(t, u.Host)
 			s.url = "http://" + path.Addr()
-			to := newSlack(t, s.webhook(t), publishtest.Discard)
+			to := newSlack(t, s.webhook(t), bustest.Discard)
 			start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
 			b.send(event("shop", "web", 1))
 			waitFor(t, func() bool { return len(s.taken()) == 1 })

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
 )
 
 // SlackConfig is a channel of Slack, by an incoming webhook or by a token and the channel's name.

@@ -14,8 +14,8 @@ import (
 	"slices"
 
 	"github.com/kubecdc/kubecdc/internal/atomicfile"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/filelock"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

@@ -16,15 +16,15 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/bus/catalog"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	"github.com/kubecdc/kubecdc/internal/publish/drivers"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Forms are the forms of a URL, for people.
-func Forms() string { return drivers.URLs(drivers.Buses()) + ", or file:PATH" }
+func Forms() string { return catalog.URLs(catalog.Buses()) + ", or file:PATH" }
 
 // Target names a target.
 type Target struct {

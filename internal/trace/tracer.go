@@ -16,9 +16,9 @@ import (
 	spans "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/kubecdc/kubecdc/internal/publish/subject"
+	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 
 	"github.com/kubecdc/kubecdc/pkg/consume/internal/consumetest"

@@ -26,13 +26,13 @@ func TestImports(t *testing.T) {
 			"github.com/cloudevents/sdk-go",
 			"github.com/json-iterator/go", "github.com/modern-go"),
 		"pkg/consume/fromnats": append(slices.Clone(parses), module+"pkg/consume/fromnats",
-			module+"internal/natsversion",
-			module+"internal/pause", module+"internal/searchtime", module+"internal/silence",
+			module+"internal/bus/nats/natsversion",
+			module+"internal/pause", module+"internal/bus/nats/searchtime", module+"internal/bus/nats/silence",
 			module+"internal/versions", "github.com/nats-io",
 			"golang.org/x"),
-		"pkg/consume/fromkafka": append(slices.Clone(parses), module+"pkg/consume/fromkafka", module+"internal/kafkaid",
-			module+"internal/kafkanet", module+"internal/pause", "github.com/segmentio/kafka-go",
-			"github.com/pierrec/lz4"),
+		"pkg/consume/fromkafka": append(slices.Clone(parses), module+"pkg/consume/fromkafka",
+			module+"internal/bus/kafka/kafkaid", module+"internal/bus/kafka/kafkanet", module+"internal/pause",
+			"github.com/segmentio/kafka-go", "github.com/pierrec/lz4"),
 	} {
 		allowed := make(map[string]bool) // whether the package needs it
 		for _, prefix := range want {

@@ -13,11 +13,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	natsbus "github.com/kubecdc/kubecdc/internal/publish/nats"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
@@ -145,7 +145,7 @@ func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
-	p := publishtest.Await(n, false)
+	p := bustest.Await(n, false)
 	var ev encode.Event
 	for _, d := range deltas {
 		if err := errors.Join(encode.New(o).Encode(&ev, d), p.Publish(ctx, &ev)); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 )
 
 // durable is one of the programs of examples with a durable consumer of NATS.
@@ -87,7 +87,7 @@ func durablePermissions(t *testing.T) *server.Permissions {
 // TestServiceCredentials runs the program in Python with a creds file, against a server with TLS.
 func TestServiceCredentials(t *testing.T) {
 	t.Parallel()
-	dir, authority := t.TempDir(), publishtest.NewAuthority(t)
+	dir, authority := t.TempDir(), bustest.NewAuthority(t)
 	ca, creds := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "user.creds")
 	operator, resolver := issueCreds(t, creds)
 	if err := os.WriteFile(ca, authority.PEM, 0o600); err != nil {

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/encode"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // TestSDKsHTTP lets a server in each language receive each kind of event, in the three content
@@ -119,7 +119,7 @@ func publishHTTP(t *testing.T, cfg publishhttp.Config, mode encode.Mode) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	p := publishtest.Await(b, false)
+	p := bustest.Await(b, false)
 	go func() { done <- b.Run(ctx) }()
 	within, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()

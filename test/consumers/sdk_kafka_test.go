@@ -12,10 +12,10 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/encode"
-	"github.com/kubecdc/kubecdc/internal/publish/driver"
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 
@@ -162,7 +162,7 @@ func publishKafka(t testing.TB, brokers []string, topic string, mode encode.Mode
 	var ev encode.Event
 	for _, d := range deltas(t) {
 		if err := errors.Join(encode.New(options(mode)).Encode(&ev, d),
-			publishtest.Await(p, false).Publish(within, &ev)); err != nil {
+			bustest.Await(p, false).Publish(within, &ev)); err != nil {
 			t.Error(err)
 			break
 		}

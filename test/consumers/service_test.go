@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/encode"
-	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
 	"github.com/kubecdc/kubecdc/test/kafka"
 )
 

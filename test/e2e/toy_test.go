@@ -26,20 +26,20 @@ func toyAgent(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	list := filepath.Join(root, "internal", "publish", "drivers", "drivers.go")
+	list := filepath.Join(root, "internal", "bus", "catalog", "catalog.go")
 	text, err := os.ReadFile(list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const line, path = "\t\tstdout.Driver(),\n", "\t\"github.com/kubecdc/kubecdc/internal/publish/stdout\"\n"
+	const line, path = "\t\tstdout.Driver(),\n", "\t\"github.com/kubecdc/kubecdc/internal/bus/stdout\"\n"
 	with := strings.Replace(string(text), line, line+"\t\ttoy.Driver(),\n", 1)
-	with = strings.Replace(with, path, path+"\t\"github.com/kubecdc/kubecdc/internal/publish/toy\"\n", 1)
-	changed := filepath.Join(dir, "drivers.go")
+	with = strings.Replace(with, path, path+"\t\"github.com/kubecdc/kubecdc/internal/bus/toy\"\n", 1)
+	changed := filepath.Join(dir, "catalog.go")
 	overlay := filepath.Join(dir, "overlay.json")
 	binary := filepath.Join(dir, "kubecdc")
 	files, err := json.Marshal(map[string]map[string]string{"Replace": {
 		list: changed,
-		filepath.Join(root, "internal", "publish", "toy", "toy.go"): filepath.Join(root, "test", "e2e", "testdata",
+		filepath.Join(root, "internal", "bus", "toy", "toy.go"): filepath.Join(root, "test", "e2e", "testdata",
 			"toy", "toy.go"),
 	}})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
 )
 
 // seen is a record as printed by a foreign program.

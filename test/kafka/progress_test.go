@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 )
 
 // A real broker has the progress of the agent in each partition, and the last one is found behind
@@ -40,21 +40,21 @@ func TestLastProgress(t *testing.T) {
 			send := func(run string, n uint64, scopes ...object.ScopeReport) {
 				t.Helper()
 				if err := a.await(t.Context(),
-					publishtest.EncodeProgress(t, mode, run, publishtest.Progress(n, scopes...))); err != nil {
+					bustest.EncodeProgress(t, mode, run, bustest.Progress(n, scopes...))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if p, ok, err := a.LastProgress(t.Context(), publishtest.Writer); ok || err != nil {
+			if p, ok, err := a.LastProgress(t.Context(), bustest.Writer); ok || err != nil {
 				t.Errorf("before the first: %+v, %v", p, err)
 			}
 			services := &object.Resource{Version: "v1", Name: "services", Kind: "Service", Namespaced: true}
-			send("0-1", 9, publishtest.ScopeAt(publishtest.Pods, "", 1))
-			send("0-2", 2, publishtest.ScopeAt(services, "", 2))
+			send("0-1", 9, bustest.ScopeAt(bustest.Pods, "", 1))
+			send("0-2", 2, bustest.ScopeAt(services, "", 2))
 			publishVersions(t, a, 8, 5, make(acknowledged, 8))
-			send("0-2", 3, publishtest.ScopeAt(publishtest.Pods, "", 3))
+			send("0-2", 3, bustest.ScopeAt(bustest.Pods, "", 3))
 			publishVersions(t, a, 50, 40, make(acknowledged, 50)) // more than are read first
 			for _, reader := range []*agent{a, start()} {
-				p, ok, err := reader.LastProgress(t.Context(), publishtest.Writer)
+				p, ok, err := reader.LastProgress(t.Context(), bustest.Writer)
 				if err != nil || !ok {
 					t.Fatalf("%v, %v", ok, err)
 				}
@@ -73,7 +73,7 @@ func TestLastProgress(t *testing.T) {
 			for partition := range 3 {
 				n := 0
 				for _, r := range records[partition] {
-					if strings.HasSuffix(string(r.Key), fmt.Sprintf("/progress/%s/%d", publishtest.Writer, partition)) {
+					if strings.HasSuffix(string(r.Key), fmt.Sprintf("/progress/%s/%d", bustest.Writer, partition)) {
 						n++
 					}
 				}

@@ -18,10 +18,10 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -367,10 +367,10 @@ func TestPublisherAtRest(t *testing.T) {
 	for minute, want := range []int{namespaces * partitions, partitions, partitions} {
 		var all []object.ScopeReport
 		for i := range scopes {
-			all = append(all, publishtest.ScopeAt(resource(i), "", 7))
+			all = append(all, bustest.ScopeAt(resource(i), "", 7))
 		}
-		report := publishtest.EncodeProgress(t, encode.Structured, "0-1",
-			publishtest.Progress(uint64(minute+1), all...))
+		report := bustest.EncodeProgress(t, encode.Structured, "0-1",
+			bustest.Progress(uint64(minute+1), all...))
 		publishEach(1, func(int) *encode.Event { return report })
 		now := count()
 		t.Logf("minute %d: %d records", minute, now-before)

@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
 	"github.com/kubecdc/kubecdc/test/kafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -79,7 +79,7 @@ func runAgent(t *testing.T, cfg kafkabus.Config, secrets ...string) *agent {
 
 // await publishes an event and waits for its acknowledgement.
 func (a *agent) await(ctx context.Context, ev *encode.Event) error {
-	return publishtest.Await(a.Bus, false).Publish(ctx, ev)
+	return bustest.Await(a.Bus, false).Publish(ctx, ev)
 }
 
 func noSecrets(t *testing.T, text string, secrets []string) {

@@ -9,8 +9,8 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -34,12 +34,12 @@ func awaitRecord(ctx context.Context, r consume.Reader) error {
 func TestPathThatDiesSilently(t *testing.T) {
 	t.Parallel()
 	needsBroker(t)
-	var path *publishtest.Proxy
+	var path *bustest.Proxy
 	c := kafka.Start(t, kafka.Options{Advertise: func(_ int, l kafka.Listener, addr string) (string, error) {
 		if l != kafka.Plain {
 			return "", nil
 		}
-		path = publishtest.StartProxy(t, addr)
+		path = bustest.StartProxy(t, addr)
 		return path.Addr(), nil
 	}})
 	a := startPublisher(t, kafkabus.Config{

@@ -57,7 +57,7 @@ func kubernetes() kind {
 
 const (
 	// onNATS are the tests of the bus that hold for any server: those that start one with
-	// publishtest.StartAnyServer or startCluster.
+	// bustest.StartAnyServer or startCluster.
 	onNATS = `^Test(Record|SecondCopy|Order|Lost|TheEnd|FullStreamHolds|ServerThat|StreamThat|Another|EventLarger|Duplicate|MessageID|` +
 		`Isolated|Heard|Newest|LastProgress|FirstRecord|LargestEvent|DeadLetter|StreamIs|StartedScopes|ObjectStore|ClusterWhose|StreamOf).*$`
 	fullRuns   = 3
@@ -81,7 +81,7 @@ func natsServer() kind {
 			env := []string{"KUBECDC_NATS_SERVER=" + server}
 			name := "nats-server " + version + ": "
 			err = r.all(ctx,
-				step{name: name + "bus", pkg: "./internal/publish/nats", tests: onNATS, timeout: "15m", env: env},
+				step{name: name + "bus", pkg: "./internal/bus/nats", tests: onNATS, timeout: "15m", env: env},
 				step{
 					name:    name + "a reader on a replica that lags",
 					pkg:     "./pkg/consume/fromnats",
@@ -114,7 +114,7 @@ func (r *runner) fillStream(ctx context.Context, version string, env []string) (
 	for n := range fullRuns {
 		out, failure := r.run(ctx, &step{
 			name: fmt.Sprintf("nats-server %s: full stream, run %d of %d", version, n+1, fullRuns),
-			pkg:  "./internal/publish/nats", tests: "^TestFullStream$", timeout: "20m", env: env,
+			pkg:  "./internal/bus/nats", tests: "^TestFullStream$", timeout: "20m", env: env,
 		})
 		isLost := strings.Contains(string(out), "LOST: ")
 		if failure == nil || isLost {

@@ -40,7 +40,7 @@ var elsewhere = []struct{ command, why string }{
 		`^(cosign|sha256sum|gh) `,
 		"there is no release yet: release/identity verifies the identity that these commands name",
 	},
-	{`tls://`, "internal/publish/nats connects with TLS and credentials"},
+	{`tls://`, "internal/bus/nats connects with TLS and credentials"},
 	{`port-forward|rollout status`, "there is no kubelet"},
 	{`Out-String`, "PowerShell"},
 	{`node-directory`, "changes owners, as root: test/kubelet runs it"},

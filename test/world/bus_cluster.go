@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/kubecdc/kubecdc/internal/natsversion/natschild"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsversion/natschild"
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/kubecdc/kubecdc/internal/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )

@@ -17,8 +17,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/kubecdc/kubecdc/internal/kafkaid"
-	"github.com/kubecdc/kubecdc/internal/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

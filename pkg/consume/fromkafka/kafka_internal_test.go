@@ -22,7 +22,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/kubecdc/kubecdc/internal/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )

@@ -21,7 +21,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"pgregory.net/rapid"
 
-	"github.com/kubecdc/kubecdc/internal/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/kubecdc/kubecdc/internal/searchtime"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/searchtime"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

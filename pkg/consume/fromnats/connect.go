@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/natsversion"
-	"github.com/kubecdc/kubecdc/internal/silence"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsversion"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/silence"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/kubecdc/kubecdc/internal/bus/nats/searchtime"
 	"github.com/kubecdc/kubecdc/internal/pause"
-	"github.com/kubecdc/kubecdc/internal/searchtime"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/kubecdc/kubecdc/internal/publish/publishtest"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
@@ -30,7 +30,7 @@ func TestJetStreamPathThatDiesSilently(t *testing.T) {
 			_, js := b.client()
 			b.stream(js, fromnats.DefaultStream)
 			put(t, js, 1, 1)
-			path := publishtest.StartProxy(t, b.Addr().String())
+			path := bustest.StartProxy(t, b.Addr().String())
 			r, err := (&fromnats.JetStream{URL: path.URL()}).Read(t.Context(), consume.Query{
 				Start: consume.Beginning(),
 			})
@@ -77,7 +77,7 @@ func TestRunOnAPathThatDiesSilently(t *testing.T) {
 	_, js := b.client()
 	b.stream(js, fromnats.DefaultStream)
 	put(t, js, 1, 1)
-	path := publishtest.StartProxy(t, b.Addr().String())
+	path := bustest.StartProxy(t, b.Addr().String())
 	var died time.Time
 	done := errors.New("done")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Minute, errors.New("no record arrived"))

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
 // Cluster is the name of the cluster in events, subjects and keys.
