@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/publish/subject"
 )
 
@@ -86,7 +86,7 @@ func TestNamesOfALongRecord(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := r.ObjectNames(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}})
+			got := r.ObjectNames(t.Context(), &record.Selection{Resources: []record.Resource{{Plural: "pods"}}})
 			if want := []string{"api", "job", "web"}; !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/claim"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/publish/http"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/internal/trace"
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish/kafka"
 	"github.com/kubecdc/kubecdc/internal/publish/nats"
 	publishstdout "github.com/kubecdc/kubecdc/internal/publish/stdout"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 func TestItemsOfTheFirstSnapshot(t *testing.T) {
