@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/history"
-	"github.com/kubecdc/kubecdc/internal/terminal"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -96,7 +96,7 @@ func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, e
 }
 
 // open returns the record that the flags name. It does not read the record yet.
-func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
+func (f *askFlags) open(stderr io.Writer) (*record.Record, error) {
 	if f.bus.Bus == "-" || f.bus.Bus == "stdin:" {
 		return nil, usageError{
 			errors.New(
@@ -107,11 +107,11 @@ func (f *askFlags) open(stderr io.Writer) (*history.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	record := &history.Record{Source: explained{source, explain}, Cluster: f.cluster}
+	opened := &record.Record{Source: explained{source, explain}, Cluster: f.cluster}
 	if confined, ok := source.(driver.Confined); ok {
-		record.Reads, record.Only = confined.Reads, confined.Only
+		opened.Reads, opened.Only = confined.Reads, confined.Only
 	}
-	return record, nil
+	return opened, nil
 }
 
 // ask opens the record and resolves the requested objects.
@@ -120,17 +120,17 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 		return nil, usageError{errors.New("--namespace and --all-namespaces cannot be combined")}
 	}
 	signal.Ignore(syscall.SIGPIPE) // otherwise the signal would end the process; see answer
-	wanted, err := history.NewSelection(args, f.namespace, f.selector, f.cluster)
+	wanted, err := record.NewSelection(args, f.namespace, f.selector, f.cluster)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	wanted.ClusterUID = f.clusterUID
-	record, err := f.open(stderr)
+	opened, err := f.open(stderr)
 	if err != nil {
 		return nil, err
 	}
 	q := &answer.Question{
-		Record: record, Wanted: wanted, Format: f.output.Format, Exact: f.exact,
+		Record: opened, Wanted: wanted, Format: f.output.Format, Exact: f.exact,
 		Stdout: terminal.Detect(stdout, os.Getenv), Stderr: terminal.Detect(stderr, os.Getenv),
 	}
 	if !f.noPager {
@@ -138,7 +138,7 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	}
 	said := consume.Query{}
 	sayInterruptions(&said, q.Stderr)
-	record.OnRetry, record.OnResume = said.OnRetry, said.OnResume
+	opened.OnRetry, opened.OnResume = said.OnRetry, said.OnResume
 	return q, q.Resolve(ctx)
 }
 

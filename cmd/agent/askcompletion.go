@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/past/record"
 )
 
 // completionLimit limits the time that a completion may read the record.
@@ -31,7 +31,7 @@ func (f *askFlags) completeObjects(
 	}
 	out, directive := completeResources(cmd, nil, typed)
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
-	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
+	f.readForCompletion(cmd, func(ctx context.Context, r *record.Record) {
 		words, _ := r.CustomNames(ctx) // partial on error: a completion cannot report errors
 		for _, word := range words {
 			if all := before + word; strings.HasPrefix(all, typed) && !slices.Contains(out, all) {
@@ -46,8 +46,8 @@ func (f *askFlags) completeObjects(
 // with before.
 func (f *askFlags) completeNames(cmd *cobra.Command, resource, before, typed string) []cobra.Completion {
 	var out []cobra.Completion
-	f.readForCompletion(cmd, func(ctx context.Context, r *history.Record) {
-		s, err := history.NewSelection([]string{resource}, f.namespace, "", f.cluster)
+	f.readForCompletion(cmd, func(ctx context.Context, r *record.Record) {
+		s, err := record.NewSelection([]string{resource}, f.namespace, "", f.cluster)
 		if err != nil {
 			return
 		}
@@ -77,7 +77,7 @@ func (f *askFlags) completeNamespaces(
 
 // readForCompletion calls read with the record of the flags. It prints nothing, because the user is
 // typing.
-func (f *askFlags) readForCompletion(cmd *cobra.Command, read func(context.Context, *history.Record)) {
+func (f *askFlags) readForCompletion(cmd *cobra.Command, read func(context.Context, *record.Record)) {
 	if readVariables(cmd) != nil {
 		return
 	}

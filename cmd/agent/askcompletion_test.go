@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/bus/subject"
-	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/past/record"
 )
 
 // The names of objects are complete, whatever subjects the record has. They cost one event for each
@@ -86,7 +86,7 @@ func TestNamesOfALongRecord(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := r.ObjectNames(t.Context(), &history.Selection{Resources: []history.Resource{{Plural: "pods"}}})
+			got := r.ObjectNames(t.Context(), &record.Selection{Resources: []record.Resource{{Plural: "pods"}}})
 			if want := []string{"api", "job", "web"}; !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal/ptytest"
 )
 
 // shownAt runs a command at a terminal and returns what the person sees.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal/ptytest"
 )
 
 // slowRecord is a file that has a part of a record at first, and the rest later.

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/kubecdc/kubecdc/internal/apiview"
-	"github.com/kubecdc/kubecdc/internal/apiview/loopback"
-	"github.com/kubecdc/kubecdc/internal/terminal"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/serve/apiview"
+	"github.com/kubecdc/kubecdc/internal/serve/apiview/loopback"
 )
 
 func newAtCommand(stdout, stderr io.Writer) *cobra.Command {

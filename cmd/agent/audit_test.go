@@ -14,7 +14,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/kubecdc/kubecdc/internal/audit"
+	"github.com/kubecdc/kubecdc/internal/past/audit"
 )
 
 // auditOf asks for an audit from 14:01 to a minute of the test's record.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kubecdc/kubecdc/internal/answer"
-	"github.com/kubecdc/kubecdc/internal/audit"
+	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/past/audit"
 )
 
 type auditFlags struct {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/answer"
+	"github.com/kubecdc/kubecdc/internal/past/answer"
 )
 
 type blameFlags struct {

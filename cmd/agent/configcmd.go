@@ -13,7 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/explain"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // errReported makes a command exit with exitUsage after it has printed the error itself.

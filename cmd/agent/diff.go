@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
 )
 
 type diffFlags struct {

@@ -10,11 +10,11 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/kubecdc/kubecdc/internal/answer"
-	"github.com/kubecdc/kubecdc/internal/history"
-	"github.com/kubecdc/kubecdc/internal/printer"
-	"github.com/kubecdc/kubecdc/internal/terminal"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // rollout returns the record of a rollout, with Events.
@@ -72,21 +72,21 @@ func TestEventsOfASpanAreReadAlone(t *testing.T) {
 		}
 	}
 	const others = 500
-	var record []string
+	var written []string
 	for _, line := range lines {
-		record = append(record, line)
+		written = append(written, line)
 		if !strings.Contains(line, `"events/e-17b6/149"`) {
 			continue
 		}
 		for n := range others { // of another namespace
 			other := strings.NewReplacer("shop", "bank", "e-17b6", fmt.Sprint("b-", n), "17b6", fmt.Sprint("b", n)).
 				Replace(event)
-			record = append(record, other)
+			written = append(written, other)
 		}
 	}
-	url := recordedBus(t, t.TempDir(), -1, record)
+	url := recordedBus(t, t.TempDir(), -1, written)
 	for _, namespace := range []string{"shop", ""} {
-		wanted, err := history.NewSelection([]string{"deploy/web"}, namespace, "", "")
+		wanted, err := record.NewSelection([]string{"deploy/web"}, namespace, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

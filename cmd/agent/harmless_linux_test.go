@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubecdc/kubecdc/internal/terminal/ptytest"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal/ptytest"
 )
 
 // hostile is text in a JSON string. It sets a window title, erases the screen, hides text, contains

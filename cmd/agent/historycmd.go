@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/answer"
-	"github.com/kubecdc/kubecdc/internal/console"
+	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/screen/console"
 )
 
 type historyFlags struct {

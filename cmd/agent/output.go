@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
 )
 
 // Reports have four formats. Commands that show objects have all but printer.Diff, which commands

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
 )
 
 // TestOutputVariable runs each command that has --output with each format in KUBECDC_OUTPUT. A

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 func newProfileCommand(stdout io.Writer) *cobra.Command {

@@ -11,8 +11,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/printer"
 	"github.com/kubecdc/kubecdc/internal/rbac"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
 )
 
 type rbacFlags struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/history"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/internal/writers"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -186,9 +186,9 @@ func (c *recordEnd) aliveError(what string, all []*writers.Writer) error {
 }
 
 // read reads the record to its end, and shows progress.
-func (c *recordEnd) read(ctx context.Context, record *agent.WritableRecord) (*writers.Choice, error) {
+func (c *recordEnd) read(ctx context.Context, from *agent.WritableRecord) (*writers.Choice, error) {
 	out := terminal.Detect(c.stderr, os.Getenv)
-	events := &history.Record{Source: explained{record.Source, record.Explain}}
+	events := &record.Record{Source: explained{from.Source, from.Explain}}
 	var said consume.Query
 	sayInterruptions(&said, out)
 	events.OnRetry, events.OnResume = said.OnRetry, said.OnResume

@@ -17,21 +17,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/answer"
 	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
 	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/internal/replay"
-	"github.com/kubecdc/kubecdc/internal/replaytarget"
-	"github.com/kubecdc/kubecdc/internal/terminal"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/relay/replay"
+	"github.com/kubecdc/kubecdc/internal/relay/replay/target"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 type replayFlags struct {
 	ask                                          askFlags
-	target                                       replaytarget.Target
+	target                                       target.Target
 	namespaces, ops                              []string
 	from, to, speed, cluster, position, logLevel string
 	refused                                      string
@@ -88,7 +88,7 @@ in --target-config. If the target takes nothing for 15 seconds at the start, the
 	fl := cmd.Flags()
 	fl.StringVar(&f.from, "from", "", "the first `moment`: its state is sent as a snapshot, and the events after it")
 	fl.StringVar(&f.to, "to", "now", "the last `moment`")
-	fl.StringVar(&f.target.URL, "target", "", "`target`: "+replaytarget.Forms())
+	fl.StringVar(&f.target.URL, "target", "", "`target`: "+target.Forms())
 	fl.StringVar(&f.target.Config, "target-config", "",
 		"configuration `file` whose bus has the settings and credentials of the target")
 	addLogs(cmd, &f.target.Access, "target-")
@@ -190,7 +190,7 @@ func (f *replayFlags) replay(
 	cfg.Log.Level = config.LogLevel(f.logLevel)
 	log, _ := agent.NewLogger(cfg.Log, cfg.Log.Level.Slog(),
 		terminal.Detect(terminal.NewLogWriter(ctx, stderr), os.Getenv))
-	to, err := f.target.Open(ctx, &replaytarget.Options{
+	to, err := f.target.Open(ctx, &target.Options{
 		Cluster:   cmp.Or(f.cluster, strings.Join(slices.Collect(maps.Values(clusters)), "")),
 		Continues: begun,
 		Record:    r.Logs(),
@@ -217,7 +217,7 @@ func (f *replayFlags) wholeOf(q *answer.Question) func(resource, scope string) b
 		if s.Namespace != "" {
 			inNamespace.Namespaces = config.Namespaces{config.NamespacePattern(s.Namespace)}
 		}
-		selected := len(s.Resources) == 0 || slices.ContainsFunc(s.Resources, func(r history.Resource) bool {
+		selected := len(s.Resources) == 0 || slices.ContainsFunc(s.Resources, func(r record.Resource) bool {
 			return r.String() == resource && r.Names == nil
 		})
 		switch {
@@ -249,7 +249,7 @@ func (f *replayFlags) options(stderr io.Writer) (*replay.Options, error) {
 	case f.from == "":
 		return nil, usageError{errors.New("--from is missing: name the moment at which to begin, such as --from 1h")}
 	case f.target.URL == "" && f.target.Config == "":
-		return nil, usageError{errors.New("--target is missing: want " + replaytarget.Forms())}
+		return nil, usageError{errors.New("--target is missing: want " + target.Forms())}
 	case f.target.URL == "stdout:" && f.position != "":
 		return nil, usageError{
 			errors.New("--position: standard output cannot be continued; name a file: --target file:PATH"),

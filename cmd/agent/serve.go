@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/apiview"
-	"github.com/kubecdc/kubecdc/internal/apiview/loopback"
-	"github.com/kubecdc/kubecdc/internal/terminal"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/serve/apiview"
+	"github.com/kubecdc/kubecdc/internal/serve/apiview/loopback"
 )
 
 // serveFlags are the flags of the commands that serve the past as a Kubernetes API.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // agentInTrouble returns a possible status of an agent, with scopes of every kind.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/agent"
-	"github.com/kubecdc/kubecdc/internal/printer"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 const (

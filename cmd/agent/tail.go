@@ -17,11 +17,11 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	"github.com/kubecdc/kubecdc/internal/console"
-	"github.com/kubecdc/kubecdc/internal/console/tail"
-	"github.com/kubecdc/kubecdc/internal/printer"
-	"github.com/kubecdc/kubecdc/internal/terminal"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/console"
+	"github.com/kubecdc/kubecdc/internal/screen/console/tail"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )

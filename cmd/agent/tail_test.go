@@ -21,9 +21,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/kubecdc/kubecdc/internal/console"
-	"github.com/kubecdc/kubecdc/internal/console/tail"
-	"github.com/kubecdc/kubecdc/internal/printer"
+	"github.com/kubecdc/kubecdc/internal/screen/console"
+	"github.com/kubecdc/kubecdc/internal/screen/console/tail"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )

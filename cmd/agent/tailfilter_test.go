@@ -25,10 +25,10 @@ import (
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/console"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/screen/console"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // Lines returns the status for people. Rates are computed from the difference to before, an earlier

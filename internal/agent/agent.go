@@ -37,7 +37,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // Run runs an agent until ctx ends and the queue is drained, or a stage fails permanently. The bus

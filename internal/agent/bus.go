@@ -13,7 +13,7 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/internal/trace"
 )
 

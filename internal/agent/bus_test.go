@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // Each bus is made as the file says, with its dead letters and its place for large events.

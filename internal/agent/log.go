@@ -4,7 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // NewLogger returns a logger that writes to out. people reports whether its format is for people.

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/scope"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/queue"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 // startupUI shows a person at a terminal the progress of the agent and the next steps.

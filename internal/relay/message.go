@@ -11,8 +11,8 @@ import (
 
 	"github.com/slack-go/slack"
 
-	"github.com/kubecdc/kubecdc/internal/console"
-	"github.com/kubecdc/kubecdc/internal/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/console"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	kafkabus "github.com/kubecdc/kubecdc/internal/publish/kafka"
+	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/oracle"

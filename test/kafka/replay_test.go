@@ -34,9 +34,9 @@ import (
 	"github.com/kubecdc/kubecdc/test/wait"
 )
 
-// record is a record of an hour ago: two snapshots, a gap in which changes were missed, objects
+// madeRecord is a record of an hour ago: two snapshots, a gap in which changes were missed, objects
 // that are deleted and created again.
-type record struct {
+type madeRecord struct {
 	lines    bytes.Buffer
 	now      time.Time
 	rv, uids int
@@ -48,7 +48,7 @@ type recorded struct {
 	rv                  int
 }
 
-func (r *record) event(resource, id, typ string, extra, data map[string]any) {
+func (r *madeRecord) event(resource, id, typ string, extra, data map[string]any) {
 	e := map[string]any{
 		"specversion": "1.0",
 		"source":      "/kubernetes/prod",
@@ -70,7 +70,7 @@ func (r *record) event(resource, id, typ string, extra, data map[string]any) {
 	r.lines.Write(append(raw, '\n'))
 }
 
-func (r *record) object(o *recorded, op consume.Op, verb, id string, data map[string]any) {
+func (r *madeRecord) object(o *recorded, op consume.Op, verb, id string, data map[string]any) {
 	data["op"] = op
 	data["resourceVersion"] = fmt.Sprint(o.rv)
 	data["after"] = nil
@@ -93,11 +93,11 @@ func (r *record) object(o *recorded, op consume.Op, verb, id string, data map[st
 	}, data)
 }
 
-func (r *record) stream(resource, id, typ string, data map[string]any) {
+func (r *madeRecord) stream(resource, id, typ string, data map[string]any) {
 	r.event(resource, id, typ, map[string]any{"scope": resource, "partitionkey": "prod/" + resource}, data)
 }
 
-func (r *record) snapshot(resource, id string) {
+func (r *madeRecord) snapshot(resource, id string) {
 	bound := map[string]any{"snapshot": id, "resourceVersion": fmt.Sprint(r.rv), "objects": 0}
 	r.stream(resource, id+"/started", "snapshot.started", bound)
 	for i := range 40 {
@@ -108,8 +108,10 @@ func (r *record) snapshot(resource, id string) {
 	r.stream(resource, id+"/completed", "snapshot.completed", bound)
 }
 
-func makeRecord() *record {
-	r := &record{now: time.Now().Add(-time.Hour).UTC().Truncate(time.Second), rv: 1000, live: map[string]*recorded{}}
+func makeRecord() *madeRecord {
+	r := &madeRecord{
+		now: time.Now().Add(-time.Hour).UTC().Truncate(time.Second), rv: 1000, live: map[string]*recorded{},
+	}
 	resources := []string{"configmaps", "pods"}
 	for i := range 3000 {
 		r.now = r.now.Add(40 * time.Millisecond)
@@ -316,7 +318,7 @@ func startNATS(tb testing.TB) string {
 // putRecord writes a record to a topic: events about the stream to each partition, others to that
 // of their object. A batch has the events of two seconds, so partitions are read at about the same
 // speed.
-func putRecord(t *testing.T, c *kafka.Cluster, topic string, partitions int, r *record) {
+func putRecord(t *testing.T, c *kafka.Cluster, topic string, partitions int, r *madeRecord) {
 	t.Helper()
 	var all []int
 	var conns []*kafkago.Conn
@@ -456,7 +458,7 @@ func stateAt(t *testing.T, file string, at time.Time) map[string]string {
 	return table
 }
 
-func judgeReplay(t *testing.T, events consume.Source, r *record, from, to time.Time, want map[string]string) {
+func judgeReplay(t *testing.T, events consume.Source, r *madeRecord, from, to time.Time, want map[string]string) {
 	t.Helper()
 	j := &judge{
 		trackers: map[consume.Log]*consume.Tracker{},

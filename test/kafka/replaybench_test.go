@@ -20,10 +20,10 @@ import (
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/subjectfilter"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
-	"github.com/kubecdc/kubecdc/internal/history"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
 	"github.com/kubecdc/kubecdc/internal/relay"
-	"github.com/kubecdc/kubecdc/internal/replay"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/relay/replay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
@@ -35,7 +35,7 @@ import (
 // servers share the processors.
 func BenchmarkReplay(b *testing.B) {
 	const events, sentBesides = 30_000, 5 // a snapshot of no objects, and progress
-	record, from, to := benchRecord(b, events)
+	lines, from, to := benchRecord(b, events)
 	log := slog.New(slog.DiscardHandler)
 	jetStream := func(b *testing.B, url string) relay.Target {
 		b.Helper()
@@ -47,11 +47,11 @@ func BenchmarkReplay(b *testing.B) {
 		}
 		return t
 	}
-	run := func(b *testing.B, record *history.Record, target relay.Target) time.Duration {
+	run := func(b *testing.B, read *record.Record, target relay.Target) time.Duration {
 		b.Helper()
 		began := time.Now()
 		r, err := replay.Prepare(context.Background(), replay.Options{
-			Record: record, Selection: &history.Selection{}, From: timeline.At(from), To: timeline.Now(to),
+			Record: read, Selection: &record.Selection{}, From: timeline.At(from), To: timeline.Now(to),
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -69,7 +69,7 @@ func BenchmarkReplay(b *testing.B) {
 		b.Fatal(err)
 	}
 	source := &fromnats.JetStream{URL: startNATS(b), Choose: choose}
-	memory, stream := &history.Record{Source: record}, &history.Record{Source: source}
+	memory, stream := &record.Record{Source: lines}, &record.Record{Source: source}
 	run(b, memory, jetStream(b, source.URL))
 	for _, target := range []struct {
 		name string

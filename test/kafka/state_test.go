@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/kubecdc/kubecdc/internal/certainty"
-	"github.com/kubecdc/kubecdc/internal/history"
-	"github.com/kubecdc/kubecdc/internal/timeline"
+	"github.com/kubecdc/kubecdc/internal/past/certainty"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -159,7 +159,7 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 	t.Parallel()
 	const partitions = 3
 	c := lasting.get(t)
-	maps := &history.Selection{Resources: []history.Resource{{Plural: "configmaps"}}, ClusterUID: "c"}
+	maps := &record.Selection{Resources: []record.Resource{{Plural: "configmaps"}}, ClusterUID: "c"}
 	cost := map[int]int64{}
 	for _, n := range []int{2, 12} {
 		topic := fmt.Sprintf("days-%d-%d", n, time.Now().UnixNano())
@@ -171,7 +171,7 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 		source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 		// three hours after a snapshot
 		at := timeline.At(d.begin.Add(time.Duration(n-1)*24*time.Hour + 15*time.Hour + 20*time.Second))
-		r := &history.Record{Source: source}
+		r := &record.Record{Source: source}
 		states, _, err := r.States(t.Context(), maps, at)
 		if err != nil {
 			t.Fatal(err)
@@ -185,7 +185,7 @@ func TestStateCostsTheSameOfALongRecord(t *testing.T) {
 			t.Errorf("%d days: the state is %v, and %v from all records", n, got, want)
 		}
 		cost[n] = r.Events()
-		now := &history.Record{Source: source}
+		now := &record.Record{Source: source}
 		if _, _, err := now.States(t.Context(), maps, timeline.Now(time.Now())); err != nil {
 			t.Fatal(err)
 		}
@@ -217,8 +217,8 @@ func TestStateOfATopicWithAppendTimes(t *testing.T) {
 	source := &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}
 	for _, hours := range []int{15, 40} {
 		at := timeline.At(d.begin.Add(time.Duration(hours)*time.Hour + 20*time.Second))
-		r := &history.Record{Source: source}
-		states, _, err := r.States(t.Context(), &history.Selection{Resources: []history.Resource{{
+		r := &record.Record{Source: source}
+		states, _, err := r.States(t.Context(), &record.Selection{Resources: []record.Resource{{
 			Plural: "configmaps",
 		}}, ClusterUID: "c"}, at)
 		if err != nil {
@@ -241,14 +241,14 @@ func TestHistoryIsInTheOrderOfTime(t *testing.T) {
 	topic := newTopic(t, c, "order", partitions)
 	d := makeDays(1, partitions)
 	d.write(t, c, topic)
-	r := &history.Record{Source: &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}}
+	r := &record.Record{Source: &fromkafka.Kafka{Brokers: c.Inside(), Topics: []string{topic}}}
 	r.Since = d.begin.Add(12 * time.Hour)
 	since := timeline.At(r.Since)
 	var last time.Time
 	n := 0
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	scopes, _, err := r.Versions(ctx, &history.Selection{}, &since, timeline.Moment{},
+	scopes, _, err := r.Versions(ctx, &record.Selection{}, &since, timeline.Moment{},
 		func(v *timeline.Version, e *consume.Event) error {
 			if v == nil || since.Includes(e) || e.Op == consume.Read {
 				return nil

@@ -1,6 +1,0 @@
-package live
-
-import "github.com/kubecdc/kubecdc/internal/timeline"
-
-// Selects is selects.
-func Selects(scope string, v *timeline.Version) bool { return selects(scope, v) }

@@ -1,0 +1,729 @@
+package answer_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/printer"
+	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
+)
+
+type members = map[string]any
+
+// recorder writes the record of one cluster, in which an agent observes some resources from minute
+// 0 on, and says each minute that it does.
+type recorder struct {
+	scopes  []string // their names
+	lines   []string
+	before  map[string]members
+	version int
+	minute  int
+	skipped int // of the next event
+}
+
+// newRecorder begins a record of scopes, such as "pods" and "events?fieldSelector=type=Warning".
+func newRecorder(scopes ...string) *recorder {
+	r := &recorder{scopes: scopes, before: map[string]members{}, version: 100}
+	for _, scope := range scopes {
+		for _, kind := range []string{"snapshot.started", "snapshot.completed"} {
+			r.stream(kind, scope, members{
+				"snapshot":        "s-" + scope,
+				"objects":         0,
+				"resourceVersion": "100",
+				"writer":          "w",
+				"run":             "0-1795183199000",
+			})
+		}
+	}
+	return r
+}
+
+func (r *recorder) put(e members) {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	r.lines = append(r.lines, string(raw))
+}
+
+func (r *recorder) at() string { return fmt.Sprintf("2026-11-20T14:%02d:30Z", r.minute) }
+
+func (r *recorder) envelope(kind, resource string, data members) members {
+	plural, group, _ := strings.Cut(resource, ".")
+	version := "v1"
+	if group != "" {
+		version = group + "/v1"
+	}
+	return members{
+		"specversion": "1.0", "source": "/kubernetes/x", "cluster": "x", "type": "dev.kubecdc." + kind, "time": r.at(),
+		"id": fmt.Sprintf("%d/%s", len(r.lines), kind), "apiversion": version, "resource": plural, "data": data,
+	}
+}
+
+func (r *recorder) stream(kind, scope string, data members) {
+	resource, _, _ := strings.Cut(scope, "?")
+	e := r.envelope(kind, resource, data)
+	e["scope"] = scope
+	r.put(e)
+}
+
+// pass says that all scopes were observed for some minutes.
+func (r *recorder) pass(minutes int) {
+	for range minutes {
+		r.minute++
+		data := members{
+			"writer": "w", "run": "0-1795183199000", "number": r.minute, "since": "2026-11-20T13:50:00Z",
+			"to": fmt.Sprintf("2026-11-20T14:%02d:00Z", r.minute), "etcd": "1",
+		}
+		var scopes []members
+		for _, scope := range r.scopes {
+			resource, _, _ := strings.Cut(scope, "?")
+			entry := members{"resource": resource, "resourceVersion": fmt.Sprint(r.version)}
+			if scope != resource {
+				entry["scope"] = scope
+			}
+			scopes = append(scopes, entry)
+		}
+		data["scopes"] = scopes
+		e := r.envelope("progress", "", data)
+		e["time"] = fmt.Sprintf("2026-11-20T14:%02d:00Z", r.minute)
+		delete(e, "resource")
+		delete(e, "apiversion")
+		r.put(e)
+	}
+}
+
+// object writes the next version of an object: c, u, d or l.
+func (r *recorder) object(op, resource, kind, name string, content members, owners ...string) {
+	r.version++
+	r.objectAt(r.version, op, resource, kind, name, content, owners...)
+}
+
+// objectAt writes the version of an object. An owner is "KIND NAME", with the uid u-NAME.
+func (r *recorder) objectAt(version int, op, resource, kind, name string, content members, owners ...string) {
+	namespace := "shop"
+	if of, plain, ok := strings.Cut(name, "/"); ok {
+		namespace, name = of, plain
+	}
+	meta := members{"name": name, "uid": "u-" + name, "resourceVersion": fmt.Sprint(version), "labels": members{
+		"app": strings.Split(name, "-")[0],
+	}}
+	if namespace != "" {
+		meta["namespace"] = namespace
+	}
+	var references []members
+	for _, owner := range owners {
+		ownerKind, ownerName, _ := strings.Cut(owner, " ")
+		group := map[string]string{"Pod": "v1", "Node": "v1", "Widget": "demo.example.com/v1"}[ownerKind]
+		if group == "" {
+			group = "apps/v1"
+		}
+		references = append(references, members{
+			"apiVersion": group,
+			"kind":       ownerKind,
+			"name":       ownerName,
+			"uid":        "u-" + ownerName,
+		})
+	}
+	if references != nil {
+		meta["ownerReferences"] = references
+	}
+	after := members{"metadata": meta}
+	for key, value := range content {
+		after[key] = value
+	}
+	word := map[string]string{"c": "created", "u": "updated", "d": "deleted", "l": "left"}[op]
+	data := members{"op": op, "resourceVersion": fmt.Sprint(version), "before": r.before[resource+name]}
+	if op == "c" || op == "u" {
+		data["after"] = after
+		r.before[resource+name] = after
+	}
+	if r.skipped > 0 {
+		data["skipped"], r.skipped = r.skipped, 0
+	}
+	e := r.envelope("object."+word, resource, data)
+	e["kind"] = kind
+	e["name"] = name
+	e["uid"] = "u-" + name
+	e["op"] = op
+	e["resourceversion"], e["sequence"] = fmt.Sprint(version), fmt.Sprintf("%020d", version)
+	if namespace != "" {
+		e["namespace"] = namespace
+	}
+	for _, scope := range r.scopes {
+		if strings.HasPrefix(scope, resource+"?") {
+			e["scope"] = scope
+		}
+	}
+	e["id"] = fmt.Sprintf("%s/u-%s/%d", resource, name, version)
+	r.put(e)
+}
+
+// event writes a version of an Event about an object, which has the uid u-NAME. A reason is also
+// its name.
+func (r *recorder) event(op, about, reason string, more ...members) {
+	kind, name, _ := strings.Cut(about, " ")
+	apiVersion := map[string]string{"Pod": "v1", "Node": "v1", "Widget": "demo.example.com/v1"}[kind]
+	if apiVersion == "" {
+		apiVersion = "apps/v1"
+	}
+	involved := members{"kind": kind, "name": name, "namespace": "shop", "uid": "u-" + name, "apiVersion": apiVersion}
+	content := members{
+		"involvedObject": involved, "reason": reason, "message": "it is " + reason, "type": "Warning", "count": 1,
+		"firstTimestamp": r.at(), "lastTimestamp": r.at(), "source": members{"component": "kubelet"},
+	}
+	eventName := reason
+	for _, m := range more {
+		for key, value := range m {
+			switch key {
+			case "of":
+				for k, v := range value.(members) {
+					involved[k] = v
+				}
+			case "name":
+				eventName = value.(string)
+			default:
+				content[key] = value
+			}
+		}
+	}
+	r.object(op, "events", "Event", eventName, content)
+}
+
+func (r *recorder) path(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "record.jsonl")
+	if err := os.WriteFile(path, []byte(strings.Join(r.lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// happened is the part of an answer in JSON that is about Events.
+type happened struct {
+	Events []struct {
+		Time      time.Time
+		Op        string
+		Type      string
+		Reason    string
+		Message   string
+		By        string
+		Count     int
+		Regarding struct{ Resource, Name string }
+	}
+	Kubecdc struct {
+		Certainty string
+		Scopes    []struct {
+			Resource string
+			Causes   []struct {
+				Kind    string
+				Records int
+			}
+		}
+	}
+}
+
+// lines returns the minute of each Event, what it is about, and its reason and count.
+func (h *happened) lines() (lines []string) {
+	for _, e := range h.Events {
+		lines = append(lines,
+			fmt.Sprintf("%d %s %s %s %d", e.Time.Minute(), e.Regarding.Resource, e.Regarding.Name, e.Reason, e.Count))
+	}
+	return lines
+}
+
+// causes returns the kinds of what lowers the certainty of Events.
+func (h *happened) causes() (kinds []string) {
+	for _, s := range h.Kubecdc.Scopes {
+		for _, c := range s.Causes {
+			if strings.HasPrefix(s.Resource, "events") && !slices.Contains(kinds, c.Kind) {
+				kinds = append(kinds, c.Kind)
+			}
+		}
+	}
+	return kinds
+}
+
+// askEvents asks for a history with Events up to 14:10.
+func askEvents(
+	t *testing.T, path, format, namespace, selector string, since *timeline.Moment, args ...string,
+) (stdout, stderr string, err error) {
+	t.Helper()
+	wanted, err := record.NewSelection(args, namespace, selector, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, said strings.Builder
+	q := &answer.Question{
+		Record: &record.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
+			Name: format,
+		},
+		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &said}, Exact: true,
+	}
+	if err := q.Resolve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until := timeline.At(time.Date(2026, 11, 20, 14, 10, 0, 0, time.UTC))
+	err = q.History(t.Context(), &answer.Span{Since: since, Until: until, Events: true})
+	return out.String(), said.String(), err
+}
+
+// workloads are the resources that a Deployment and what it owns are of, and Events.
+var workloads = []string{"deployments.apps", "replicasets.apps", "pods", "persistentvolumeclaims", "events"}
+
+// web writes a Deployment, its ReplicaSet and its Pod, and the same of another one.
+func web(r *recorder) {
+	for _, name := range []string{"web", "api"} {
+		r.object("c", "deployments.apps", "Deployment", name, nil)
+		r.object("c", "replicasets.apps", "ReplicaSet", name+"-1", nil, "Deployment "+name)
+		r.object("c", "pods", "Pod", name+"-1-a", nil, "ReplicaSet "+name+"-1")
+	}
+}
+
+func TestEventsBesideVersions(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		scopes    []string
+		write     func(*recorder)
+		namespace string // default: shop
+		selector  string
+		args      []string // default: deploy/web
+		want      []string
+		causes    []string // of Events; none: the answer is exact
+	}{
+		{name: "of all that it owns, in the order of the record", write: func(r *recorder) {
+			r.event("c", "Pod web-1-a", "Early") // observed before the Pod
+			web(r)
+			r.pass(1)
+			r.event("c", "Deployment web", "Scaled")
+			r.event("c", "Pod api-1-a", "Foreign")
+			r.pass(1)
+			r.event("c", "ReplicaSet web-1", "Created")
+			r.event("c", "Pod web-1-a", "Failed")
+			r.object("d", "pods", "Pod", "web-1-a", nil)
+			r.pass(1)
+			r.event("c", "Pod web-1-a", "Killed")
+		}, want: []string{
+			"0 pods web-1-a Early 1", "1 deployments.apps web Scaled 1", "2 replicasets.apps web-1 Created 1",
+			"2 pods web-1-a Failed 1", "3 pods web-1-a Killed 1",
+		}},
+		{name: "by the owners of that time", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "Owned")
+			r.pass(1)
+			r.object("u", "pods", "Pod", "web-1-a", nil)
+			r.event("c", "Pod web-1-a", "Orphan")
+			r.pass(1)
+			r.object("u", "pods", "Pod", "web-1-a", nil, "ReplicaSet api-1")
+			r.event("c", "Pod web-1-a", "Adopted")
+			r.pass(1)
+			r.object("u", "pods", "Pod", "web-1-a", nil, "ReplicaSet api-1", "ReplicaSet web-1")
+			r.event("c", "Pod web-1-a", "Shared")
+		}, want: []string{"0 pods web-1-a Owned 1", "3 pods web-1-a Shared 1"}},
+		{name: "owners in a circle", write: func(r *recorder) {
+			web(r)
+			r.object("c", "pods", "Pod", "a", nil, "Pod b")
+			r.object("c", "pods", "Pod", "b", nil, "Pod a")
+			r.event("c", "Pod a", "Circle")
+		}},
+		{name: "each step once, and no deletion", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "BackOff")
+			r.pass(1)
+			r.event("u", "Pod web-1-a", "BackOff", members{"action": "other"})
+			r.event("u", "Pod web-1-a", "BackOff", members{"count": 3})
+			r.pass(1)
+			r.event("u", "Pod web-1-a", "BackOff", members{"count": 3, "message": "now another one"})
+			r.event("u", "Pod web-1-a", "BackOff", members{"count": nil, "series": members{
+				"count": 7,
+			}, "message": "now another one"})
+			r.pass(1)
+			r.event("d", "Pod web-1-a", "BackOff")
+		}, want: []string{
+			"0 pods web-1-a BackOff 1", "1 pods web-1-a BackOff 3", "2 pods web-1-a BackOff 3",
+			"2 pods web-1-a BackOff 7",
+		}},
+		{
+			name:   "once of two groups",
+			scopes: append([]string{"events.events.k8s.io"}, workloads...),
+			write: func(r *recorder) {
+				web(r)
+				regarding := members{
+					"kind":       "Pod",
+					"name":       "web-1-a",
+					"namespace":  "shop",
+					"uid":        "u-web-1-a",
+					"apiVersion": "v1",
+				}
+				at := r.at()
+				newer := func(count int) members {
+					return members{
+						"regarding":                regarding,
+						"reason":                   "BackOff",
+						"note":                     "it is BackOff",
+						"type":                     "Warning",
+						"deprecatedCount":          count,
+						"deprecatedFirstTimestamp": at,
+						"deprecatedLastTimestamp":  at,
+						"reportingController":      "kubelet",
+					}
+				}
+				r.event("c", "Pod web-1-a", "BackOff")
+				r.objectAt(r.version, "c", "events.events.k8s.io", "Event", "BackOff", newer(1))
+				r.pass(1)
+				r.version++
+				r.objectAt(r.version, "u", "events.events.k8s.io", "Event", "BackOff", newer(2))
+				r.version--
+				r.event("u", "Pod web-1-a", "BackOff", members{"count": 2})
+				r.pass(1)
+				r.event("u", "Pod web-1-a", "BackOff", members{"count": 4}) // the other group is behind
+				r.objectAt(r.version-1, "u", "events.events.k8s.io", "Event", "BackOff", newer(3))
+			},
+			want: []string{"0 pods web-1-a BackOff 1", "1 pods web-1-a BackOff 2", "2 pods web-1-a BackOff 4"},
+		},
+		{name: "of an object that the record does not have", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-b", "Unknown")
+			r.object("c", "pods", "Pod", "web-1-c", nil, "ReplicaSet web-9")
+			r.event("c", "Pod web-1-c", "OwnerUnknown")
+			r.event("c", "Service web", "CannotBeOwned", members{"of": members{"apiVersion": "v1"}})
+		}, causes: []string{"unplaced"}},
+		{name: "of another Deployment with an unknown one above it", write: func(r *recorder) {
+			web(r)
+			r.object("c", "replicasets.apps", "ReplicaSet", "db-1", nil, "Deployment db")
+			r.event("c", "ReplicaSet db-1", "Other")
+		}},
+		{name: "by name, if the uid is missing", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "NoUID", members{"of": members{"uid": ""}})
+			r.event("c", "Pod web-1-a", "NoVersion", members{"of": members{"uid": "", "apiVersion": ""}})
+			r.event("c", "Pod web-1-a", "Former", members{"of": members{"uid": "u-former"}})
+		}, want: []string{"0 pods web-1-a NoUID 1", "0 pods web-1-a NoVersion 1"}, causes: []string{"unplaced"}},
+		{name: "of a Node, in namespace default", scopes: []string{"nodes", "events"}, args: []string{
+			"nodes",
+		}, namespace: "*", write: func(r *recorder) {
+			r.object("c", "nodes", "Node", "/n1", nil)
+			in := func(uid string) members { return members{"of": members{"namespace": "", "uid": uid}} }
+			r.event("c", "Node n1", "NotReady", in("n1"), members{"name": "default/NotReady"})
+			r.event("c", "Node n1", "Ready", in("u-n1"), members{"name": "default/Ready"})
+			r.event("c", "Node n1", "Elsewhere", in("u-n1"), members{"name": "shop/Elsewhere"})
+		}, want: []string{"0 nodes n1 NotReady 1", "0 nodes n1 Ready 1"}},
+		{
+			name:   "of a custom resource",
+			scopes: append([]string{"widgets.demo.example.com"}, workloads...),
+			args:   []string{"widgets.demo.example.com"},
+			write: func(r *recorder) {
+				r.object("c", "widgets.demo.example.com", "Widget", "gear", nil)
+				r.object("c", "deployments.apps", "Deployment", "gear-web", nil, "Widget gear")
+				r.object("c", "replicasets.apps", "ReplicaSet", "gear-web-1", nil, "Deployment gear-web")
+				r.object("c", "pods", "Pod", "gear-web-1-a", nil, "ReplicaSet gear-web-1")
+				web(r)
+				r.event("c", "Pod gear-web-1-a", "Failed")
+				r.event("c", "Widget gear", "Synced")
+				r.event("c", "Pod web-1-a", "Foreign")
+			},
+			want: []string{"0 pods gear-web-1-a Failed 1", "0 widgets.demo.example.com gear Synced 1"},
+		},
+		{name: "of objects with a label", selector: "app=web", args: []string{"deploy"}, write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "Failed")
+			r.event("c", "Pod api-1-a", "Foreign")
+		}, want: []string{"0 pods web-1-a Failed 1"}},
+		{name: "of all with a label", selector: "app=api", args: []string{"all"}, write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "Foreign")
+			r.event("c", "Pod api-1-a", "Failed")
+		}, want: []string{"0 pods api-1-a Failed 1"}},
+		{name: "of all", args: []string{"all"}, write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-b", "Unknown")
+			r.event("c", "Pod api-1-a", "Failed")
+		}, want: []string{"0 pods web-1-b Unknown 1", "0 pods api-1-a Failed 1"}},
+		{name: "of another namespace", namespace: "*", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "Foreign", members{"name": "other/Foreign", "of": members{
+				"namespace": "other",
+			}})
+			r.event("c", "Pod web-1-a", "Failed")
+		}, want: []string{"0 pods web-1-a Failed 1"}},
+		{name: "not captured", scopes: workloads[:4], write: web, causes: []string{"no-snapshot"}},
+		{
+			name:   "of a selection",
+			scopes: append([]string{"events?fieldSelector=type=Warning"}, workloads[:4]...),
+			write: func(r *recorder) {
+				web(r)
+				r.event("c", "Pod web-1-a", "Failed")
+			},
+			want:   []string{"0 pods web-1-a Failed 1"},
+			causes: []string{"selected"},
+		},
+		{name: "left a selection", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "Failed")
+			r.event("l", "Pod web-1-a", "Failed")
+		}, want: []string{"0 pods web-1-a Failed 1"}, causes: []string{"selected"}},
+		{name: "withheld", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "Failed")
+			r.skipped = 2
+			r.event("u", "Pod web-1-a", "Failed", members{"count": 9})
+		}, want: []string{"0 pods web-1-a Failed 1", "0 pods web-1-a Failed 9"}, causes: []string{"withheld"}},
+		{name: "no longer captured", write: func(r *recorder) {
+			web(r)
+			r.event("c", "Pod web-1-a", "Failed")
+			r.pass(3)
+			run := members{
+				"writer":          "w",
+				"run":             "0-1795183199000",
+				"resourceVersion": fmt.Sprint(r.version),
+				"end":             "deselected",
+			}
+			r.stream("scope.ended", "events", run)
+			r.scopes = r.scopes[:4]
+		}, want: []string{"0 pods web-1-a Failed 1"}, causes: []string{"captured-until"}},
+		{name: "a gap in the span", write: func(r *recorder) {
+			web(r)
+			r.pass(2)
+			r.stream("gap", "events", members{
+				"fromResourceVersion": "110",
+				"toResourceVersion":   "115",
+				"since":               "2026-11-20T14:01:00Z",
+				"reason":              "expired",
+				"recovered":           true,
+			})
+			for _, kind := range []string{"snapshot.started", "snapshot.completed"} {
+				r.stream(kind, "events", members{
+					"snapshot":        "s2",
+					"objects":         0,
+					"resourceVersion": "115",
+					"writer":          "w",
+					"run":             "0-1795183199000",
+				})
+			}
+			r.version = 115
+			r.pass(3)
+			r.event("c", "Pod web-1-a", "Failed")
+		}, want: []string{"5 pods web-1-a Failed 1"}, causes: []string{"recovered-gap"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.scopes == nil {
+				c.scopes = workloads
+			}
+			if c.args == nil {
+				c.args = []string{"deploy/web"}
+			}
+			if c.namespace == "" {
+				c.namespace = "shop"
+			}
+			r := newRecorder(c.scopes...)
+			c.write(r)
+			r.pass(12 - r.minute)
+			stdout, stderr, err := askEvents(t, r.path(t), printer.JSON, strings.Trim(c.namespace, "*"), c.selector,
+				nil, c.args...)
+			var got happened
+			if wrong := json.Unmarshal([]byte(stdout), &got); wrong != nil {
+				t.Fatalf("%v\n%s%s", wrong, stdout, stderr)
+			}
+			if diff := gocmp.Diff(c.want, got.lines()); diff != "" {
+				t.Errorf("-want +got\n%s%s", diff, stderr)
+			}
+			if diff := gocmp.Diff(c.causes, got.causes()); diff != "" || (err == nil) != (c.causes == nil) {
+				t.Errorf("%v: -want +got\n%s%s", err, diff, stderr)
+			}
+			if len(c.want) == 0 && !strings.Contains(stderr, "Events") {
+				t.Errorf("nothing says that there are no Events: %q", stderr)
+			}
+		})
+	}
+}
+
+// Events before the span are not shown, also if a snapshot in the span reads them.
+func TestEventsSince(t *testing.T) {
+	r := newRecorder(workloads...)
+	web(r)
+	r.event("c", "Pod web-1-a", "BackOff")
+	r.event("c", "Pod web-1-a", "Scheduled")
+	r.pass(4)
+	r.event("u", "Pod web-1-a", "BackOff", members{"count": 3})
+	r.pass(8)
+	since := timeline.At(time.Date(2026, 11, 20, 14, 2, 0, 0, time.UTC))
+	stdout, stderr, err := askEvents(t, r.path(t), printer.Table, "shop", "", &since, "deploy/web")
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	const want = "2026-11-20T14:04:30Z Event    pods           shop/web-1-a                 " +
+		"Warning BackOff: it is BackOff (3 times)  by kubelet\n"
+	if diff := gocmp.Diff(want, stdout); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// The formats that have a place for Events show them. The others say so.
+func TestEventsFormats(t *testing.T) {
+	r := newRecorder(workloads...)
+	web(r)
+	r.pass(1)
+	r.event("c", "Pod web-1-a", "BackOff", members{
+		"count": 2, "message": "first line\nsecond line", "firstTimestamp": "2026-11-20T13:00:00Z",
+		"lastTimestamp": "2026-11-20T14:01:00Z",
+	})
+	r.pass(11)
+	path := r.path(t)
+	for _, c := range []struct {
+		format, want string
+	}{
+		{
+			printer.Diff,
+			"Event    pods           shop/web-1-a                 Warning BackOff (2 times since 13:00:00, last at 14:01:00)  by kubelet\n" +
+				"    first line\n    second line\n",
+		},
+		{
+			printer.Table,
+			"Warning BackOff: first line\\nsecond line (2 times since 13:00:00, last at 14:01:00)  by kubelet\n",
+		},
+		{
+			printer.Wide,
+			"rv=107       cluster=x uid=u-web-1-a                            Warning BackOff (2 times since 13:00:00, last at 14:01:00, event BackOff)",
+		},
+		{
+			printer.YAML,
+			"---\n# 2026-11-20T14:01:30Z Event Warning BackOff about pods shop/web-1-a, 2 times by kubelet\ncount: 2\n",
+		},
+	} {
+		stdout, stderr, err := askEvents(t, path, c.format, "shop", "", nil, "deploy/web")
+		if err != nil || !strings.Contains(stdout, c.want) {
+			t.Errorf("%s: %v\n%s%s", c.format, err, stdout, stderr)
+		}
+	}
+	for _, format := range []string{printer.Name, printer.JSONPath} {
+		_, _, err := askEvents(t, path, format, "shop", "", nil, "deploy/web")
+		if wrong := (answer.UsageError{}); !errors.As(err, &wrong) {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+	_, _, err := askEvents(t, path, printer.JSON, "shop", "", nil, "deploy,events")
+	if wrong := (answer.UsageError{}); !errors.As(err, &wrong) {
+		t.Errorf("events: %v", err)
+	}
+}
+
+// Events are shown of the objects that a root owns, directly or not, at the time of the Event. The
+// model follows the owners of that time.
+func TestOwnersOfATime(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newRecorder(workloads...)
+		owners := map[string][]string{} // of "KIND NAME"
+		var objects []string
+		for _, name := range []string{"web", "api"} {
+			r.object("c", "deployments.apps", "Deployment", name, nil)
+		}
+		resources := map[string]string{
+			"ReplicaSet":            "replicasets.apps",
+			"Pod":                   "pods",
+			"PersistentVolumeClaim": "persistentvolumeclaims",
+		}
+		for _, kind := range []string{"ReplicaSet", "Pod", "PersistentVolumeClaim"} {
+			for n := range 3 {
+				objects = append(objects, fmt.Sprint(kind, " o", n))
+			}
+		}
+		possible := append([]string{"Deployment web", "Deployment api"}, objects...)
+		write := func(op, object string) {
+			owners[object] = rapid.SliceOfNDistinct(rapid.SampledFrom(possible), 0, 2, rapid.ID).Draw(rt, object)
+			kind, name, _ := strings.Cut(object, " ")
+			r.object(op, resources[kind], kind, name, nil, owners[object]...)
+		}
+		for _, object := range objects {
+			write("c", object)
+		}
+		var want []string
+		for n := range rapid.IntRange(1, 15).Draw(rt, "steps") {
+			object := rapid.SampledFrom(objects).Draw(rt, "object")
+			if r.minute < 9 && rapid.Bool().Draw(rt, "changes") { // the question is about ten minutes
+				r.minute++ // an Event belongs to the owners that were observed before it, or at its time
+				write("u", object)
+				continue
+			}
+			reason := fmt.Sprint("Reason", n)
+			r.event("c", object, reason)
+			if owns("Deployment web", object, owners, map[string]bool{}) {
+				want = append(want, reason)
+			}
+		}
+		r.minute++
+		path := filepath.Join(t.TempDir(), "record.jsonl")
+		if err := os.WriteFile(path, []byte(strings.Join(r.lines, "\n")+"\n"), 0o600); err != nil {
+			rt.Fatal(err)
+		}
+		stdout, stderr, err := askEvents(t, path, printer.JSON, "shop", "", nil, "deploy/web")
+		var got happened
+		if wrong := json.Unmarshal([]byte(stdout), &got); wrong != nil {
+			rt.Fatalf("%v, %v: %s", wrong, err, stderr)
+		}
+		var shown []string
+		for _, e := range got.Events {
+			shown = append(shown, e.Reason)
+		}
+		if diff := gocmp.Diff(want, shown); diff != "" {
+			rt.Errorf("-want +shown\n%s", diff)
+		}
+	})
+}
+
+// owns reports whether an object is another one, or its owner in the end.
+func owns(root, object string, owners map[string][]string, seen map[string]bool) bool {
+	if object == root {
+		return true
+	}
+	if seen[object] {
+		return false
+	}
+	seen[object] = true
+	return slices.ContainsFunc(owners[object], func(owner string) bool { return owns(root, owner, owners, seen) })
+}
+
+// Events that are captured only since a time in the span are shown, and the answer is not exact.
+func TestEventsCapturedLater(t *testing.T) {
+	r := newRecorder(workloads[:4]...)
+	web(r)
+	r.pass(5)
+	for _, kind := range []string{"snapshot.started", "snapshot.completed"} {
+		r.stream(kind, "events", members{
+			"snapshot":        "s-events",
+			"objects":         0,
+			"resourceVersion": "107",
+			"writer":          "w",
+			"run":             "0-1795183199000",
+		})
+	}
+	r.version = 107
+	r.scopes = workloads
+	r.event("c", "Pod web-1-a", "Failed")
+	r.pass(7)
+	path := r.path(t)
+	for minute, wantErr := range map[int]error{2: answer.ErrNotExact, 7: nil} {
+		since := timeline.At(time.Date(2026, 11, 20, 14, minute, 0, 0, time.UTC))
+		stdout, stderr, err := askEvents(t, path, printer.Table, "shop", "", &since, "deploy/web")
+		if !errors.Is(err, wantErr) || strings.Contains(stdout, "Failed") != (minute == 2) {
+			t.Errorf("since minute %d: %v\n%s%s", minute, err, stdout, stderr)
+		}
+		isSaid := strings.Contains(stderr, "events: unknown: the record begins later, at 2026-11-20T14:05:30Z")
+		if isSaid != (minute == 2) {
+			t.Errorf("since minute %d: %s", minute, stderr)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubecdc/kubecdc/internal/past/certainty"
+	"github.com/kubecdc/kubecdc/internal/past/record"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/serve/apiview"
+)
+
+// View returns the View of a moment and, unless to is nil, the versions up to it. It prints the
+// certainty.
+func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
+	var view *apiview.View
+	err := q.During(ctx, func(ctx context.Context) error {
+		clusters := Clusters{}
+		s, log, scopes, reading, err := q.readView(ctx, at, to, clusters)
+		if err != nil {
+			return err
+		}
+		sure := assess(at, s.Scopes(), reading)
+		if err := q.known(ctx, &sure, s.Len()); err != nil {
+			return err
+		}
+		clusters.add(s.Objects())
+		clusters.addScopes(s.Scopes()) // their resourceVersions are those of the lists
+		if err := clusters.One("objects", "cluster"); err != nil {
+			return err
+		}
+		q.say(&sure)
+		again := time.Time{} // a replay is not read again
+		if to == nil {
+			again = readAgain(at, sure.Scopes, reading.Began)
+		}
+		version := s.APIServerVersion()
+		if version == "" {
+			version, err = q.Record.APIServerVersion(ctx, q.Wanted, at)
+			if err != nil {
+				return err
+			}
+		}
+		view = apiview.NewView(s, apiview.Options{
+			Now:     sure.time,
+			Again:   again,
+			Version: version,
+			Warn: func(s *certainty.Scope) []string {
+				lowered := *s
+				lower(&lowered, at, reading)
+				out := warnings(at, &lowered)
+				if sure.Only != "" {
+					out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))
+				}
+				return out
+			},
+		})
+		if to == nil {
+			return q.judge(&sure)
+		}
+		end := assess(*to, scopes, reading)
+		q.say(&end)
+		return errors.Join(view.Follow(log), q.judge(&sure), q.judge(&end))
+	})
+	return view, err
+}
+
+// ViewForClient returns the View of a moment that a client of the API asks for. Its errors have a
+// Status of the Kubernetes API, except those after which the client may try again.
+func (q *Question) ViewForClient(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
+	v, err := q.View(ctx, at, nil)
+	return v, statusOf(err)
+}
+
+// statusOf returns the error for a client that asks for a moment which cannot be read. Without a
+// Status of its own, an error is 503: the client tries again.
+func statusOf(err error) error {
+	if unknown := (*record.UnknownResourceError)(nil); errors.As(err, &notInRecordError{}) ||
+		errors.As(err, &unknown) {
+		return apierrors.NewResourceExpired(err.Error())
+	}
+	if errors.Is(err, ErrNotExact) {
+		out := apierrors.NewConflict(schema.GroupResource{}, "", err)
+		out.ErrStatus.Message = "the answer for this moment is not exact, and --exact is set"
+		return out
+	}
+	if errors.As(err, &UsageError{}) {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return err
+}
+
+// readView returns the state of a moment and, unless to is nil, the versions up to it with the
+// certainty of the end. It adds the clusters of these versions.
+func (q *Question) readView(
+	ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters,
+) (*timeline.State, *apiview.Log, []certainty.Scope, *record.Reading, error) {
+	if to == nil {
+		states, reading, err := q.Record.States(ctx, q.Wanted, at)
+		if err != nil {
+			return nil, nil, nil, nil, err
+		}
+		return states[0], nil, nil, reading, nil
+	}
+	var log apiview.Log
+	s, scopes, reading, err := q.Record.Span(ctx, q.Wanted, at, *to, func(v *timeline.Version) {
+		clusters[v.ClusterKey()] = v.Cluster
+		log.Add(v)
+	})
+	clusters.addScopes(scopes)
+	return s, &log, scopes, reading, err
+}
+
+// warnings returns the warnings for a client that lists a scope without certainty.
+func warnings(at timeline.Moment, s *certainty.Scope) []string {
+	var out []string
+	for i := range s.Causes {
+		out = append(out, fmt.Sprintf("%s at %s: %s", s.Name, at, s.Causes[i].Words()))
+	}
+	if s.Left > 0 {
+		out = append(out, fmt.Sprintf("%s at %s: left the selection and may still exist: %d", s.Name, at, s.Left))
+	}
+	return out
+}
