@@ -9,7 +9,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -110,10 +110,10 @@ func by(changedBy []byte) (names string) {
 
 // NewHearing returns the function by which a Manager asks the bus for the last events of its
 // scopes.
-func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, bool, error)) func(
+func NewHearing(hear func(context.Context, *object.Resource) (informer.LastEvent, bool, error)) func(
 	context.Context, *object.Resource, string,
-) (scope.LastEvent, bool, error) {
-	return scope.NewLastEvents(hear, nil).Of
+) (informer.LastEvent, bool, error) {
+	return informer.NewLastEvents(hear, nil).Of
 }
 
 // NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether
