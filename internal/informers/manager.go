@@ -170,7 +170,7 @@ func New(o Options) (*Manager, error) {
 		Denied:       s.namespaces.deny,
 		Progressed:   s.mu.Notify,
 		Save:         func(context.Context) error { return nil },
-		MaxSteps:     o.maxSteps,
+		MaxVersions:  o.maxVersions,
 		MaxUnpaged:   o.MaxUnpaged,
 		Replaced:     o.Replaced,
 	}
@@ -394,10 +394,10 @@ type Options struct {
 	// ReportBytes returns the limit of a progress event, 0: not known. nil: it is not known.
 	ReportBytes func() int
 	// time of the run, which events carry and which never goes back; nil: that of the wall clock
-	Now        func() time.Time
-	Log        *slog.Logger
-	Registerer prometheus.Registerer
-	maxSteps   int // see store.Options; 0 except in tests
+	Now         func() time.Time
+	Log         *slog.Logger
+	Registerer  prometheus.Registerer
+	maxVersions int // see store.Options; 0 except in tests
 }
 
 // Name names an object.

@@ -46,7 +46,7 @@ func (i *Informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exis
 }
 
 // answer asks q until the API server answers, or refuses permanently.
-func (i *Informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
+func (i *Informer) answer(ctx context.Context, q backfill.Question) (v *backfill.Answer, err error) {
 	err = i.Retry(ctx, func(ctx context.Context) (err error) {
 		v, err = i.ask(ctx, q)
 		return err
@@ -74,7 +74,7 @@ func (i *Informer) Retry(ctx context.Context, request func(context.Context) erro
 }
 
 // Ask implements backfill.Asker.
-func (i *Informer) Ask(ctx context.Context, q backfill.Question) (v *backfill.Version, err error) {
+func (i *Informer) Ask(ctx context.Context, q backfill.Question) (v *backfill.Answer, err error) {
 	err = i.inSlot(ctx, func() (err error) {
 		v, err = i.ask(ctx, q)
 		return err
@@ -137,7 +137,7 @@ func (i *Informer) listAt(
 }
 
 // ask asks q once.
-func (i *Informer) ask(ctx context.Context, q backfill.Question) (*backfill.Version, error) {
+func (i *Informer) ask(ctx context.Context, q backfill.Question) (*backfill.Answer, error) {
 	v, _, err := i.look(ctx, q, metav1.ListOptions{})
 	if err != nil {
 		err = fmt.Errorf("%s at resourceVersion %d: %w", q.Ref.Key, q.At, err)
@@ -148,7 +148,7 @@ func (i *Informer) ask(ctx context.Context, q backfill.Question) (*backfill.Vers
 // look is ask with list options. It also returns the resourceVersion of the list.
 func (i *Informer) look(
 	ctx context.Context, q backfill.Question, opts metav1.ListOptions,
-) (*backfill.Version, uint64, error) {
+) (*backfill.Answer, uint64, error) {
 	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.Ref.Name()).String()
 	if q.Selected {
 		opts.LabelSelector = i.selection.LabelSelector
@@ -160,7 +160,7 @@ func (i *Informer) look(
 		opts.ResourceVersion, opts.ResourceVersionMatch = object.FormatVersion(q.At), metav1.ResourceVersionMatchExact
 	}
 	r := i.newReader()
-	var v *backfill.Version
+	var v *backfill.Answer
 	meta, err := i.deps.Client.List(ctx, i.resource, q.Ref.Namespace(), apiserver.JSON, opts, func(raw []byte) error {
 		o, err := r.read(raw, false)
 		switch {
@@ -170,7 +170,7 @@ func (i *Informer) look(
 			// the server ignores the field selector: the rest may be the whole scope
 			return apiserver.ErrUnanswerable
 		}
-		v = &backfill.Version{Object: o.object, Managers: r.scanned.CopyManagers(), Outside: o.outside}
+		v = &backfill.Answer{Object: o.object, Managers: r.scanned.CopyManagers(), Outside: o.outside}
 		return nil
 	})
 	switch {

@@ -214,7 +214,7 @@ func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict,
 
 // lookOnWatch looks for the present version of an object. Like latestOnWatch, it returns the
 // current resourceVersion of etcd, which the watch must show.
-func (i *Informer) lookOnWatch(ctx context.Context, ref *object.Ref) (*backfill.Version, uint64, error) {
+func (i *Informer) lookOnWatch(ctx context.Context, ref *object.Ref) (*backfill.Answer, uint64, error) {
 	round, asks := i.coverage.question(i.deps.Now())
 	found, now, err := i.look(ctx, backfill.Question{Ref: ref}, metav1.ListOptions{Limit: 1})
 	if asks && err == nil {
@@ -254,7 +254,7 @@ func (i *Informer) judgeLatest(now, position uint64) verdict {
 // after a restore, an object of the copy may change again and get the same ones. Then the times of
 // its managedFields differ.
 func (i *Informer) sameHistory(ctx context.Context, w *witness) (isSame, known bool, err error) {
-	return i.inHistory(ctx, w.object.Ref, w.object.ResourceVersion, w.gone, func(there *backfill.Version) bool {
+	return i.inHistory(ctx, w.object.Ref, w.object.ResourceVersion, w.gone, func(there *backfill.Answer) bool {
 		return isOneVersion(there.Object, w.object)
 	})
 }
@@ -262,7 +262,7 @@ func (i *Informer) sameHistory(ctx context.Context, w *witness) (isSame, known b
 // inHistory is sameHistory for the version rv of an object, or for its deletion (gone). equal
 // compares a version that is not a deletion with the one that the API server has.
 func (i *Informer) inHistory(ctx context.Context, ref *object.Ref, rv uint64, gone bool,
-	equal func(there *backfill.Version) bool,
+	equal func(there *backfill.Answer) bool,
 ) (isSame, known bool, err error) {
 	there, err := i.ask(ctx, backfill.Question{Ref: ref, At: rv})
 	absent := err == nil && there == nil

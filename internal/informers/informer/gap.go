@@ -19,13 +19,13 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 		budget = gap.Reserve(i.deps.Lookups, i.store.View().Objects)
 	}
 	if budget != nil {
-		steps, err := backfill.EveryRevision(ctx, i, gap, budget)
+		found, err := backfill.EveryRevision(ctx, i, gap, budget)
 		if ctx.Err() != nil {
 			return false, false, context.Cause(ctx)
 		}
 		if err != nil {
 			i.log.Debug("cannot list each revision", "scope", i.name, "from_rv", l.From, "to_rv", to, "err", err)
-		} else if versions, ok := i.store.AddAllSteps(steps); ok {
+		} else if versions, ok := i.store.AddAllVersions(found); ok {
 			i.log.Debug("each revision was listed", "scope", i.name, "from_rv", l.From, "to_rv", to, "versions",
 				versions,
 				"took", time.Since(began))
@@ -39,7 +39,7 @@ func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, 
 	if err != nil {
 		return false, false, err
 	}
-	versions := i.store.AddSteps(byKey)
+	versions := i.store.AddVersions(byKey)
 	recovered = recovered && !l.Unrecoverable
 	level := i.log.Info
 	if !recovered {

@@ -93,19 +93,19 @@ func New(d *Deps, spec *Spec) *Informer {
 		i.lastEvents = nil
 	}
 	o := store.Options{
-		Resource:   of.Resource,
-		Scope:      of.Name,
-		Lane:       spec.Lane,
-		Now:        d.Now,
-		Pushed:     of.HasServerSelector(),
-		Several:    of.HasAgentSelector(),
-		Snapshots:  spec.Snapshots != SnapshotNever,
-		Progressed: d.Progressed,
-		Gate:       i.state.gate,
-		Log:        d.Log,
-		Metrics:    i.metrics.store,
-		Save:       d.Save,
-		MaxSteps:   d.MaxSteps,
+		Resource:    of.Resource,
+		Scope:       of.Name,
+		Lane:        spec.Lane,
+		Now:         d.Now,
+		Pushed:      of.HasServerSelector(),
+		Several:     of.HasAgentSelector(),
+		Snapshots:   spec.Snapshots != SnapshotNever,
+		Progressed:  d.Progressed,
+		Gate:        i.state.gate,
+		Log:         d.Log,
+		Metrics:     i.metrics.store,
+		Save:        d.Save,
+		MaxVersions: d.MaxVersions,
 	}
 	if d.Replaced != nil {
 		o.Replaced = func() (uint64, time.Time) { return d.Replaced(of.Resource, of.Namespace) }
@@ -410,21 +410,21 @@ const (
 // Deps are shared by the Informers of a manager. Functions must not block, except for those that
 // take a context.
 type Deps struct {
-	Client     *apiserver.Client
-	Lists      *apiserver.ListSlots // bounds concurrent lists
-	MaxSteps   int                  // see store.Options
-	MaxUnpaged int                  // the most objects of a list without pages
-	Walks      chan struct{}        // bounds concurrent requests for versions
-	Lookups    *rate.Limiter        // bounds requests for single revisions
-	Proofs     *rate.Limiter        // bounds requests for the version of the API server
-	LastEvents *LastEvents          // nil: the bus cannot be asked
-	Questions  *rate.Limiter        // bounds the pages of lists of metadata
-	Path       *Path
-	Outage     *Outage
-	Denials    *Denials
-	Metrics    *Vectors
-	Log        *slog.Logger
-	Now        func() time.Time // time of the run; it never goes back
+	Client      *apiserver.Client
+	Lists       *apiserver.ListSlots // bounds concurrent lists
+	MaxVersions int                  // see store.Options
+	MaxUnpaged  int                  // the most objects of a list without pages
+	Walks       chan struct{}        // bounds concurrent requests for versions
+	Lookups     *rate.Limiter        // bounds requests for single revisions
+	Proofs      *rate.Limiter        // bounds requests for the version of the API server
+	LastEvents  *LastEvents          // nil: the bus cannot be asked
+	Questions   *rate.Limiter        // bounds the pages of lists of metadata
+	Path        *Path
+	Outage      *Outage
+	Denials     *Denials
+	Metrics     *Vectors
+	Log         *slog.Logger
+	Now         func() time.Time // time of the run; it never goes back
 
 	Ignored      func(*object.Ref) bool              // reports whether an object is never captured
 	DefinitionOf func(*object.Resource) (uid string) // "" if it has none now

@@ -234,7 +234,7 @@ func (i *Informer) busRefutes(ctx context.Context, now uint64) (bool, error) {
 	case same, likely:
 	}
 	ref := object.NewRef(i.resource, o.Namespace, o.Name, o.UID)
-	isSame, known, err := i.inHistory(ctx, ref, o.ResourceVersion, o.Gone, func(there *backfill.Version) bool {
+	isSame, known, err := i.inHistory(ctx, ref, o.ResourceVersion, o.Gone, func(there *backfill.Answer) bool {
 		return there.Object.Ref.UID == o.UID && there.Object.ResourceVersion == o.ResourceVersion &&
 			wasChangedBy(there.Managers, o.ChangedBy)
 	})

@@ -11,9 +11,15 @@ import (
 
 // Lists that follow each other while catch-up has no room keep a bounded number of objects and of
 // their versions.
-func TestPendingStepsAreBounded(t *testing.T) {
+func TestPendingVersionsAreBounded(t *testing.T) {
 	const most, lists = 12, 30
-	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics(), Now: time.Now, MaxSteps: most})
+	s := New(Options{
+		Resource:    configMaps,
+		Scope:       "configmaps",
+		Metrics:     testMetrics(),
+		Now:         time.Now,
+		MaxVersions: most,
+	})
 	s.BeginList(Fresh)
 	s.Load(at("a", "1", 1), nil)
 	s.EndList(1)
@@ -27,15 +33,15 @@ func TestPendingStepsAreBounded(t *testing.T) {
 		s.Lose(Loss{From: rv - 10, Reason: object.Expired})
 		gap := s.Gap(rv, nil)
 		s.EndList(rv, gap)
-		s.AddSteps(map[string]backfill.Result{
-			at("a", "1", rv-1).Ref.Key: {Steps: stepsOf("a", fmt.Sprint(rv-3, " 1")), Complete: true},
+		s.AddVersions(map[string]backfill.Result{
+			at("a", "1", rv-1).Ref.Key: {Versions: versionsOf("a", fmt.Sprint(rv-3, " 1")), Complete: true},
 			at(made, made, rv).Ref.Key: {Complete: true},
 		})
 		s.gate.notices = nil
 		gap.done()
 		versions := 0
 		for _, d := range s.known.pending {
-			versions += len(d.steps)
+			versions += len(d.versions)
 		}
 		highest = max(highest, versions)
 		if versions > most+10 || len(s.known.pending) > most+10 {
