@@ -65,7 +65,7 @@ func endOf(r *running, reason object.EndReason) *checkpoint.Scope {
 	p, ok := r.Position()
 	if !ok || p.Resource == "" {
 		p.ResourceVersion, p.History = r.Store().View().Reached, r.Store().View().History
-		r.Selection().Record(&p.Scope)
+		r.Selection().Describe(&p.Scope)
 	}
 	p.Ended = &checkpoint.Ended{Reason: string(reason)}
 	return &p.Scope

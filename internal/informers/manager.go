@@ -168,7 +168,7 @@ func New(o Options) (*Manager, error) {
 		AnotherHas:   s.extensions.IsAggregated,
 		EtcdOf:       s.sharing.etcdOf,
 		Denied:       s.namespaces.deny,
-		Progressed:   s.mu.Notify,
+		NoteCaptured: s.mu.Notify,
 		Save:         func(context.Context) error { return nil },
 		MaxVersions:  o.maxVersions,
 		MaxUnpaged:   o.MaxUnpaged,

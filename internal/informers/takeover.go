@@ -308,7 +308,7 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 			},
 		}
 		// as in a checkpoint: a reload may replace the informer before it has a position
-		spec.Scope.Record(&spec.Origin.Scope)
+		spec.Scope.Describe(&spec.Origin.Scope)
 		r := s.takeOver(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.Done())

@@ -50,7 +50,7 @@ func (i *Informer) failed(ctx context.Context, doing string, err error, delay ti
 		warn = i.deps.Outage.Begin(r, now)
 	}
 	i.store.Notify()
-	i.deps.Progressed() // the first snapshot may no longer wait for it
+	i.deps.NoteCaptured() // the first snapshot may no longer wait for it
 	attrs := []any{"scope", i.name, "doing", doing, "err", err, "retry_in", delay}
 	if apiserver.IsShared(r) {
 		attrs = append(attrs, "api_server", i.deps.Client.Host)

@@ -95,7 +95,7 @@ func (i *Informer) startWatch(ctx context.Context) (rv uint64, err error) {
 	s := newStream(ctx, i, r)
 	s.generation = i.generation.listed
 	b := &started{}
-	rv, highest, err := i.listInSlot(ctx, r, i.loading(), func(p *listProgress) (uint64, error) {
+	rv, highest, err := i.listInSlot(ctx, r, i.loading(), func(p *listTaker) (uint64, error) {
 		b.asked = i.deps.Now() // after the wait for a slot
 		return s.start(p.each)
 	})

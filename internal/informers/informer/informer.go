@@ -93,19 +93,19 @@ func New(d *Deps, spec *Spec) *Informer {
 		i.lastEvents = nil
 	}
 	o := store.Options{
-		Resource:    of.Resource,
-		Scope:       of.Name,
-		Lane:        spec.Lane,
-		Now:         d.Now,
-		Pushed:      of.HasServerSelector(),
-		Several:     of.HasAgentSelector(),
-		Snapshots:   spec.Snapshots != SnapshotNever,
-		Progressed:  d.Progressed,
-		Gate:        i.state.gate,
-		Log:         d.Log,
-		Metrics:     i.metrics.store,
-		Save:        d.Save,
-		MaxVersions: d.MaxVersions,
+		Resource:     of.Resource,
+		Scope:        of.Name,
+		Lane:         spec.Lane,
+		Now:          d.Now,
+		Pushed:       of.HasServerSelector(),
+		Several:      of.HasAgentSelector(),
+		Snapshots:    spec.Snapshots != SnapshotNever,
+		NoteCaptured: d.NoteCaptured,
+		Gate:         i.state.gate,
+		Log:          d.Log,
+		Metrics:      i.metrics.store,
+		Save:         d.Save,
+		MaxVersions:  d.MaxVersions,
 	}
 	if d.Replaced != nil {
 		o.Replaced = func() (uint64, time.Time) { return d.Replaced(of.Resource, of.Namespace) }
@@ -284,7 +284,7 @@ func (i *Informer) Position() (checkpoint.Position, bool) {
 	if !ok || p.Resource != "" { // the checkpoint that it started with: it may be of another version of the resource
 		return p, ok
 	}
-	i.selection.Record(&p.Scope)
+	i.selection.Describe(&p.Scope)
 	p.Aggregated, p.Definition = i.IsAggregated(), i.Definition()
 	p.Etcd = i.deps.EtcdOf(i.resource)
 	p.Ignored = i.spec.OwnNames
@@ -432,9 +432,9 @@ type Deps struct {
 	AnotherHas func(*object.Resource) (another, known bool)
 	EtcdOf     func(*object.Resource) int       // the number of the etcd of a resource; 0: not known
 	Save       func(ctx context.Context) error  // saves the positions of all scopes
-	Denied     func(context.Context, *Informer) // called when a list was forbidden, before Progressed is
+	Denied     func(context.Context, *Informer) // called when a list was forbidden, before NoteCaptured is
 	// called when the first snapshot may be complete, or impossible
-	Progressed func()
+	NoteCaptured func()
 
 	// Replaced returns the last replacement of the log of a resource's events in a namespace: see
 	// store.Options. nil if the bus does not know.

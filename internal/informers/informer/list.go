@@ -242,7 +242,7 @@ func (i *Informer) pagesIn(
 		}
 		defer pass()
 	}
-	rv, highest, err := i.listInSlot(ctx, r, to, func(p *listProgress) (uint64, error) {
+	rv, highest, err := i.listInSlot(ctx, r, to, func(p *listTaker) (uint64, error) {
 		o.LabelSelector, o.FieldSelector = i.selection.LabelSelector, i.selection.FieldSelector
 		return i.request(ctx, l, way, o, p)
 	})
@@ -253,20 +253,20 @@ func (i *Informer) pagesIn(
 	return rv, err
 }
 
-// listProgress takes the objects of a list, and how far its requests are.
-type listProgress struct {
+// listTaker takes what the requests of a list return: objects, and how far they are.
+type listTaker struct {
 	asks func()                                      // a page is asked for
 	each func(typ watch.EventType, raw []byte) error // an object has come
 	page func(*object.ListMeta) error                // a page is complete
 }
 
 // listed passes an object of a list that has each one once.
-func (p *listProgress) listed(raw []byte) error { return p.each(watch.Added, raw) }
+func (p *listTaker) listed(raw []byte) error { return p.each(watch.Added, raw) }
 
 // listInSlot makes a list in a slot, and returns its resourceVersion, and the highest one of its
 // objects.
 func (i *Informer) listInSlot(
-	ctx context.Context, r *reader, to taking, list func(*listProgress) (uint64, error),
+	ctx context.Context, r *reader, to taking, list func(*listTaker) (uint64, error),
 ) (rv, highest uint64, err error) {
 	slot, err := i.deps.Lists.Acquire(ctx, i.resource.Group)
 	if err != nil {
@@ -308,14 +308,14 @@ func (i *Informer) listInSlot(
 		return nil
 	}
 	asks()
-	rv, err = list(&listProgress{asks, each, page})
+	rv, err = list(&listTaker{asks, each, page})
 	return rv, highest, err
 }
 
 // request makes the requests of a list. It returns errRestart if the API server does not stream
 // lists.
 func (i *Informer) request(
-	ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, p *listProgress,
+	ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, p *listTaker,
 ) (rv uint64, err error) {
 	client, namespace := i.deps.Client, i.selection.Namespace
 	switch way {

@@ -26,8 +26,8 @@ type Lane interface {
 	Room() <-chan struct{}
 }
 
-// Options are the parameters of New. Selector, Replaced and Gate may be nil, and so may Progressed
-// and Save if Run is not called.
+// Options are the parameters of New. Selector, Replaced and Gate may be nil, and so may
+// NoteCaptured and Save if Run is not called.
 type Options struct {
 	Resource *object.Resource
 	Scope    string // name in events
@@ -45,12 +45,12 @@ type Options struct {
 	// or the start of a snapshot (closed).
 	Gate func(loading, closed bool)
 	// limit of pending versions of earlier gaps, besides one per object; 0: 10,000
-	MaxVersions int
-	Snapshots   bool                            // false: none is sent, unless a replacement of the log interrupted one
-	Save        func(ctx context.Context) error // saves the positions of all scopes
-	Progressed  func()                          // called once the bus has everything that the first list made pending
-	Log         *slog.Logger
-	Metrics     Metrics
+	MaxVersions  int
+	Snapshots    bool                            // false: none is sent, unless a replacement of the log interrupted one
+	Save         func(ctx context.Context) error // saves the positions of all scopes
+	NoteCaptured func()                          // called once the bus has everything that the first list made pending
+	Log          *slog.Logger
+	Metrics      Metrics
 }
 
 // Selector finds out what happened to an object under selectors of the API server or of the agent.

@@ -22,9 +22,9 @@ const (
 	bufferGiant = 256 << 10
 )
 
-// source reads one JSON value after another through one buffer, which grows to hold the current
-// value and shrinks again after it.
-type source struct {
+// valueReader reads one JSON value after another through one buffer, which grows to hold the
+// current value and shrinks again after it.
+type valueReader struct {
 	r     io.Reader
 	max   int
 	buf   []byte
@@ -39,7 +39,7 @@ type source struct {
 
 // peek returns the first byte that is not white space, without consuming it. It may move the
 // content of the buffer.
-func (s *source) peek() (byte, error) {
+func (s *valueReader) peek() (byte, error) {
 	for !s.skipSpace() {
 		if err := s.fill(); err != nil {
 			return 0, err
@@ -49,7 +49,7 @@ func (s *source) peek() (byte, error) {
 }
 
 // skipSpace consumes white space, and reports whether anything else has been read.
-func (s *source) skipSpace() bool {
+func (s *valueReader) skipSpace() bool {
 	s.start += jsonscan.SkipSpace(s.buf[s.start:s.end], 0)
 	return s.start < s.end
 }
@@ -57,7 +57,7 @@ func (s *source) skipSpace() bool {
 // value consumes the value that starts at the next byte (peek). The result is valid until the next
 // call of any method. For an object, an array or a string, value only finds the end and does not
 // check the inside.
-func (s *source) value() ([]byte, error) {
+func (s *valueReader) value() ([]byte, error) {
 	s.find = finder{}
 	for {
 		window := s.buf[s.start:s.end]
@@ -79,14 +79,14 @@ func (s *source) value() ([]byte, error) {
 }
 
 // take consumes the next n bytes, which are one value.
-func (s *source) take(n int) {
+func (s *valueReader) take(n int) {
 	s.start += n
 	s.need = max(n, s.need-s.need/8)
 }
 
 // line returns the bytes before the next newline without consuming them, nil if the input ends or
 // fails first.
-func (s *source) line() []byte {
+func (s *valueReader) line() []byte {
 	for {
 		if line := s.bufferedLine(); line != nil || s.fill() != nil {
 			return line
@@ -96,7 +96,7 @@ func (s *source) line() []byte {
 
 // bufferedLine returns the line if it has been read completely, else nil. It examines each byte
 // once.
-func (s *source) bufferedLine() []byte {
+func (s *valueReader) bufferedLine() []byte {
 	from := max(s.start, s.eol)
 	n := bytes.IndexByte(s.buf[from:s.end], '\n')
 	if n < 0 {
@@ -108,10 +108,10 @@ func (s *source) bufferedLine() []byte {
 }
 
 // atNewline reports whether the next byte has been read, and is a newline.
-func (s *source) atNewline() bool { return s.start < s.end && s.buf[s.start] == '\n' }
+func (s *valueReader) atNewline() bool { return s.start < s.end && s.buf[s.start] == '\n' }
 
 // punctuation consumes the next byte if it is c.
-func (s *source) punctuation(c byte) (bool, error) {
+func (s *valueReader) punctuation(c byte) (bool, error) {
 	got, err := s.peek()
 	if err != nil {
 		return false, inside(err)
@@ -124,11 +124,11 @@ func (s *source) punctuation(c byte) (bool, error) {
 }
 
 // unexpected returns the error for the next byte, which must have been read.
-func (s *source) unexpected(where string) error {
+func (s *valueReader) unexpected(where string) error {
 	return fmt.Errorf("JSON syntax: unexpected %q %s", s.buf[s.start], where)
 }
 
-func (s *source) tooLarge() error {
+func (s *valueReader) tooLarge() error {
 	s.err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.max)
 	return s.err
 }
@@ -142,7 +142,7 @@ func inside(err error) error {
 }
 
 // fill reads more data. Its error is final.
-func (s *source) fill() error {
+func (s *valueReader) fill() error {
 	if s.err != nil {
 		return s.err
 	}
@@ -167,7 +167,7 @@ func (s *source) fill() error {
 }
 
 // room makes room in the buffer for the next read.
-func (s *source) room() {
+func (s *valueReader) room() {
 	held := s.end - s.start
 	if held == 0 {
 		s.start = 0
