@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
@@ -59,11 +59,11 @@ func agentInTrouble() admin.Status {
 		Checkpoint: &admin.CheckpointStatus{Place: "ConfigMap kubecdc/kubecdc-checkpoint", Saved: ago(3 * time.Second)},
 		Published:  admin.PublishedStatus{Events: 12_345_678, Bytes: 3 << 30, Retries: 3, DeadLetters: 1},
 	}
-	s.AddScopes([]scope.Status{
+	s.AddScopes([]informer.Status{
 		{
 			Scope:       "configmaps",
 			Resource:    "configmaps",
-			Phase:       scope.PhaseLive,
+			Phase:       informer.PhaseLive,
 			Synced:      true,
 			LastSeen:    *ago(time.Minute),
 			Silence:     59 * time.Second,
@@ -77,8 +77,8 @@ func agentInTrouble() admin.Status {
 		{
 			Scope:    "nodes",
 			Resource: "nodes",
-			Phase:    scope.PhaseRelisting,
-			Health:   scope.HealthStale,
+			Phase:    informer.PhaseRelisting,
+			Health:   informer.HealthStale,
 			Since:    *ago(time.Hour),
 			Synced:   true,
 			LastSeen: *ago(time.Hour),
@@ -89,8 +89,8 @@ func agentInTrouble() admin.Status {
 		{
 			Scope:    "secrets",
 			Resource: "secrets",
-			Phase:    scope.PhaseWaiting,
-			Health:   scope.HealthForbidden,
+			Phase:    informer.PhaseWaiting,
+			Health:   informer.HealthForbidden,
 			Since:    *ago(time.Minute),
 			Failures: 7,
 			Reason:   "forbidden",

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/connlimit"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
@@ -50,7 +50,7 @@ type Build struct{ Version, Commit, Go string }
 
 // Informers provides the state of the informers, and starts snapshots.
 type Informers interface {
-	Status() []scope.Status
+	Status() []informer.Status
 	Ready() error
 	// Snapshot starts snapshots of a resource in a namespace, "" for all namespaces. It returns the
 	// started ones, and an error for each scope that could not start.
@@ -258,7 +258,7 @@ func wantsJSON(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "application/json")
 }
 
-func appendScopes(b []byte, all []scope.Status) []byte {
+func appendScopes(b []byte, all []informer.Status) []byte {
 	more := len(all) - maxShown
 	if more > 0 {
 		slices.SortStableFunc(all, worseFirst)
@@ -267,7 +267,7 @@ func appendScopes(b []byte, all []scope.Status) []byte {
 	for i := range all {
 		st := &all[i]
 		b = fmt.Appendf(b, "    %s: %s", st.Scope, st.Phase)
-		if st.Health != scope.HealthOK {
+		if st.Health != informer.HealthOK {
 			b = fmt.Appendf(b, ", %s", st.Health)
 		}
 		if st.Error != "" {

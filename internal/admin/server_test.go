@@ -19,15 +19,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
 // idle has no scopes.
 type idle struct{}
 
-func (idle) Status() []scope.Status { return nil }
-func (idle) Ready() error           { return nil }
+func (idle) Status() []informer.Status { return nil }
+func (idle) Ready() error              { return nil }
 
 func (idle) Snapshot(context.Context, string, string) ([]store.Started, error) {
 	return nil, errors.New("pods is not captured")
@@ -117,9 +117,9 @@ func TestHealthOfAnAgentThatHangs(t *testing.T) {
 // The server closes the connection of a client that does not read. It does not close that of a
 // profile, which has only begun.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
-	all := make([]scope.Status, 50_000) // more than the sockets hold
+	all := make([]informer.Status, 50_000) // more than the sockets hold
 	for i := range all {
-		all[i] = scope.Status{Scope: fmt.Sprintf("configmaps/namespace-%05d", i), Phase: scope.PhaseLive}
+		all[i] = informer.Status{Scope: fmt.Sprintf("configmaps/namespace-%05d", i), Phase: informer.PhaseLive}
 	}
 	s := New(Options{
 		Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Checks: NewChecks(nil), Profiles: true,

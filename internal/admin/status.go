@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // Status is the response of GET /status: the state of the agent, for 'kubecdc status' and for
@@ -193,7 +193,7 @@ func (s *Status) keep(n int) {
 }
 
 // AddScopes adds the scopes and their sums. Scopes with a problem come first.
-func (s *Status) AddScopes(all []scope.Status) {
+func (s *Status) AddScopes(all []informer.Status) {
 	slices.SortStableFunc(all, worseFirst)
 	s.Informers = InformersStatus{Scopes: len(all), Phases: map[string]int{}, Health: map[string]int{}}
 	s.Scopes = make([]ScopeStatus, len(all))
@@ -242,23 +242,23 @@ func (s *Status) AddScopes(all []scope.Status) {
 // severity ranks the problem of a scope; 0 means none.
 func severity(phase, health string) int {
 	switch health {
-	case scope.HealthStale.String():
+	case informer.HealthStale.String():
 		return 4
-	case scope.HealthFailing.String(), scope.HealthForbidden.String():
+	case informer.HealthFailing.String(), informer.HealthForbidden.String():
 		return 3
-	case scope.HealthNotServed.String():
+	case informer.HealthNotServed.String():
 		return 2
 	}
 	switch phase {
-	case scope.PhaseAnnouncing.String(), scope.PhaseBlocked.String(), scope.PhaseDraining.String(),
-		scope.PhaseRetiring.String(), scope.PhaseDrained.String():
+	case informer.PhaseAnnouncing.String(), informer.PhaseBlocked.String(), informer.PhaseDraining.String(),
+		informer.PhaseRetiring.String(), informer.PhaseDrained.String():
 		return 1
 	}
 	return 0
 }
 
 // Severity ranks the problem of a scope; 0 means none.
-func Severity(st *scope.Status) int { return severity(st.Phase.String(), st.Health.String()) }
+func Severity(st *informer.Status) int { return severity(st.Phase.String(), st.Health.String()) }
 
 // worseFirst compares two scopes, for sorting by descending severity.
-func worseFirst(a, b scope.Status) int { return cmp.Compare(Severity(&b), Severity(&a)) }
+func worseFirst(a, b informer.Status) int { return cmp.Compare(Severity(&b), Severity(&a)) }

@@ -9,18 +9,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // The number of scopes in an answer is limited, and those with a problem come first.
 func TestStatusIsBounded(t *testing.T) {
-	all := make([]scope.Status, 20_000)
+	all := make([]informer.Status, 20_000)
 	for i := range all {
-		all[i] = scope.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: scope.PhaseLive}
+		all[i] = informer.Status{Scope: fmt.Sprintf("pods/ns-%05d", i), Resource: "pods", Phase: informer.PhaseLive}
 	}
-	all[19_000].Health = scope.HealthFailing
+	all[19_000].Health = informer.HealthFailing
 	look := func() (s Status) {
-		s.AddScopes(append([]scope.Status(nil), all...))
+		s.AddScopes(append([]informer.Status(nil), all...))
 		return s
 	}
 	for query, want := range map[string]int{
@@ -48,7 +48,7 @@ func TestStatusIsBounded(t *testing.T) {
 			t.Errorf("%q: %d", query, w.Code)
 		}
 	}
-	lines := strings.Split(string(appendScopes(nil, append([]scope.Status(nil), all...))), "\n")
+	lines := strings.Split(string(appendScopes(nil, append([]informer.Status(nil), all...))), "\n")
 	if len(lines) != maxShown+2 || lines[0] != "    pods/ns-19000: live, failing" ||
 		lines[maxShown] != "    and 19900 more: /status has all" {
 		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-2])

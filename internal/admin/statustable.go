@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
@@ -215,7 +215,7 @@ func (s *Status) watching() string {
 		text += ": " + Counts(i.Phases)
 	}
 	unwell := maps.Clone(i.Health)
-	delete(unwell, scope.HealthOK.String())
+	delete(unwell, informer.HealthOK.String())
 	if len(unwell) > 0 {
 		text += "; " + Counts(unwell)
 	}
@@ -224,7 +224,7 @@ func (s *Status) watching() string {
 		text += fmt.Sprintf("; %s pending", terminal.Count(i.Pending))
 	}
 	if len(i.NoBookmarks) > 0 {
-		text += "; no bookmarks of " + scope.Few(i.NoBookmarks)
+		text += "; no bookmarks of " + informer.Few(i.NoBookmarks)
 	}
 	return text
 }

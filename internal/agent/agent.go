@@ -30,7 +30,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -277,7 +277,7 @@ func (a *agent) apply(ctx context.Context, next *reload.Loaded) (reload.Scopes, 
 // since when the first of them waits.
 func (a *agent) unapplied() (scopes string, since time.Time) {
 	all, since := a.informers.Unapplied()
-	return scope.Few(all), since
+	return informer.Few(all), since
 }
 
 // standby reports whether another agent leads.
@@ -285,19 +285,19 @@ func (a *agent) standby() bool { return a.elector != nil && !a.elector.Status().
 
 // lastEvent returns the last stream event on the bus, with the newest event of an object. The bus
 // is set before the informers run.
-func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (informer.LastEvent, bool, error) {
 	bus, ok := a.bus.Load().Bus.(driver.LastEventer)
 	if !ok {
-		return scope.LastEvent{}, false, errors.New("the bus cannot report its last event")
+		return informer.LastEvent{}, false, errors.New("the bus cannot report its last event")
 	}
 	e, ok, err := bus.LastStreamEvent(ctx, r)
 	if !ok || err != nil {
-		return scope.LastEvent{}, false, err
+		return informer.LastEvent{}, false, err
 	}
-	out := scope.LastEvent{Scope: e.Scope, ResourceVersion: e.ResourceVersion, History: e.History, At: e.At}
+	out := informer.LastEvent{Scope: e.Scope, ResourceVersion: e.ResourceVersion, History: e.History, At: e.At}
 	o, ok, err := bus.LastObjectEvent(ctx, r)
 	if ok {
-		last := scope.LastObject(o)
+		last := informer.LastObject(o)
 		out.Object = &last
 	}
 	return out, true, err
@@ -305,7 +305,7 @@ func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (scope.LastEv
 
 // lastProgress returns what the last run of this agent has said of its scopes on the bus. The bus
 // and the writer are set before the informers run.
-func (a *agent) lastProgress(ctx context.Context) ([]scope.PreviousScope, error) {
+func (a *agent) lastProgress(ctx context.Context) ([]informer.PreviousScope, error) {
 	bus, ok := a.bus.Load().Bus.(driver.LastProgresser)
 	if !ok {
 		return nil, errors.New("the bus cannot report the last progress")
@@ -314,9 +314,9 @@ func (a *agent) lastProgress(ctx context.Context) ([]scope.PreviousScope, error)
 	if !ok || err != nil {
 		return nil, err
 	}
-	var all []scope.PreviousScope
+	var all []informer.PreviousScope
 	for _, s := range p.Scopes {
-		all = append(all, scope.PreviousScope{
+		all = append(all, informer.PreviousScope{
 			Resource:        s.Resource,
 			Scope:           s.Scope,
 			Count:           s.Count,
@@ -336,14 +336,14 @@ func (a *agent) lastProgress(ctx context.Context) ([]scope.PreviousScope, error)
 // before the informers run.
 func (a *agent) startedScopes(
 	ctx context.Context, r *object.Resource, run string,
-) (all []scope.StartedScope, err error) {
+) (all []informer.StartedScope, err error) {
 	bus, ok := a.bus.Load().Bus.(driver.ScopeLister)
 	if !ok {
 		return nil, nil
 	}
 	found, err := bus.StartedScopes(ctx, r, a.writer.name, run)
 	for _, s := range found {
-		all = append(all, scope.StartedScope(s))
+		all = append(all, informer.StartedScope(s))
 	}
 	return all, err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
@@ -81,7 +81,7 @@ func (r *reporter) scopes() string {
 	problems := map[string]int{}
 	for i := range all {
 		switch st := &all[i]; {
-		case st.Health != scope.HealthOK:
+		case st.Health != informer.HealthOK:
 			problems[st.Health.String()]++
 		case admin.Severity(st) > 0:
 			problems[st.Phase.String()]++

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/filter"
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/rbac"
@@ -93,7 +93,7 @@ func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*in
 	}
 	o.Spec = s
 	o.TakeOver = l.Mode == config.ModeCentral
-	o.Snapshot, o.Every = scope.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
+	o.Snapshot, o.Every = informer.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
 	o.MaxUnpaged = int(l.Snapshot.UnpagedObjects)
 	o.Match = func(patterns []string) func(string) bool {
 		namespaces := make(config.Namespaces, len(patterns))
@@ -175,8 +175,8 @@ func scopesOf(s *informers.Manager) map[string]bool {
 	all := map[string]bool{}
 	for _, st := range s.Status() {
 		// The selection names it, but the cluster does not serve it, or not with the verb watch.
-		named := st.Health != scope.HealthOK && st.Phase == scope.PhaseWaiting && st.Failures == 0
-		if !named && st.Phase != scope.PhaseRetiring {
+		named := st.Health != informer.HealthOK && st.Phase == informer.PhaseWaiting && st.Failures == 0
+		if !named && st.Phase != informer.PhaseRetiring {
 			all[st.Scope] = true
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
@@ -38,7 +38,7 @@ func (u *startupUI) capturing(ctx context.Context, hints []driver.Hint) {
 }
 
 // items returns the progress of each scope.
-func items(all []scope.Status) []terminal.Item {
+func items(all []informer.Status) []terminal.Item {
 	out := make([]terminal.Item, 0, len(all))
 	for i := range all {
 		st := &all[i]
@@ -53,16 +53,16 @@ func items(all []scope.Status) []terminal.Item {
 			it.State = terminal.Done
 		case st.Synced:
 			it.State = terminal.Sending
-		case st.Phase == scope.PhaseListing:
+		case st.Phase == informer.PhaseListing:
 			it.State, it.Sent = terminal.Reading, 0
 		default: // it waits for its turn or for the bus
 			it.Sent = 0
 		}
 		it.Problem = strings.ReplaceAll(st.Reason, "_", " ")
 		switch {
-		case st.Phase == scope.PhaseRetiring:
+		case st.Phase == informer.PhaseRetiring:
 			it.Problem = "no longer selected"
-		case st.Health == scope.HealthNotServed:
+		case st.Health == informer.HealthNotServed:
 			it.Problem = "not served"
 		case st.Reason == apiserver.ReasonUnsupported:
 			it.Problem = "cannot be captured"

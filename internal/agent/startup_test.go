@@ -17,26 +17,26 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	publishstdout "github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
 func TestItemsOfTheFirstSnapshot(t *testing.T) {
-	got := items([]scope.Status{
-		{Scope: "pods", Phase: scope.PhaseWaiting},
-		{Scope: "secrets", Phase: scope.PhaseListing, Objects: 500, Expected: 1200},
-		{Scope: "nodes", Phase: scope.PhaseLive, Synced: true, Objects: 10, Pending: 4},
-		{Scope: "services", Phase: scope.PhaseLive, Synced: true, Captured: true, Objects: 3},
+	got := items([]informer.Status{
+		{Scope: "pods", Phase: informer.PhaseWaiting},
+		{Scope: "secrets", Phase: informer.PhaseListing, Objects: 500, Expected: 1200},
+		{Scope: "nodes", Phase: informer.PhaseLive, Synced: true, Objects: 10, Pending: 4},
+		{Scope: "services", Phase: informer.PhaseLive, Synced: true, Captured: true, Objects: 3},
 		{
 			Scope:  "jobs.batch",
-			Phase:  scope.PhaseWaiting,
-			Health: scope.HealthForbidden,
+			Phase:  informer.PhaseWaiting,
+			Health: informer.HealthForbidden,
 			Reason: "forbidden",
 			Error:  "jobs.batch is forbidden: …",
 		},
-		{Scope: "widgets.example.com", Phase: scope.PhaseWaiting, Health: scope.HealthNotServed},
-		{Scope: "namespaces", Phase: scope.PhaseRetiring},
+		{Scope: "widgets.example.com", Phase: informer.PhaseWaiting, Health: informer.HealthNotServed},
+		{Scope: "namespaces", Phase: informer.PhaseRetiring},
 	})
 	want := []terminal.Item{
 		{Name: "pods", State: terminal.Waiting},

@@ -25,9 +25,9 @@ const (
 	// saveFirst is the delay of the first check. It is short, so that a series of agents that live
 	// only for seconds makes progress before the API server compacts the history at their start.
 	saveFirst = time.Second
-	// saveProgressEvery is how often resourceVersions are saved that moved without an
+	// saveQuietEvery is how often resourceVersions are saved that moved without an
 	// acknowledgement, mostly by bookmarks.
-	saveProgressEvery = time.Minute
+	saveQuietEvery = time.Minute
 	// warnEvery is the interval of warnings that the checkpoint cannot be saved.
 	warnEvery = time.Minute
 	// conflictRounds is how many consecutive changes by other clients (mostly of labels) one save
@@ -325,7 +325,7 @@ func (k *Keeper) save(ctx context.Context, need uint64, least change) error {
 func (k *Keeper) attempt(ctx context.Context, least change) error {
 	logs := k.pullLogs()
 	s := &k.saver
-	if time.Since(s.last) >= saveProgressEvery {
+	if time.Since(s.last) >= saveQuietEvery {
 		least = min(least, moved)
 	}
 	if least == news && sameLogs(s.logs, logs) {

@@ -56,8 +56,8 @@ func newComparison(paths []string) (*comparison, error) {
 	inside := map[string][]string{} // the paths relative to the parent
 	var order []string
 	for _, path := range paths {
-		steps := stepsOf(path)
-		for _, s := range steps[:len(steps)-1] {
+		segments := segmentsOf(path)
+		for _, s := range segments[:len(segments)-1] {
 			rest := strings.TrimPrefix(path[s.end:], ".")
 			if s.each || strings.HasPrefix(rest, "[*]") && rest != "[*]" {
 				break // this does not apply to elements
@@ -149,18 +149,18 @@ func kind(raw []byte) byte {
 	return raw[0]
 }
 
-// step is one step of a path.
-type step struct {
+// segment is a part of a path: one name, or each element or member.
+type segment struct {
 	name string
 	each bool // any element of an array, or any member of an object
 	end  int  // its end in the path
 }
 
-// stepsOf splits a valid path.
-func stepsOf(path string) []step {
-	var steps []step
+// segmentsOf splits a valid path.
+func segmentsOf(path string) []segment {
+	var segments []segment
 	for i := 0; i < len(path); {
-		var s step
+		var s segment
 		switch {
 		case strings.HasPrefix(path[i:], "[*]"):
 			s.each, i = true, i+len("[*]")
@@ -185,7 +185,7 @@ func stepsOf(path string) []step {
 			s.name, i = path[i:i+end], i+end
 		}
 		s.end = i
-		steps = append(steps, s)
+		segments = append(segments, s)
 	}
-	return steps
+	return segments
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -182,7 +182,7 @@ func (n *namespaces) logObserved(added []*running) {
 	}
 	slices.Sort(scopes)
 	if len(scopes) > 0 {
-		n.set.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", scope.Few(scopes))
+		n.set.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", informer.Few(scopes))
 	}
 }
 
@@ -212,7 +212,7 @@ func (n *namespaces) split(ctx context.Context) {
 		n.set.o.Log.Warn(
 			"not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
 				"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints the role) and restart",
-			"resource", t.resource.String(), "namespaces", scope.Few(allowed), "not_permitted",
+			"resource", t.resource.String(), "namespaces", informer.Few(allowed), "not_permitted",
 			len(t.access)-len(allowed))
 	}
 }

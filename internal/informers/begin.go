@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -25,7 +25,7 @@ func (s *Manager) ignored(ref *object.Ref) bool {
 
 // specOf returns the spec of a scope that begins from its own position or a creation, and removes
 // its position from active. It must be called with mu held.
-func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
+func (s *Manager) specOf(of selection.Scope, lane store.Lane) *informer.Spec {
 	spec, from := s.newSpec(of, lane)
 	begin(spec, from.choose())
 	return spec
@@ -33,9 +33,9 @@ func (s *Manager) specOf(of selection.Scope, lane store.Lane) *scope.Spec {
 
 // newSpec returns the spec of a scope without a beginning, and what it may begin from, except for
 // other scopes. It removes the position of the scope from active. It must be called with mu held.
-func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*scope.Spec, *heritage) {
+func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*informer.Spec, *heritage) {
 	r := of.Resource
-	spec := &scope.Spec{
+	spec := &informer.Spec{
 		Scope: of, Lane: lane, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
 		Snapshots:  s.o.Snapshot,
 		Every:      s.o.Every,
@@ -61,7 +61,7 @@ func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*scope.Spec, *he
 }
 
 // begin sets the beginning of a spec.
-func begin(spec *scope.Spec, b beginning) {
+func begin(spec *informer.Spec, b beginning) {
 	spec.Origin = b.origin
 	spec.Created = b.created.rv
 	spec.CreatedAt = b.created.at
@@ -113,7 +113,7 @@ func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 
 // add returns specs of the chosen resources that have no informer yet. ended are the informers that
 // they replace. It must be called with mu held.
-func (s *Manager) add(all []selection.Choice, ended []*running) (out []*scope.Spec) {
+func (s *Manager) add(all []selection.Choice, ended []*running) (out []*informer.Spec) {
 	var from []*heritage
 	for n := range all {
 		resource := &all[n].Resource
@@ -139,8 +139,8 @@ func (s *Manager) add(all []selection.Choice, ended []*running) (out []*scope.Sp
 }
 
 // enroll adds an informer. It must be called with mu held.
-func (s *Manager) enroll(spec *scope.Spec) *running {
-	i := scope.New(&s.deps, spec)
+func (s *Manager) enroll(spec *informer.Spec) *running {
+	i := informer.New(&s.deps, spec)
 	ends := s.active.endings[i.Name()]
 	if !s.isRetired(i.Name()) && ends == nil {
 		s.track(i)
@@ -166,7 +166,7 @@ func (s *Manager) enroll(spec *scope.Spec) *running {
 
 // track stores the position of an informer at each save. Until the tombstone of its scope has
 // ended, the tombstone's position is stored.
-func (s *Manager) track(i *scope.Informer) {
+func (s *Manager) track(i *informer.Informer) {
 	if s.o.Memory != nil {
 		s.o.Memory.Track(i.Name(), i.Position, i.Store().ChangeCount)
 	}
@@ -239,7 +239,7 @@ func (s *Manager) ownNames(r *object.Resource) []string {
 	}
 	for _, n := range s.o.Ignore {
 		if n.Group == r.Group && n.Resource == r.Name {
-			out = append(out, scope.OwnName(n.Namespace, n.Name))
+			out = append(out, informer.OwnName(n.Namespace, n.Name))
 		}
 	}
 	slices.Sort(out)

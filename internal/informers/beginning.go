@@ -3,13 +3,13 @@ package informers
 import (
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // beginning is what an informer begins from: a position, or a creation. If it has neither, it
 // begins with the objects that exist.
 type beginning struct {
-	origin  *scope.Origin // nil: none
+	origin  *informer.Origin // nil: none
 	created creation
 }
 
@@ -21,10 +21,10 @@ type creation struct {
 
 // heritage has all that an informer may begin from.
 type heritage struct {
-	own     *scope.Origin  // the position of its scope, from the last run or an earlier informer; nil if there is none
-	created creation       // of its resource, or of its namespace
-	left    []scope.Origin // the positions of other scopes of its resource, from which no informer begins
-	unbegun []creation     // those from which informers of its resource were to begin, which have ended before
+	own     *informer.Origin  // the position of its scope, from the last run or an earlier informer; nil: none
+	created creation          // of its resource, or of its namespace
+	left    []informer.Origin // the positions of other scopes of its resource, from which no informer begins
+	unbegun []creation        // those from which informers of its resource were to begin, which have ended before
 }
 
 // choose returns the beginning:
@@ -39,7 +39,7 @@ func (h *heritage) choose() beginning {
 	if h.own != nil && !isAnnounced(h.own) {
 		return beginning{origin: h.own}
 	}
-	var lowest *scope.Origin
+	var lowest *informer.Origin
 	for k := range h.left {
 		c := &h.left[k]
 		if c.Lost == nil && !isAnnounced(c) && (lowest == nil || c.ResourceVersion < lowest.ResourceVersion) {
@@ -47,7 +47,7 @@ func (h *heritage) choose() beginning {
 		}
 	}
 	if lowest != nil {
-		return beginning{origin: &scope.Origin{Scope: lowest.Scope, Inherited: true}}
+		return beginning{origin: &informer.Origin{Scope: lowest.Scope, Inherited: true}}
 	}
 	var b beginning
 	if h.own == nil {
@@ -62,4 +62,4 @@ func (h *heritage) choose() beginning {
 }
 
 // isAnnounced reports whether consumers may have received left events of a scope.
-func isAnnounced(c *scope.Origin) bool { return c.Retiring != nil && c.Retiring.Announced }
+func isAnnounced(c *informer.Origin) bool { return c.Retiring != nil && c.Retiring.Announced }

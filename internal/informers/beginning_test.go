@@ -7,25 +7,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
 func TestWhatBeginsFromWhat(t *testing.T) {
-	position := func(rv uint64) scope.Origin { return scope.Origin{Scope: checkpoint.Scope{ResourceVersion: rv}} }
-	announced := func(rv uint64) scope.Origin {
-		return scope.Origin{Scope: checkpoint.Scope{ResourceVersion: rv, Retiring: &checkpoint.Retiring{
+	position := func(rv uint64) informer.Origin { return informer.Origin{Scope: checkpoint.Scope{ResourceVersion: rv}} }
+	announced := func(rv uint64) informer.Origin {
+		return informer.Origin{Scope: checkpoint.Scope{ResourceVersion: rv, Retiring: &checkpoint.Retiring{
 			Announced: true,
 		}}}
 	}
-	retiring := func(rv uint64) scope.Origin {
-		return scope.Origin{Scope: checkpoint.Scope{ResourceVersion: rv, Retiring: &checkpoint.Retiring{}}}
+	retiring := func(rv uint64) informer.Origin {
+		return informer.Origin{Scope: checkpoint.Scope{ResourceVersion: rv, Retiring: &checkpoint.Retiring{}}}
 	}
-	lost := func(rv uint64) scope.Origin {
-		return scope.Origin{Scope: checkpoint.Scope{ResourceVersion: rv}, Lost: &store.Loss{From: 1}}
+	lost := func(rv uint64) informer.Origin {
+		return informer.Origin{Scope: checkpoint.Scope{ResourceVersion: rv}, Lost: &store.Loss{From: 1}}
 	}
-	inherited := func(o scope.Origin) beginning {
-		return beginning{origin: &scope.Origin{Scope: o.Scope, Inherited: true}}
+	inherited := func(o informer.Origin) beginning {
+		return beginning{origin: &informer.Origin{Scope: o.Scope, Inherited: true}}
 	}
 	own := position(50)
 	back := retiring(50)
@@ -38,7 +38,7 @@ func TestWhatBeginsFromWhat(t *testing.T) {
 	}{
 		"nothing is known": {heritage{}, beginning{}},
 		"its own position": {
-			heritage{own: &own, created: at(10), left: []scope.Origin{position(20)}, unbegun: []creation{
+			heritage{own: &own, created: at(10), left: []informer.Origin{position(20)}, unbegun: []creation{
 				at(60),
 			}}, beginning{origin: &own},
 		},
@@ -50,24 +50,24 @@ func TestWhatBeginsFromWhat(t *testing.T) {
 			own:     &ended,
 			created: at(10),
 		}, beginning{}},
-		"its own, behind left events, beside another scope": {heritage{own: &ended, left: []scope.Origin{
+		"its own, behind left events, beside another scope": {heritage{own: &ended, left: []informer.Origin{
 			position(20),
 		}}, inherited(position(20))},
-		"the lowest of other scopes": {heritage{left: []scope.Origin{
+		"the lowest of other scopes": {heritage{left: []informer.Origin{
 			position(30), position(20), position(40),
 		}}, inherited(position(20))},
-		"another scope that is being retired": {heritage{left: []scope.Origin{
+		"another scope that is being retired": {heritage{left: []informer.Origin{
 			retiring(30),
 		}}, inherited(retiring(30))},
-		"not another scope behind left events": {heritage{left: []scope.Origin{
+		"not another scope behind left events": {heritage{left: []informer.Origin{
 			announced(10), position(20),
 		}}, inherited(position(20))},
-		"not another scope behind unknown history": {heritage{left: []scope.Origin{
+		"not another scope behind unknown history": {heritage{left: []informer.Origin{
 			lost(10),
 		}}, beginning{}},
 		"another scope before a creation": {heritage{
 			created: at(10),
-			left:    []scope.Origin{position(20)},
+			left:    []informer.Origin{position(20)},
 		}, inherited(position(20))},
 		"its creation": {heritage{created: at(10)}, beginning{
 			created: at(10),

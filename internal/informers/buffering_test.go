@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // bufferingProxy holds back what an API server sends on watches, as a proxy that buffers responses
@@ -200,7 +200,7 @@ func TestBufferingProxyIsFound(t *testing.T) {
 func wantHealthy(t *testing.T, set *informers.Manager, when string) {
 	t.Helper()
 	for _, st := range set.Status() {
-		if st.Health != scope.HealthOK || st.Error != "" {
+		if st.Health != informer.HealthOK || st.Error != "" {
 			t.Errorf("%s: %+v", when, st)
 		}
 	}
@@ -214,7 +214,7 @@ func wantHeldBack(t *testing.T, set *informers.Manager, when string) {
 	t.Helper()
 	for _, st := range set.Status() {
 		long := time.Since(st.Since) > time.Minute
-		if st.Health != scope.HealthStale || st.Reason != "held_back" ||
+		if st.Health != informer.HealthStale || st.Reason != "held_back" ||
 			!strings.Contains(st.Error, "resourceVersion") || !long {
 			t.Errorf("%s: %+v", when, st)
 		}
@@ -300,7 +300,7 @@ func TestBufferingProxyIsSaidOnce(t *testing.T) {
 			t.Errorf("after three watches of each: %d found, said %d times", found(), said())
 		}
 		for _, st := range set.Status() {
-			if st.Health != scope.HealthStale || !strings.Contains(st.Error, "a proxy") {
+			if st.Health != informer.HealthStale || !strings.Contains(st.Error, "a proxy") {
 				t.Errorf("%+v", st)
 			}
 		}
@@ -448,7 +448,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 			t.Errorf("%d lists within 89 s", n)
 		}
 		pass(3 * time.Second)
-		if n, most := s.asked(true), scope.AskBurst+3*scope.AskPages; n > most {
+		if n, most := s.asked(true), informer.AskBurst+3*informer.AskPages; n > most {
 			t.Errorf("%d lists within 3 s, want at most %d", n, most)
 		}
 		pass(10*time.Minute - 92*time.Second)
@@ -624,7 +624,7 @@ func TestSnapshotWaitsForWhatIsHeldBack(t *testing.T) {
 		s.put("a", "2", nil)
 		s.put("b", "1", nil)
 		p.hold(true)
-		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotAlways })
+		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = informer.SnapshotAlways })
 		pass(4 * time.Minute)
 		l.wait(t, "u a uid-1 1→2", "c b uid-2 -→1", "snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→1",
 			"snapshot.completed 2")

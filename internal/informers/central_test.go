@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -184,5 +184,5 @@ func (c *central) awaitScope(t *testing.T, scope string) {
 }
 
 func (c *central) observes(name string) bool {
-	return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool { return st.Scope == name })
+	return slices.ContainsFunc(c.set.Status(), func(st informer.Status) bool { return st.Scope == name })
 }

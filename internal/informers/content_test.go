@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -97,7 +97,7 @@ func TestOtherFormWhileAway(t *testing.T) {
 		fourth.end()
 
 		s.setForm(" newest")
-		never := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotNever })
+		never := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = informer.SnapshotNever })
 		never.wait(t, "gap 0 content-changed")
 	})
 }
@@ -398,7 +398,7 @@ func TestComparisonOfFormsFails(t *testing.T) {
 		l.wait(t,
 			append(want, "gap 0 content-changed", "snapshot.started 1", "r a uid-1 -→1 new", "snapshot.completed 1")...)
 		if failures != 3 ||
-			slices.ContainsFunc(l.set.Status(), func(s scope.Status) bool { return s.Health != scope.HealthOK }) {
+			slices.ContainsFunc(l.set.Status(), func(s informer.Status) bool { return s.Health != informer.HealthOK }) {
 			t.Errorf("%d failures, status %+v", failures, l.set.Status())
 		}
 	})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -61,7 +61,7 @@ func (c *crash) noteSave(all map[string]checkpoint.Scope) {
 	c.memory.mu.Lock()
 	defer c.memory.mu.Unlock()
 	c.memory.scopes = all
-	if first, ok := all["configmaps"]; ok && c.from == 0 && c.plan.script.mode == scope.SnapshotNever {
+	if first, ok := all["configmaps"]; ok && c.from == 0 && c.plan.script.mode == informer.SnapshotNever {
 		c.from = first.ResourceVersion
 	}
 }
@@ -220,7 +220,9 @@ func (c *crash) answersStart(o *informers.Options) {
 	if c.plan.bus != jetStream {
 		return
 	}
-	o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) { return c.lastEvent(of) }
+	o.LastEvent = func(_ context.Context, of *object.Resource) (informer.LastEvent, bool, error) {
+		return c.lastEvent(of)
+	}
 }
 
 // pass lets time pass. It returns early if the agent is killed.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/encode"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -71,7 +71,7 @@ func (c *crash) judges() []string {
 	}
 	changed := len(c.segment.choices) > 1
 	problems := c.verdict(map[exception]bool{
-		selectionChanged: changed, snapshotNever: c.plan.script.mode == scope.SnapshotNever,
+		selectionChanged: changed, snapshotNever: c.plan.script.mode == informer.SnapshotNever,
 	})
 	if len(problems) > 0 {
 		return problems

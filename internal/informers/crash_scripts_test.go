@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -16,7 +16,7 @@ import (
 type script struct {
 	name      string
 	takes     choice // the selection at the start
-	mode      scope.SnapshotMode
+	mode      informer.SnapshotMode
 	every     time.Duration
 	undefined bool               // widgets are selected, and not defined at the start
 	gaps      []object.GapReason // that may be on record
@@ -222,7 +222,7 @@ func scripts() []*script {
 
 // plain returns a script about all ConfigMaps, with the gaps that it may cause.
 func plain(name string, gaps []object.GapReason, steps ...step) *script {
-	return &script{name: name, takes: choice{"all", "none"}, mode: scope.SnapshotInitial, gaps: gaps, steps: steps}
+	return &script{name: name, takes: choice{"all", "none"}, mode: informer.SnapshotInitial, gaps: gaps, steps: steps}
 }
 
 // selecting returns a script about a selection, with the gaps that it may cause.
@@ -305,12 +305,12 @@ func snapshotScripts() []*script {
 	always := plain("snapshot.mode always", nil,
 		puts("a", "b", "c"), saved, puts("a"), stops, puts("b", "d"), deletes("c"), starts, passes(time.Millisecond),
 		puts("a"), saved)
-	always.mode = scope.SnapshotAlways
+	always.mode = informer.SnapshotAlways
 	never := plain("snapshot.mode never", gaps(object.Expired),
 		puts("a", "b", "c"), saved, touchesAll, puts("d"), settles, cuts, puts("a", "a"), deletes("b"), expires,
 		puts("e"), saved,
 		puts("a"), settles)
-	never.mode = scope.SnapshotNever
+	never.mode = informer.SnapshotNever
 	return []*script{
 		plain("snapshot on demand", nil,
 			puts("a", "b", "other/c", "d"), saved, requests(""), passes(time.Millisecond), puts("a", "e"), deletes("b"),

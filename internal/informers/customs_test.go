@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -309,7 +309,7 @@ func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
 		s.put("a", "1", nil)
 		l := live(t, s.apiServer, newMemory(), func(o *informers.Options, r *recorder) {
 			takes(widgets(nil))(o, r)
-			o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(_ context.Context, of *object.Resource) (informer.LastEvent, bool, error) {
 				return r.lastEvent(of)
 			}
 		})
@@ -340,12 +340,12 @@ func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 		away := make(chan struct{}) // the bus
 		l := live(t, s.apiServer, m, func(o *informers.Options, r *recorder) {
 			takes(widgets(nil))(o, r)
-			o.LastEvent = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(ctx context.Context, _ *object.Resource) (informer.LastEvent, bool, error) {
 				select {
 				case <-away:
-					return scope.LastEvent{}, false, nil
+					return informer.LastEvent{}, false, nil
 				case <-ctx.Done():
-					return scope.LastEvent{}, false, context.Cause(ctx)
+					return informer.LastEvent{}, false, context.Cause(ctx)
 				}
 			}
 		})

@@ -1,5 +1,5 @@
 // Package informers decides which resources are observed. It discovers the resources that a
-// selection names, and runs one Informer (package scope) per resource, or per namespace if the
+// selection names, and runs one Informer (package informer) per resource, or per namespace if the
 // selection lists namespaces literally.
 //
 // # Loop
@@ -20,7 +20,7 @@
 //
 // # Path of a change
 //
-//   - package scope reads a list page by page straight into the store, and a watch in batches.
+//   - package informer reads a list page by page straight into the store, and a watch in batches.
 //   - package selection finds the rule that takes a version, which decides what is redacted, before
 //     anything is copied.
 //   - package store compares it with the last-known object, forms the Delta and puts it into the

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -77,7 +77,7 @@ func (s *Manager) Unapplied() (scopes []string, since time.Time) {
 
 // endDrain waits until all informers of a drain rest, ends them, and replaces them.
 func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d *drain) {
-	slow := time.AfterFunc(scope.RetiringSlow, func() { s.logDraining(d) })
+	slow := time.AfterFunc(informer.RetiringSlow, func() { s.logDraining(d) })
 	defer slow.Stop()
 	for replaced := false; !replaced; {
 		var all []*running
@@ -108,14 +108,16 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 // would send content that is no longer configured. Then it waits until the bus has everything. Its
 // error is the cause of ctx.
 func (s *Manager) endDrained(ctx context.Context, r *running) error {
-	err := r.Wait(ctx, func(v scope.View) bool { return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v)) })
+	err := r.Wait(ctx, func(v informer.View) bool {
+		return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v))
+	})
 	if err != nil {
 		return err
 	}
 	r.cancel()
 	<-r.Done()
 	// Reads may have been sent meanwhile. It does not wait for an informer that was removed.
-	return r.Wait(ctx, func(v scope.View) bool {
+	return r.Wait(ctx, func(v informer.View) bool {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
 		return v.InFlight == 0 || s.active.informers[r.Name()] != r
@@ -125,7 +127,7 @@ func (s *Manager) endDrained(ctx context.Context, r *running) error {
 // isSuccessor reports whether an informer replaces another scope, and must still send the changes
 // of its objects: no other informer does. It is not waited for while its list, or that of a
 // tombstone before it, fails.
-func (s *Manager) isSuccessor(r *running, v scope.View) bool {
+func (s *Manager) isSuccessor(r *running, v informer.View) bool {
 	if origin := r.Spec().Origin; origin == nil || !origin.Inherited || v.Failing {
 		return false
 	}
@@ -159,7 +161,7 @@ func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *
 		return s.active.informers[r.Name()] != r // its resource was removed meanwhile
 	})
 	for _, r := range ended {
-		if r.Phase() == scope.PhaseRetiring {
+		if r.Phase() == informer.PhaseRetiring {
 			s.remove(r, deselected)
 		} else {
 			s.remove(r, succeeded)
@@ -184,7 +186,7 @@ func (s *Manager) IsRetiring(name string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if r := s.active.informers[name]; r != nil {
-		return r.Phase() == scope.PhaseRetiring
+		return r.Phase() == informer.PhaseRetiring
 	}
 	return s.isRetired(name)
 }
@@ -192,7 +194,7 @@ func (s *Manager) IsRetiring(name string) bool {
 // tombstonesOf returns tombstones of the scopes of the last run whose resource is served, but no
 // longer selected, or no longer defined. The informers that replace them wait for the tombstones.
 // It must be called with mu held.
-func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*scope.Tombstone) {
+func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*informer.Tombstone) {
 	for name, c := range s.active.origins {
 		r := &object.Resource{
 			Group:      c.Group,
@@ -204,7 +206,7 @@ func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*sc
 		if s.active.drains[objectsOf(r)] != nil || !selection.GroupKnown(s.served.unknown, c.Group) {
 			continue // its informers are chosen after the drain, or it may be served
 		}
-		var t *scope.Tombstone
+		var t *informer.Tombstone
 		if current, ok := s.served.index.Current(r); ok {
 			t = s.tombstoneOf(ctx, current, name, &c.Scope)
 		} else {
@@ -227,7 +229,7 @@ func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*sc
 // must be called with mu held.
 func (s *Manager) tombstoneOf(
 	ctx context.Context, r *object.Resource, name string, c *checkpoint.Scope,
-) *scope.Tombstone {
+) *informer.Tombstone {
 	if !selection.AliasesKnown(s.served.unknown) {
 		return nil // it may be selected
 	}
@@ -248,7 +250,7 @@ func (s *Manager) tombstoneOf(
 
 // tombstoneOfGone returns the tombstone of a scope whose resource is not served, or nil if it may
 // return. It must be called with mu held.
-func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint.Scope) *scope.Tombstone {
+func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint.Scope) *informer.Tombstone {
 	if c.Aggregated {
 		return nil
 	}
@@ -273,31 +275,32 @@ func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint
 
 // newTombstone adds the tombstone of the scope was, whose position is c, to the manager. It must be
 // called with mu held.
-func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *scope.Tombstone {
+func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *informer.Tombstone {
 	r, uid := was.Resource, c.Definition
 	delete(s.active.origins, was.Name)
-	t := &scope.Tombstone{
-		Informer: scope.New(&s.deps, &scope.Spec{
+	t := &informer.Tombstone{
+		Informer: informer.New(&s.deps, &informer.Spec{
 			Scope:     was,
 			Lane:      s.o.Lane(was.Name),
 			Snapshots: s.o.Snapshot,
 			OwnNames:  s.ownNames(r),
 			BuiltIn:   discovery.IsBuiltIn(r.Group),
-			Origin:    &scope.Origin{Scope: *c},
+			Origin:    &informer.Origin{Scope: *c},
 		}),
 		Patience: s.limits.unreadable, DeletedAt: func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },
 	}
-	t.Successors = func() (out []scope.Successor) {
+	t.Successors = func() (out []informer.Successor) {
 		for _, o := range s.observing() {
 			if o.ObservesResource(r) {
-				out = append(out, scope.Successor{Informer: o.Informer, Waits: slices.Contains(o.after, t.Released())})
+				waits := slices.Contains(o.after, t.Released())
+				out = append(out, informer.Successor{Informer: o.Informer, Waits: waits})
 			}
 		}
 		return out
 	}
 	t.Heirs = func() []string { return successorsOf(t) }
 	if etcdOf(r, c.Aggregated) == "" {
-		t.Elsewhere = func() (out []*scope.Informer) {
+		t.Elsewhere = func() (out []*informer.Informer) {
 			for _, o := range s.observing() {
 				if etcdOf(o.Resource(), o.IsAggregated()) == "" {
 					out = append(out, o.Informer)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -65,7 +65,7 @@ func endOf(r *running, reason object.EndReason) *checkpoint.Scope {
 	p, ok := r.Position()
 	if !ok || p.Resource == "" {
 		p.ResourceVersion, p.History = r.Store().View().Reached, r.Store().View().History
-		r.Selection().Record(&p.Scope)
+		r.Selection().Describe(&p.Scope)
 	}
 	p.Ended = &checkpoint.Ended{Reason: string(reason)}
 	return &p.Scope
@@ -73,7 +73,7 @@ func endOf(r *running, reason object.EndReason) *checkpoint.Scope {
 
 // successorsOf returns the names of the scopes that begin after a tombstone, and can have the
 // objects of its scope.
-func successorsOf(t *scope.Tombstone) (names []string) {
+func successorsOf(t *informer.Tombstone) (names []string) {
 	for _, o := range t.Successors() {
 		if in := t.Selection().Namespace; o.Waits && (in == "" || o.Selection().Takes(in)) {
 			names = append(names, o.Name())

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -257,7 +257,7 @@ func TestFaultsOnOpenDoNotRelist(t *testing.T) {
 				if lists, _, _ := s.counts(); lists != 1 {
 					t.Errorf("%d lists, want 1", lists)
 				}
-				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
+				if st := set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != informer.HealthOK {
 					t.Errorf("%+v", st)
 				}
 			})

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // expiringServer is an API server that never has the second page of a list.
@@ -150,7 +150,7 @@ func TestListWhosePagesAlwaysExpireIsTooLarge(t *testing.T) {
 			}
 		}
 		st := l.set.Status()[0]
-		if st.Health == scope.HealthOK || !slices.Contains([]string{"expired"}, st.Reason) {
+		if st.Health == informer.HealthOK || !slices.Contains([]string{"expired"}, st.Reason) {
 			t.Errorf("%+v", st)
 		}
 		unpaged := 0

@@ -9,16 +9,16 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // WalkBack walks names in namespace shop back from to to from, as an informer of the set's first
-// rule over configmaps does between two lists. It returns the steps by name, and the manager of the
-// listed version: "12 uid-1 m-12, 14 gone; m-17". Before it begins, it asks for each name once at
-// from and once at to.
+// rule over configmaps does between two lists. It returns the versions by name, and the manager of
+// the listed version: "12 uid-1 m-12, 14 gone; m-17". Before it begins, it asks for each name once
+// at from and once at to.
 func WalkBack(
 	ctx context.Context, s *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64,
 	names ...string,
@@ -56,8 +56,8 @@ func WalkBack(
 	found, complete, err := backfill.Walk(ctx, i, backfill.Gap{From: from, To: to, Changed: changed}, o)
 	shown := map[string]string{}
 	for key, r := range found {
-		var steps []string
-		for _, s := range r.Steps {
+		var versions []string
+		for _, s := range r.Versions {
 			text := fmt.Sprint(s.ResourceVersion, " gone")
 			if s.Object != nil {
 				text = fmt.Sprint(s.ResourceVersion, " ", s.Object.Ref.UID)
@@ -65,9 +65,9 @@ func WalkBack(
 			if s.Outside {
 				text += " outside"
 			}
-			steps = append(steps, text+by(s.ChangedBy))
+			versions = append(versions, text+by(s.ChangedBy))
 		}
-		text := strings.Join(steps, ", ")
+		text := strings.Join(versions, ", ")
 		if r.ChangedBy != nil {
 			text += ";" + by(r.ChangedBy)
 		}
@@ -110,10 +110,10 @@ func by(changedBy []byte) (names string) {
 
 // NewHearing returns the function by which a Manager asks the bus for the last events of its
 // scopes.
-func NewHearing(hear func(context.Context, *object.Resource) (scope.LastEvent, bool, error)) func(
+func NewHearing(hear func(context.Context, *object.Resource) (informer.LastEvent, bool, error)) func(
 	context.Context, *object.Resource, string,
-) (scope.LastEvent, bool, error) {
-	return scope.NewLastEvents(hear, nil).Of
+) (informer.LastEvent, bool, error) {
+	return informer.NewLastEvents(hear, nil).Of
 }
 
 // NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether
@@ -141,7 +141,7 @@ func (s *Manager) Owes() bool {
 
 // OweAtMost limits the versions that informers keep because of lists to about n, besides one of
 // each object.
-func OweAtMost(o *Options, n int) { o.maxSteps = n }
+func OweAtMost(o *Options, n int) { o.maxVersions = n }
 
 // Retired returns how many scopes a set keeps although all of their tombstones are on the bus.
 func Retired(s *Manager) (n int) {

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // extension is an API server in which widgets.shop.test come from an extension API server that has
@@ -266,7 +266,7 @@ func TestListBelowItsOwnObject(t *testing.T) {
 		s.put("b", "2", nil)
 		l.waitChanges(t, append(want, "u b uid-2 1→2")...)
 		st := l.set.Status()[0]
-		if st.Health != scope.HealthOK ||
+		if st.Health != informer.HealthOK ||
 			!strings.Contains(st.Note, "returned a list at resourceVersion 101 with an object at 102") {
 			t.Errorf("%+v", st)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -290,7 +290,7 @@ func TestWithheldBehindADebt(t *testing.T) {
 		eventually(t, "the gap", func() bool { return l.has("gap 0 expired") })
 		s.put("a", "1", nil)
 		s.put("b", "1", nil) // waits after the delta of a
-		eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == scope.PhaseBlocked })
+		eventually(t, "the watch to wait", func() bool { return l.set.Status()[0].Phase == informer.PhaseBlocked })
 		l.setRoom(unbounded)
 		passed(s.put("a", "2", nil))
 		got := l.skips()

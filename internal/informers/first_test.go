@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -273,9 +273,9 @@ func TestFirstListWhileTheBusIsSilent(t *testing.T) {
 				s.put("a", "1", nil)
 				s.put("b", "1", nil)
 				l := live(t, s.apiServer, newMemory(), func(o *informers.Options, _ *recorder) {
-					o.LastEvent = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
+					o.LastEvent = func(ctx context.Context, _ *object.Resource) (informer.LastEvent, bool, error) {
 						wait(ctx, silent)
-						return scope.LastEvent{}, false, ctx.Err()
+						return informer.LastEvent{}, false, ctx.Err()
 					}
 				})
 				pass(time.Second)

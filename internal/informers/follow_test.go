@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -157,7 +157,7 @@ func TestSlowQueueDoesNotEndTheWatch(t *testing.T) {
 		})
 		for range 40 {
 			pass(time.Second)
-			if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
+			if st := set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != informer.HealthOK {
 				t.Fatalf("%+v", st)
 			}
 		}
@@ -200,11 +200,11 @@ func TestBlockedInsideABatch(t *testing.T) {
 		rec.setRoom(3) // of the first batch
 		taken(5)
 		pass(248 * time.Millisecond)
-		if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
+		if st := set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != informer.HealthOK {
 			t.Errorf("before the limit: %+v", st)
 		}
 		pass(4 * time.Millisecond)
-		if st := set.Status()[0]; st.Phase != scope.PhaseBlocked || st.Health != scope.HealthOK {
+		if st := set.Status()[0]; st.Phase != informer.PhaseBlocked || st.Health != informer.HealthOK {
 			t.Errorf("after the limit: %+v", st)
 		}
 		rec.setRoom(unbounded)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // serve makes the API server itself serve widgets (true), or no longer (false).
@@ -51,7 +51,7 @@ func TestGroupIsNotServedForAWhile(t *testing.T) {
 				}
 				eventually(t, "it not to be served", func() bool {
 					for _, st := range l.set.Status() {
-						if st.Health == scope.HealthNotServed && st.Failures == 0 { // discovery says so
+						if st.Health == informer.HealthNotServed && st.Failures == 0 { // discovery says so
 							return true
 						}
 					}

@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // drip writes and flushes a part of a body.
@@ -93,16 +93,17 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 						}
 					}
 					pass(2 * time.Minute)
-					if st := l.set.Status()[0]; st.Health == scope.HealthStale {
+					if st := l.set.Status()[0]; st.Health == informer.HealthStale {
 						t.Errorf("after 2 min: %+v", st)
 					}
 					pass(time.Minute)
 					st, err := l.set.Status()[0], l.set.Ready()
-					if st.Health != scope.HealthStale || err == nil || !strings.HasSuffix(err.Error(), ": configmaps") {
+					isNamed := err != nil && strings.HasSuffix(err.Error(), ": configmaps")
+					if st.Health != informer.HealthStale || !isNamed {
 						t.Errorf("after 3 min: %+v, ready: %v", st, err)
 					}
 					pass(3 * time.Minute)
-					if st := l.set.Status()[0]; st.Health != scope.HealthStale || st.Reason != "timeout" {
+					if st := l.set.Status()[0]; st.Health != informer.HealthStale || st.Reason != "timeout" {
 						t.Errorf("after 6 min: %+v", st)
 					}
 					s.do(func() {
@@ -113,8 +114,8 @@ func TestListThatIsNotAnsweredIsStale(t *testing.T) {
 					})
 					pass(6 * time.Minute)
 					l.wait(t, want...)
-					if st, err := l.set.Status()[0], l.set.Ready(); st.Phase != scope.PhaseLive ||
-						st.Health != scope.HealthOK || err != nil {
+					if st, err := l.set.Status()[0], l.set.Ready(); st.Phase != informer.PhaseLive ||
+						st.Health != informer.HealthOK || err != nil {
 						t.Errorf("in the end: %+v, ready: %v", st, err)
 					}
 				})
@@ -178,7 +179,7 @@ func TestSlowListIsNotStale(t *testing.T) {
 				set, _, reg := start(t, s, nil)
 				for range 25 {
 					pass(time.Minute)
-					if st := set.Status()[0]; st.Health != scope.HealthOK || st.Error != "" {
+					if st := set.Status()[0]; st.Health != informer.HealthOK || st.Error != "" {
 						t.Fatalf("%+v", st)
 					}
 				}
@@ -207,7 +208,7 @@ func TestFailingFirstListIsNotStale(t *testing.T) {
 		})
 		set, _, _ := start(t, s, nil)
 		pass(10 * time.Minute)
-		if st := set.Status()[0]; st.Phase != scope.PhaseWaiting || st.Health != scope.HealthFailing {
+		if st := set.Status()[0]; st.Phase != informer.PhaseWaiting || st.Health != informer.HealthFailing {
 			t.Errorf("%+v", st)
 		}
 	})

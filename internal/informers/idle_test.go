@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -163,7 +163,7 @@ func TestStartWithAnotherSelectionOnAnIdleEtcd(t *testing.T) {
 
 // The scope is selected again while nothing is written. It begins, and what it lacks is swept.
 func TestReloadOnAnIdleEtcdAndBack(t *testing.T) {
-	for _, mode := range []scope.SnapshotMode{scope.SnapshotInitial, scope.SnapshotNever} {
+	for _, mode := range []informer.SnapshotMode{informer.SnapshotInitial, informer.SnapshotNever} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMemory()
@@ -175,7 +175,7 @@ func TestReloadOnAnIdleEtcdAndBack(t *testing.T) {
 				s.put("blue", "2", nil)
 				pass(2 * time.Minute)
 				want := slices.Clone(replaced)
-				if mode != scope.SnapshotNever {
+				if mode != informer.SnapshotNever {
 					want = append(want, "r blue uid-2 -→1", "r green uid-3 -→1", "r red uid-1 -→1",
 						"scope.started 0", "snapshot.completed 0", "snapshot.completed 3", "snapshot.started 0",
 						"snapshot.started 3", "u blue uid-2 1→2")

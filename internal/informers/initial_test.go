@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -35,7 +35,7 @@ func (l *life) startsAre(t *testing.T, want ...bool) {
 // snapshot is: readers of the record treat changes before such a snapshot as lost.
 func TestInitialSnapshotSaysSo(t *testing.T) {
 	whole := []string{"snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1"}
-	always := func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotAlways }
+	always := func(o *informers.Options, _ *recorder) { o.Snapshot = informer.SnapshotAlways }
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
@@ -61,8 +61,8 @@ func TestInitialSnapshotSaysSo(t *testing.T) {
 		lost.end()
 
 		told := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
-			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
-				return scope.LastEvent{Scope: "configmaps", ResourceVersion: 1}, true, nil
+			o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
+				return informer.LastEvent{Scope: "configmaps", ResourceVersion: 1}, true, nil
 			}
 		})
 		told.wait(t, slices.Concat([]string{"gap 0 checkpoint-lost"}, whole)...)

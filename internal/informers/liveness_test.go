@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -46,7 +46,7 @@ func TestSilentWatchIsOpenedAgain(t *testing.T) {
 		if n := labelled(t, reg, "kubecdc_informer_watches_total", "silent"); n != 1 {
 			t.Errorf("%v silent watches, want 1", n)
 		}
-		if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
+		if st := set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != informer.HealthOK {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -109,7 +109,7 @@ func TestWatchThatNeverOpens(t *testing.T) {
 		s.put("cm", "2", nil)
 		pass(152 * time.Second)
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1", "u cm uid-1 1→2")
-		if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
+		if st := set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != informer.HealthOK {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -137,7 +137,7 @@ func TestBlockedIsNotStale(t *testing.T) {
 		}
 		for range 20 {
 			pass(time.Minute)
-			if st := set.Status()[0]; st.Health != scope.HealthOK || st.Phase != scope.PhaseBlocked {
+			if st := set.Status()[0]; st.Health != informer.HealthOK || st.Phase != informer.PhaseBlocked {
 				t.Fatalf("%+v", st)
 			}
 			if silence := metric(t, reg, "kubecdc_informer_silence_seconds"); silence != 0 {
@@ -161,13 +161,13 @@ func TestStale(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int
 		reason metav1.StatusReason
-		health [2]scope.Health // before 3 min, and after
+		health [2]informer.Health // before 3 min, and after
 	}{
-		"unavailable": {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, [2]scope.Health{
-			scope.HealthFailing, scope.HealthStale,
+		"unavailable": {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, [2]informer.Health{
+			informer.HealthFailing, informer.HealthStale,
 		}},
-		"forbidden": {http.StatusForbidden, metav1.StatusReasonForbidden, [2]scope.Health{
-			scope.HealthForbidden, scope.HealthForbidden,
+		"forbidden": {http.StatusForbidden, metav1.StatusReasonForbidden, [2]informer.Health{
+			informer.HealthForbidden, informer.HealthForbidden,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,23 +184,24 @@ func TestStale(t *testing.T) {
 				})
 				s.CloseClientConnections()
 				pass(170 * time.Second)
-				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != c.health[0] ||
+				if st := set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != c.health[0] ||
 					set.Ready() != nil {
 					t.Errorf("before 3 min: %+v, ready: %v", st, set.Ready())
 				}
 				pass(20 * time.Second)
 				st, err := set.Status()[0], set.Ready()
-				if st.Phase != scope.PhaseLive || st.Health != c.health[1] || st.Error == "" {
+				if st.Phase != informer.PhaseLive || st.Health != c.health[1] || st.Error == "" {
 					t.Errorf("after 3 min: %+v", st)
 				}
-				if (st.Health == scope.HealthStale) != (err != nil && strings.HasSuffix(err.Error(), ": configmaps")) {
+				isNamed := err != nil && strings.HasSuffix(err.Error(), ": configmaps")
+				if (st.Health == informer.HealthStale) != isNamed {
 					t.Errorf("after 3 min: ready: %v", err)
 				}
 				s.do(func() { s.fault = nil })
 				s.put("cm", "1", nil)
 				pass(time.Minute)
 				rec.wait(t, "snapshot.started 0", "snapshot.completed 0", "c cm uid-1 -→1")
-				if st := set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK ||
+				if st := set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != informer.HealthOK ||
 					set.Ready() != nil {
 					t.Errorf("in the end: %+v, ready: %v", st, set.Ready())
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -42,7 +42,7 @@ func (s *Manager) Run(ctx context.Context) error {
 				s.announceEnd(ctx, name, &c)
 				continue
 			}
-			s.active.origins[name] = scope.Origin{Scope: c}
+			s.active.origins[name] = informer.Origin{Scope: c}
 		}
 	}
 	s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Manager) decide(ctx context.Context, f func(ctx context.Context)) error
 
 // start runs tombstones, and informers until ctx ends or they are cancelled. It must be called with
 // mu held.
-func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*scope.Tombstone) {
+func (s *Manager) start(ctx context.Context, begin []*running, tombstones []*informer.Tombstone) {
 	for _, r := range begin {
 		own, cancel := context.WithCancel(ctx)
 		r.cancel = cancel
@@ -341,7 +341,7 @@ func (s *Manager) remove(r *running, f fate) {
 			delete(t.access, r.Selection().Namespace) // if its namespace is created again, the access is reviewed again
 		}
 	case ok:
-		a.origins[r.Name()] = scope.Origin{Scope: p.Scope, Continued: f == succeeded && r.IsContinuable()}
+		a.origins[r.Name()] = informer.Origin{Scope: p.Scope, Continued: f == succeeded && r.IsContinuable()}
 	case f == succeeded && r.Spec().Origin != nil && r.Spec().Origin.Lost != nil:
 		// it could not begin the take-over of its scope
 		a.origins[r.Name()] = *r.Spec().Origin

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -25,7 +25,7 @@ func (k *machine) onLog() (record []*object.Delta, before int) {
 }
 
 // lastEvent returns the last stream event of a resource on the current log.
-func (k *machine) lastEvent(of *object.Resource) (scope.LastEvent, bool, error) {
+func (k *machine) lastEvent(of *object.Resource) (informer.LastEvent, bool, error) {
 	record, before := k.onLog()
 	return (&recorder{deltas: record[before:]}).lastEvent(of)
 }
@@ -127,10 +127,10 @@ func (k *machine) isLive(marks []*version) error {
 	seen := map[string]bool{}
 	for _, st := range k.life.set.Status() {
 		switch {
-		case st.Health == scope.HealthNotServed && !st.Synced && !k.defined && st.Resource == "widgets.shop.test":
+		case st.Health == informer.HealthNotServed && !st.Synced && !k.defined && st.Resource == "widgets.shop.test":
 		case !k.defined && st.Resource == "widgets.shop.test":
 			return errors.New("widgets are observed, and not defined any more")
-		case st.Phase != scope.PhaseLive || st.Health != scope.HealthOK || st.Pending > 0 || !st.Captured:
+		case st.Phase != informer.PhaseLive || st.Health != informer.HealthOK || st.Pending > 0 || !st.Captured:
 			return fmt.Errorf("%+v", st)
 		default:
 			seen[st.Resource] = true

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -345,7 +345,7 @@ func (k *machine) start() {
 		k.log.use(o, r)
 		o.Spec = k.taken.spec()
 		o.Lane = func(string) store.Lane { return k.bus }
-		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+		o.LastEvent = func(_ context.Context, of *object.Resource) (informer.LastEvent, bool, error) {
 			return k.lastEvent(of)
 		}
 		o.Log = slog.New(slog.NewTextHandler(noted(k.note), nil))

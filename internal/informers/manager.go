@@ -22,7 +22,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -39,7 +39,7 @@ const concurrentWalks = 8
 type Manager struct {
 	o      Options
 	client *apiserver.Client
-	deps   scope.Deps // of all informers
+	deps   informer.Deps // of all informers
 	limits limits
 
 	finder     *discovery.Finder
@@ -50,7 +50,7 @@ type Manager struct {
 	inputs      chan func(ctx context.Context) // not buffered: the loop calls them with mu held
 	group       *errgroup.Group                // of everything that Run starts; set before the loop starts
 	discoveries atomic.Uint64                  // number of those begun
-	previous    *scope.Previous                // nil: the bus cannot be asked
+	previous    *informer.Previous             // nil: the bus cannot be asked
 	progress    progress
 	sharing     sharing
 	interrupted interrupted
@@ -76,11 +76,11 @@ type limits struct {
 type active struct {
 	informers  map[string]*running             // by scope
 	drains     map[schema.GroupResource]*drain // by the objects that their informers observe
-	tombstones map[string]*scope.Tombstone     // by scope
+	tombstones map[string]*informer.Tombstone  // by scope
 	endings    map[string]*ending              // by scope
 	// last reports of scopes whose informer is removed, and whose end may not be on the bus
 	lingering  map[string]scopeReport
-	origins    map[string]scope.Origin       // of scopes without an informer, by scope
+	origins    map[string]informer.Origin    // of scopes without an informer, by scope
 	remembered map[schema.GroupResource]bool // resources that the last run observed
 	// the highest history number of scopes without an informer, by etcd (etcdOf)
 	history  map[string]uint32
@@ -102,7 +102,7 @@ type served struct {
 
 // running is an informer with the means to end it.
 type running struct {
-	*scope.Informer
+	*informer.Informer
 	set           *broadcast.Signal // of the manager
 	cancel        context.CancelFunc
 	after         []<-chan struct{} // closed when it may start
@@ -126,7 +126,7 @@ func New(o Options) (*Manager, error) {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
 	s := &Manager{
-		o: o, client: c, sel: sel, limits: limits{scope.UnreadableFor, reloadWait},
+		o: o, client: c, sel: sel, limits: limits{informer.UnreadableFor, reloadWait},
 		finder:      discovery.NewFinder(c),
 		extensions:  discovery.NewExtensions(c, o.Log),
 		inputs:      make(chan func(context.Context)),
@@ -140,45 +140,45 @@ func New(o Options) (*Manager, error) {
 		active: active{
 			informers:  map[string]*running{},
 			drains:     map[schema.GroupResource]*drain{},
-			tombstones: map[string]*scope.Tombstone{},
+			tombstones: map[string]*informer.Tombstone{},
 			unserved:   map[string]bool{},
 			endings:    map[string]*ending{},
 			lingering:  map[string]scopeReport{},
-			origins:    map[string]scope.Origin{},
+			origins:    map[string]informer.Origin{},
 			remembered: map[schema.GroupResource]bool{},
 			history:    map[string]uint32{},
 		},
 	}
 	s.namespaces = newNamespaces(s)
-	s.deps = scope.Deps{
+	s.deps = informer.Deps{
 		Client:       c,
 		Now:          o.Now,
 		Lists:        apiserver.NewListSlots(),
 		Walks:        make(chan struct{}, concurrentWalks),
 		Lookups:      backfill.NewLimiter(),
 		Proofs:       rate.NewLimiter(proofs, proofs),
-		Questions:    rate.NewLimiter(scope.AskPages, scope.AskBurst),
-		Path:         scope.NewPath(o.Log),
-		Outage:       scope.NewOutage(o.Log),
-		Denials:      scope.NewDenials(o.Log),
-		Metrics:      scope.NewVectors(o.Registerer),
+		Questions:    rate.NewLimiter(informer.AskPages, informer.AskBurst),
+		Path:         informer.NewPath(o.Log),
+		Outage:       informer.NewOutage(o.Log),
+		Denials:      informer.NewDenials(o.Log),
+		Metrics:      informer.NewVectors(o.Registerer),
 		Log:          o.Log,
 		Ignored:      s.ignored,
 		DefinitionOf: s.extensions.UID,
 		AnotherHas:   s.extensions.IsAggregated,
 		EtcdOf:       s.sharing.etcdOf,
 		Denied:       s.namespaces.deny,
-		Progressed:   s.mu.Notify,
+		NoteCaptured: s.mu.Notify,
 		Save:         func(context.Context) error { return nil },
-		MaxSteps:     o.maxSteps,
+		MaxVersions:  o.maxVersions,
 		MaxUnpaged:   o.MaxUnpaged,
 		Replaced:     o.Replaced,
 	}
 	if o.LastProgress != nil {
-		s.previous = scope.NewPrevious(o.LastProgress)
+		s.previous = informer.NewPrevious(o.LastProgress)
 	}
 	if o.LastEvent != nil || s.previous != nil {
-		s.deps.LastEvents = scope.NewLastEvents(o.LastEvent, s.previous)
+		s.deps.LastEvents = informer.NewLastEvents(o.LastEvent, s.previous)
 	}
 	if o.Memory != nil {
 		s.deps.Save = o.Memory.Flush
@@ -231,7 +231,7 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	resources := map[string]bool{}
 	for _, st := range s.Status() {
 		switch {
-		case st.Phase == scope.PhaseRetiring:
+		case st.Phase == informer.PhaseRetiring:
 			continue
 		case !st.Captured:
 			missing++
@@ -251,7 +251,7 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	case resumed > 0:
 		s.o.Log.Info("resumed where the last run ended, waiting for changes",
 			append(attrs, "scopes_resumed", resumed)...)
-	case s.o.Snapshot == scope.SnapshotNever:
+	case s.o.Snapshot == informer.SnapshotNever:
 		s.o.Log.Info("all resources are loaded, waiting for changes", attrs...)
 	default:
 		s.o.Log.Info("first snapshot complete, waiting for changes", attrs...)
@@ -266,18 +266,18 @@ func (s *Manager) observing() []*running {
 }
 
 // Status returns the status of each scope, sorted by name.
-func (s *Manager) Status() []scope.Status { return s.statusOf(func(*running) bool { return true }) }
+func (s *Manager) Status() []informer.Status { return s.statusOf(func(*running) bool { return true }) }
 
 // troubled returns the status of each scope that is not known to be well, sorted by name. It costs
 // little if all of them are.
-func (s *Manager) troubled() []scope.Status {
+func (s *Manager) troubled() []informer.Status {
 	now := time.Now()
 	return s.statusOf(func(r *running) bool { return !r.IsWell(now) })
 }
 
 // statusOf returns the status of the informers that is selects, and of each scope without an
 // informer, sorted by name.
-func (s *Manager) statusOf(is func(*running) bool) (out []scope.Status) {
+func (s *Manager) statusOf(is func(*running) bool) (out []informer.Status) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, i := range s.active.informers {
@@ -292,19 +292,24 @@ func (s *Manager) statusOf(is func(*running) bool) (out []scope.Status) {
 	}
 	out = append(out, s.namespaces.statuses()...)
 	for _, u := range s.served.missing {
-		out = append(out, scope.Status{Scope: u, Resource: u, Phase: scope.PhaseWaiting, Health: scope.HealthNotServed})
+		out = append(out, informer.Status{
+			Scope:    u,
+			Resource: u,
+			Phase:    informer.PhaseWaiting,
+			Health:   informer.HealthNotServed,
+		})
 	}
 	for _, u := range s.served.uncapturable {
-		out = append(out, scope.Status{
+		out = append(out, informer.Status{
 			Scope:    u.Pattern,
 			Resource: u.Pattern,
-			Phase:    scope.PhaseWaiting,
-			Health:   scope.HealthOf(apiserver.ReasonUnsupported),
+			Phase:    informer.PhaseWaiting,
+			Health:   informer.HealthOf(apiserver.ReasonUnsupported),
 			Reason:   apiserver.ReasonUnsupported,
 			Error:    whyUncapturable(u).Error(),
 		})
 	}
-	slices.SortFunc(out, func(a, b scope.Status) int { return cmp.Compare(a.Scope, b.Scope) })
+	slices.SortFunc(out, func(a, b informer.Status) int { return cmp.Compare(a.Scope, b.Scope) })
 	return out
 }
 
@@ -330,7 +335,7 @@ func (s *Manager) Ready() error {
 	}
 	var waiting, stale []string
 	for _, st := range s.troubled() {
-		if st.Health == scope.HealthStale {
+		if st.Health == informer.HealthStale {
 			stale = append(stale, st.Scope)
 		}
 		if !st.Synced && st.HoldsBack() {
@@ -338,11 +343,11 @@ func (s *Manager) Ready() error {
 		}
 	}
 	if len(stale) > 0 {
-		return fmt.Errorf("the API server, or the path to it, has been silent for too long: %s", scope.Few(stale))
+		return fmt.Errorf("the API server, or the path to it, has been silent for too long: %s", informer.Few(stale))
 	}
 	waiting = append(waiting, s.namespaces.deciding()...)
 	if len(waiting) > 0 {
-		return fmt.Errorf("first list not loaded yet: %s", scope.Few(waiting))
+		return fmt.Errorf("first list not loaded yet: %s", informer.Few(waiting))
 	}
 	return nil
 }
@@ -358,7 +363,7 @@ func (s *Manager) AcquireLocks() {
 type Options struct {
 	Config         *rest.Config
 	selection.Spec // in force until Reload
-	Snapshot       scope.SnapshotMode
+	Snapshot       informer.SnapshotMode
 	Every          time.Duration // interval of snapshots, 0: never
 	// Match compiles a checkpoint's patterns of namespaces into a function that reports whether
 	// they take a namespace. nil: all are taken.
@@ -373,14 +378,14 @@ type Options struct {
 	// LastEvent returns the last stream event of a resource on the bus, false if there is none. It
 	// retries after temporary errors until ctx ends, which is its only error. nil: the bus cannot
 	// be asked.
-	LastEvent func(ctx context.Context, r *object.Resource) (scope.LastEvent, bool, error)
+	LastEvent func(ctx context.Context, r *object.Resource) (informer.LastEvent, bool, error)
 	// LastProgress returns what the last run of this agent has said of its scopes on the bus. It
 	// retries as LastEvent does. nil: the bus cannot be asked.
-	LastProgress func(ctx context.Context) ([]scope.PreviousScope, error)
+	LastProgress func(ctx context.Context) ([]informer.PreviousScope, error)
 	// StartedScopes returns the scopes of a resource that a run of this agent has started and not
 	// ended, as far as the bus has its stream events. It retries as LastEvent does. nil: the bus
 	// cannot be asked.
-	StartedScopes func(ctx context.Context, r *object.Resource, run string) ([]scope.StartedScope, error)
+	StartedScopes func(ctx context.Context, r *object.Resource, run string) ([]informer.StartedScope, error)
 	// Replaced returns the number of the last replacement of a log with events of a resource in a
 	// namespace ("": any), 0 if there was none. It also returns when the previous log was last
 	// known to be whole, zero if unknown. It does not block; Rebase must be called when the number
@@ -389,10 +394,10 @@ type Options struct {
 	// ReportBytes returns the limit of a progress event, 0: not known. nil: it is not known.
 	ReportBytes func() int
 	// time of the run, which events carry and which never goes back; nil: that of the wall clock
-	Now        func() time.Time
-	Log        *slog.Logger
-	Registerer prometheus.Registerer
-	maxSteps   int // see store.Options; 0 except in tests
+	Now         func() time.Time
+	Log         *slog.Logger
+	Registerer  prometheus.Registerer
+	maxVersions int // see store.Options; 0 except in tests
 }
 
 // Name names an object.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +60,7 @@ func TestSnapshotNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		s.put("old", "a", nil)
-		_, rec, _ := start(t, s, func(o *informers.Options) { o.Snapshot = scope.SnapshotNever })
+		_, rec, _ := start(t, s, func(o *informers.Options) { o.Snapshot = informer.SnapshotNever })
 		eventually(t, "a watch", func() bool { _, watches, _ := s.counts(); return watches > 0 })
 		s.put("old", "b", nil)
 		rec.wait(t, "u old uid-1 a→b")
@@ -159,10 +159,10 @@ func TestBlockedWatchIsEnded(t *testing.T) {
 			return watches == 1 && ended == 1
 		})
 		// The server may see the end of the watch before the reader that closed it reports that.
-		eventually(t, "the status to be blocked", func() bool { return set.Status()[0].Phase == scope.PhaseBlocked })
+		eventually(t, "the status to be blocked", func() bool { return set.Status()[0].Phase == informer.PhaseBlocked })
 		rec.setRoom(unbounded)
 		rec.wait(t, want...)
-		eventually(t, "the status to be live", func() bool { return set.Status()[0].Phase == scope.PhaseLive })
+		eventually(t, "the status to be live", func() bool { return set.Status()[0].Phase == informer.PhaseLive })
 	})
 }
 
@@ -347,7 +347,7 @@ func TestBlockedWatchClaimsItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		_, rec, _ := start(t, s, func(o *informers.Options) {
-			o.Snapshot = scope.SnapshotNever
+			o.Snapshot = informer.SnapshotNever
 			lane := o.Lane
 			o.Lane = func(name string) store.Lane { return liveOnly{lane(name)} }
 		})
@@ -383,9 +383,9 @@ func TestForbiddenResourceIsIsolated(t *testing.T) {
 		rec.wait(t, "snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1")
 		eventually(t, "secrets to be shown as failing", func() bool {
 			st := set.Status()
-			return len(st) == 3 && st[1].Scope == "secrets" && st[1].Health == scope.HealthForbidden &&
+			return len(st) == 3 && st[1].Scope == "secrets" && st[1].Health == informer.HealthForbidden &&
 				strings.Contains(st[1].Error, "Forbidden") && st[2].Scope == "widgets" &&
-				st[2].Health == scope.HealthNotServed
+				st[2].Health == informer.HealthNotServed
 		})
 		eventually(t, "ready: a forbidden resource must not hold back the others", func() bool {
 			return set.Ready() == nil

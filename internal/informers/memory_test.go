@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,11 +114,11 @@ func (m *memory) unfinished() (out []string) {
 
 // behind returns the saved resourceVersions of scopes that have not sent all that their last list
 // found.
-func (m *memory) behind(all []scope.Status) map[string]uint64 {
+func (m *memory) behind(all []informer.Status) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, st := range all {
 		c, ok := m.saved(st.Scope)
-		if ok && (st.Pending > 0 || st.Phase != scope.PhaseLive && st.Phase != scope.PhaseBlocked) {
+		if ok && (st.Pending > 0 || st.Phase != informer.PhaseLive && st.Phase != informer.PhaseBlocked) {
 			out[st.Scope] = c.ResourceVersion
 		}
 	}
@@ -148,7 +148,7 @@ func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options,
 			Strip:   []string{"metadata.managedFields"},
 			Secrets: true,
 		},
-		Snapshot: scope.SnapshotInitial, Memory: m,
+		Snapshot: informer.SnapshotInitial, Memory: m,
 		Lane: func(string) store.Lane { return rec },
 		Log:  slog.New(slog.NewTextHandler(testLog{t}, nil)), Registerer: prometheus.NewPedanticRegistry(),
 	}

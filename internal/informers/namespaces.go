@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/informers/discovery"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -88,7 +88,7 @@ func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 }
 
 // deny records that the list of an informer was forbidden. ctx is that of the informer.
-func (n *namespaces) deny(ctx context.Context, i *scope.Informer) {
+func (n *namespaces) deny(ctx context.Context, i *informer.Informer) {
 	s := n.set
 	gr := groupResource(i.Resource())
 	spec := i.Spec()
@@ -181,15 +181,15 @@ func (t *tenancy) allowed() (names []string) {
 }
 
 // statuses returns the status of scopes that may not be read. It must be called with mu held.
-func (n *namespaces) statuses() (out []scope.Status) {
+func (n *namespaces) statuses() (out []informer.Status) {
 	for _, t := range n.resources {
 		for name, a := range t.access {
 			if t.split && !a.allowed && a.scope != "" {
-				out = append(out, scope.Status{
+				out = append(out, informer.Status{
 					Scope:    a.scope,
 					Resource: t.resource.String(),
-					Phase:    scope.PhaseWaiting,
-					Health:   scope.HealthForbidden,
+					Phase:    informer.PhaseWaiting,
+					Health:   informer.HealthForbidden,
 					Reason:   "forbidden",
 					Error: fmt.Sprintf("not permitted to list and watch %s in the namespace %s", t.resource.String(),
 						name),

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -100,7 +100,7 @@ func globs(prefix string) func(*informers.Options, *recorder) {
 func phases(set *informers.Manager) (out []string) {
 	for _, st := range set.Status() {
 		health := ""
-		if st.Health != scope.HealthOK {
+		if st.Health != informer.HealthOK {
 			health = st.Health.String() + " "
 		}
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s%s", st.Scope, st.Phase, health, st.Reason)))

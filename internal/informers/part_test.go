@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -43,8 +43,8 @@ func TestPartsHearOfOthers(t *testing.T) {
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
-						return scope.LastEvent{
+					o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
+						return informer.LastEvent{
 							Scope:           "configmaps?fieldSelector=metadata.name=b",
 							ResourceVersion: s.put("b", "2", nil).rv,
 						}, true, nil
@@ -66,7 +66,7 @@ func TestPartsHearOfOthers(t *testing.T) {
 
 // An agent recognizes its own last event, and also a restored etcd.
 func TestPartsFindTheirLastEvent(t *testing.T) {
-	for want, last := range map[string]scope.LastEvent{
+	for want, last := range map[string]informer.LastEvent{
 		"gap 0 checkpoint-lost": {Scope: "configmaps?fieldSelector=metadata.name=a", ResourceVersion: 90},
 		"gap 0 rewound":         {Scope: "configmaps?fieldSelector=metadata.name=b", ResourceVersion: 500},
 	} {
@@ -76,7 +76,7 @@ func TestPartsFindTheirLastEvent(t *testing.T) {
 				s.put("a", "1", nil)
 				l := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
 					o.Part = only("a")
-					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+					o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
 						return last, true, nil
 					}
 				})

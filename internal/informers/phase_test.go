@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -32,7 +32,7 @@ func (h strictHandler) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 func (h strictHandler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == scope.IllegalChange || r.Message == store.IllegalChange {
+	if r.Message == informer.IllegalChange || r.Message == store.IllegalChange {
 		text := r.Message
 		r.Attrs(func(a slog.Attr) bool {
 			text += " " + a.String()

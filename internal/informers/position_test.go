@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // openings records from which resourceVersions watches are opened.
@@ -250,7 +250,7 @@ func TestSnapshotFollowsWatchesThatAreCut(t *testing.T) {
 				}
 				reg := prometheus.NewPedanticRegistry()
 				second := live(t, s, m, func(of *informers.Options, _ *recorder) {
-					of.Snapshot, of.Registerer = scope.SnapshotAlways, reg
+					of.Snapshot, of.Registerer = informer.SnapshotAlways, reg
 				})
 				for range 8 {
 					pass(90 * time.Second)

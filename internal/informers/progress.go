@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/pause"
 )
@@ -135,7 +135,7 @@ func (s *Manager) Finish(ctx context.Context) error { return s.sendReports(ctx, 
 func (s *Manager) sendReports(ctx context.Context, last bool) error {
 	now := s.o.Now()
 	since := s.progress.acked // the bus may have been away for long
-	if recent := now.Add(-scope.ReportFor); recent.Before(since) {
+	if recent := now.Add(-informer.ReportFor); recent.Before(since) {
 		since = recent
 	}
 	if since.Before(s.progress.began) {

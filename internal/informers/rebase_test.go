@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -119,7 +119,7 @@ func TestLogIsReplacedWithoutSnapshots(t *testing.T) {
 		s.put("a", "1", nil)
 		never := func(o *informers.Options, rec *recorder) {
 			log.use(o, rec)
-			o.Snapshot = scope.SnapshotNever
+			o.Snapshot = informer.SnapshotNever
 		}
 		first := live(t, s, m, never)
 		eventually(t, "the list", func() bool { return first.set.Ready() == nil && len(first.set.Status()) > 0 })
@@ -227,7 +227,7 @@ func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 		s.put("a", "1", nil)
 		l := live(t, s, m, func(o *informers.Options, r *recorder) {
 			log.use(o, r)
-			o.Snapshot = scope.SnapshotNever
+			o.Snapshot = informer.SnapshotNever
 		})
 		l.awaitCaptured(t)
 		answered := heldStart(t, l)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -40,7 +40,7 @@ func (s *Manager) recallScopes(ctx context.Context) error {
 			if s.sel.PartOf(resource).FieldSelector != "" {
 				continue // it is not known which part it was
 			}
-			s.active.origins[said.Scope] = scope.Origin{Recalled: true, Scope: checkpoint.Scope{
+			s.active.origins[said.Scope] = informer.Origin{Recalled: true, Scope: checkpoint.Scope{
 				Group: resource.Group, Resource: resource.Name, Namespaces: namespacesIn(said.Resource, said.Scope),
 				ResourceVersion: said.ResourceVersion, History: said.History, LastSeen: said.To, Sweep: true,
 			}}
@@ -49,7 +49,7 @@ func (s *Manager) recallScopes(ctx context.Context) error {
 }
 
 // askForScopes returns what the last run has said of each scope that the bus names in time.
-func (s *Manager) askForScopes(ctx context.Context) (recalled []scope.PreviousScope) {
+func (s *Manager) askForScopes(ctx context.Context) (recalled []informer.PreviousScope) {
 	ctx, cancel := context.WithTimeout(ctx, recallWithin)
 	defer cancel()
 	all, err := s.previous.Scopes(ctx)
@@ -62,7 +62,7 @@ func (s *Manager) askForScopes(ctx context.Context) (recalled []scope.PreviousSc
 	}
 	// The names of several scopes come last: they take many requests.
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b scope.PreviousScope) int { return cmp.Compare(a.Count, b.Count) })
+	slices.SortStableFunc(all, func(a, b informer.PreviousScope) int { return cmp.Compare(a.Count, b.Count) })
 	for _, said := range all {
 		if said.ResourceVersion == 0 {
 			continue
@@ -105,7 +105,7 @@ func namespacesIn(resource, scope string) []string {
 
 // namesOf returns the names of the scopes that an entry stands for, none if they are not known.
 // named has those with entries of their own. Its error is the cause of ctx.
-func (s *Manager) namesOf(ctx context.Context, said *scope.PreviousScope, named map[string]bool) ([]string, error) {
+func (s *Manager) namesOf(ctx context.Context, said *informer.PreviousScope, named map[string]bool) ([]string, error) {
 	resource := resourceOf(said.Resource)
 	switch {
 	case said.Scope != "":
@@ -127,7 +127,7 @@ func (s *Manager) namesOf(ctx context.Context, said *scope.PreviousScope, named 
 // several scopes stands for count of them. If the bus no longer has the start of a scope, its
 // snapshot names it. If there are more names than count, a snapshot may be one of a part of a
 // scope: then none of these names counts.
-func unnamed(started []scope.StartedScope, named map[string]bool, count int) []string {
+func unnamed(started []informer.StartedScope, named map[string]bool, count int) []string {
 	var certain, all []string
 	for _, s := range started {
 		if named[s.Name] {

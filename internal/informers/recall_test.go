@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -19,7 +19,7 @@ import (
 // asksBus makes a run ask for the last events and the last progress that another run has recorded.
 func asksBus(bus *life, change func(*informers.Options, *recorder)) func(*informers.Options, *recorder) {
 	return func(o *informers.Options, r *recorder) {
-		o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+		o.LastEvent = func(_ context.Context, of *object.Resource) (informer.LastEvent, bool, error) {
 			return bus.lastEvent(of)
 		}
 		o.LastProgress = bus.lastProgress
@@ -32,7 +32,7 @@ func asksBus(bus *life, change func(*informers.Options, *recorder)) func(*inform
 }
 
 // lastProgress returns the last progress, as on a bus that has all of it.
-func (r *recorder) lastProgress(context.Context) (all []scope.PreviousScope, err error) {
+func (r *recorder) lastProgress(context.Context) (all []informer.PreviousScope, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.told) == 0 {
@@ -44,7 +44,7 @@ func (r *recorder) lastProgress(context.Context) (all []scope.PreviousScope, err
 		if to.IsZero() {
 			to = report.To
 		}
-		all = append(all, scope.PreviousScope{
+		all = append(all, informer.PreviousScope{
 			Resource:        s.Resource.String(),
 			Scope:           s.Scope,
 			Count:           s.Count,
@@ -64,7 +64,7 @@ const recordedRun = "0-1795186799000"
 // bus whose retention has removed the events of the kind cut.
 func (r *recorder) startedScopes(
 	_ context.Context, of *object.Resource, run string,
-) (all []scope.StartedScope, err error) {
+) (all []informer.StartedScope, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if run != recordedRun {
@@ -75,14 +75,14 @@ func (r *recorder) startedScopes(
 		if e == nil || e.Resource.Name != of.Name || e.Kind == r.cut {
 			continue
 		}
-		isSame := func(s scope.StartedScope) bool { return s.Name == e.Scope }
+		isSame := func(s informer.StartedScope) bool { return s.Name == e.Scope }
 		switch {
 		case e.Kind == object.ScopeEnded:
 			all = slices.DeleteFunc(all, isSame)
 		case e.Kind == object.ScopeStarted:
-			all = append(slices.DeleteFunc(all, isSame), scope.StartedScope{Name: e.Scope})
+			all = append(slices.DeleteFunc(all, isSame), informer.StartedScope{Name: e.Scope})
 		case e.Kind == object.SnapshotStarted && !slices.ContainsFunc(all, isSame):
-			all = append(all, scope.StartedScope{Name: e.Scope, BySnapshot: true})
+			all = append(all, informer.StartedScope{Name: e.Scope, BySnapshot: true})
 		}
 	}
 	return all, nil
@@ -233,7 +233,7 @@ func TestStartDoesNotWaitForABusThatIsAway(t *testing.T) {
 		s.put("a", "1", nil)
 		isBack := make(chan struct{})
 		a := live(t, s, newMemory(), func(o *informers.Options, _ *recorder) {
-			o.LastProgress = func(ctx context.Context) ([]scope.PreviousScope, error) {
+			o.LastProgress = func(ctx context.Context) ([]informer.PreviousScope, error) {
 				select {
 				case <-isBack:
 					return nil, nil
@@ -253,14 +253,14 @@ func TestStartDoesNotWaitForABusThatIsAway(t *testing.T) {
 
 // A snapshot of a part of a scope has the name of a scope, and none is ended because of it.
 func TestUnnamedScopes(t *testing.T) {
-	started := func(bySnapshot bool, names ...string) (all []scope.StartedScope) {
+	started := func(bySnapshot bool, names ...string) (all []informer.StartedScope) {
 		for _, name := range names {
-			all = append(all, scope.StartedScope{Name: name, BySnapshot: bySnapshot})
+			all = append(all, informer.StartedScope{Name: name, BySnapshot: bySnapshot})
 		}
 		return all
 	}
 	for name, c := range map[string]struct {
-		started []scope.StartedScope
+		started []informer.StartedScope
 		count   int
 		want    []string
 	}{

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -254,7 +254,7 @@ func start(
 			Strip:   []string{"metadata.managedFields"},
 			Secrets: true,
 		},
-		Snapshot:   scope.SnapshotInitial,
+		Snapshot:   informer.SnapshotInitial,
 		Lane:       func(string) store.Lane { return rec },
 		Log:        slog.New(slog.NewTextHandler(testLog{t}, nil)),
 		Registerer: reg,

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -108,7 +108,7 @@ func TestCreatedResourceThatCannotBeListed(t *testing.T) {
 				default:
 					t.Error("not captured")
 				}
-				i := slices.IndexFunc(l.set.Status(), func(st scope.Status) bool {
+				i := slices.IndexFunc(l.set.Status(), func(st informer.Status) bool {
 					return st.Scope == "widgets.shop.test"
 				})
 				if st := l.set.Status()[i]; st.Synced {

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -255,8 +255,8 @@ func TestResumeRestoredAndCompacted(t *testing.T) {
 		s.put("a", "2", nil)
 		s.compact()
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
-				return scope.LastEvent{Scope: "configmaps", ResourceVersion: 500}, true, nil
+			o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
+				return informer.LastEvent{Scope: "configmaps", ResourceVersion: 500}, true, nil
 			}
 		})
 		l.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
@@ -285,8 +285,8 @@ func TestScopesAgreeOnHistory(t *testing.T) {
 		l.end()
 		s.restore(base)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
-				return scope.LastEvent{Scope: "configmaps/other", ResourceVersion: base, History: 1}, true, nil
+			o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
+				return informer.LastEvent{Scope: "configmaps/other", ResourceVersion: base, History: 1}, true, nil
 			}
 		})
 		second.wait(t, "gap 0 rewound", "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1")

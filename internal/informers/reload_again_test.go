@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
@@ -174,10 +174,10 @@ func TestReloadBeforeTheFirstList(t *testing.T) {
 				return true
 			}
 		})
-		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = scope.SnapshotAlways })
+		again := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Snapshot = informer.SnapshotAlways })
 		eventually(t, "the list to fail", func() bool {
 			st := again.set.Status()
-			return len(st) > 0 && st[0].Health == scope.HealthFailing
+			return len(st) > 0 && st[0].Health == informer.HealthFailing
 		})
 		again.reload(t, specOf(rule(redacted("metadata.labels"))))
 		s.do(func() { s.fault = nil })

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -259,7 +259,7 @@ func TestReloadComesBack(t *testing.T) {
 		nodes := rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} })
 		l := live(t, s, newMemory(), func(o *informers.Options, r *recorder) {
 			o.Rules = []selection.Rule{rule(nil), nodes}
-			o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(_ context.Context, res *object.Resource) (informer.LastEvent, bool, error) {
 				return r.lastEvent(res)
 			}
 		})
@@ -284,12 +284,12 @@ func TestReloadComesBack(t *testing.T) {
 }
 
 // lastEvent returns the last stream event of a resource, as on a bus that has all recorded deltas.
-func (r *recorder) lastEvent(of *object.Resource) (scope.LastEvent, bool, error) {
+func (r *recorder) lastEvent(of *object.Resource) (informer.LastEvent, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range slices.Backward(r.deltas) {
 		if e := d.Stream; e != nil && e.Resource.Name == of.Name {
-			return scope.LastEvent{
+			return informer.LastEvent{
 				Scope:           e.Scope,
 				ResourceVersion: max(e.ResourceVersion, e.To),
 				History:         e.History,
@@ -298,12 +298,12 @@ func (r *recorder) lastEvent(of *object.Resource) (scope.LastEvent, bool, error)
 			}, true, nil
 		}
 	}
-	return scope.LastEvent{}, false, nil
+	return informer.LastEvent{}, false, nil
 }
 
 // lastObjectLocked returns the newest event of an object of a resource, nil if it does not show an
 // observed version.
-func (r *recorder) lastObjectLocked(of *object.Resource) *scope.LastObject {
+func (r *recorder) lastObjectLocked(of *object.Resource) *informer.LastObject {
 	for _, d := range slices.Backward(r.deltas) {
 		switch {
 		case d.Stream != nil || d.Ref.Resource.Name != of.Name:
@@ -311,7 +311,7 @@ func (r *recorder) lastObjectLocked(of *object.Resource) *scope.LastObject {
 		case d.Inferred || d.Op == object.Left:
 			return nil
 		}
-		return &scope.LastObject{
+		return &informer.LastObject{
 			Namespace:       d.Ref.Namespace(),
 			Name:            d.Ref.Name(),
 			UID:             d.Ref.UID,
@@ -427,7 +427,7 @@ func TestReloadWhileListsFail(t *testing.T) {
 		l := live(t, s, newMemory(), nil)
 		eventually(t, "the list to fail", func() bool {
 			st := l.set.Status()
-			return len(st) > 0 && st[0].Health == scope.HealthFailing
+			return len(st) > 0 && st[0].Health == informer.HealthFailing
 		})
 		l.reload(t, specOf(rule(redacted("data.value"))))
 		l.reload(t, specOf(rule(nil), rule(selected("a=b", ""))))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -166,7 +166,7 @@ func TestAnotherEtcdWasRestored(t *testing.T) {
 				second.end()
 				third := live(t, s, m, func(o *informers.Options, r *recorder) {
 					two(o, r)
-					o.LastEvent = func(_ context.Context, res *object.Resource) (scope.LastEvent, bool, error) {
+					o.LastEvent = func(_ context.Context, res *object.Resource) (informer.LastEvent, bool, error) {
 						return second.lastEvent(res)
 					}
 				})
@@ -296,7 +296,7 @@ func TestRestoredHistoryIsFoundAgainByTheNextRun(t *testing.T) {
 				_ = m.Flush(t.Context())
 				next := live(t, s, m, func(o *informers.Options, _ *recorder) {
 					o.Spec = again
-					o.LastEvent = func(_ context.Context, of *object.Resource) (scope.LastEvent, bool, error) {
+					o.LastEvent = func(_ context.Context, of *object.Resource) (informer.LastEvent, bool, error) {
 						return l.lastEvent(of)
 					}
 				})
@@ -322,7 +322,7 @@ func TestRestoredHistoryIsFoundAgainByTheNextRun(t *testing.T) {
 // has the gap. The next run sends the gap: the objects at the checkpoint are the same, and the new
 // history has passed all versions by then.
 func TestFoundRestoreIsSavedBeforeItIsAnnounced(t *testing.T) {
-	for _, mode := range []scope.SnapshotMode{scope.SnapshotInitial, scope.SnapshotNever} {
+	for _, mode := range []informer.SnapshotMode{informer.SnapshotInitial, informer.SnapshotNever} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
@@ -402,7 +402,7 @@ func TestRestoreIsFoundByTheNewestEventOnTheBus(t *testing.T) {
 					c.after(s)
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-					o.LastEvent = func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+					o.LastEvent = func(_ context.Context, r *object.Resource) (informer.LastEvent, bool, error) {
 						return first.lastEvent(r)
 					}
 				})
@@ -425,10 +425,10 @@ func TestChangeOfAnotherNodeIsNoRestore(t *testing.T) {
 		first := settled(t, s, m, nil)
 		first.end()
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.LastEvent = func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(_ context.Context, r *object.Resource) (informer.LastEvent, bool, error) {
 				s.put("other", "1", nil)
 				e, ok, err := first.lastEvent(r)
-				e.Object = &scope.LastObject{
+				e.Object = &informer.LastObject{
 					Namespace:       "shop",
 					Name:            "other",
 					UID:             s.uidOf("other"),

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -98,32 +98,32 @@ func TestResumeRewound(t *testing.T) {
 func TestResumeBusKnowsMore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		saved   bool
-		last    scope.LastEvent
+		last    informer.LastEvent
 		history uint32
 		want    string
 	}{
-		"restored": {saved: true, last: scope.LastEvent{
+		"restored": {saved: true, last: informer.LastEvent{
 			Scope:           "configmaps",
 			ResourceVersion: 500,
 		}, history: 1, want: "gap 0 rewound"},
 		"restored again": {
-			saved: true, last: scope.LastEvent{
+			saved: true, last: informer.LastEvent{
 				Scope:           "configmaps",
 				ResourceVersion: 90,
 				History:         3,
 			}, history: 4, want: "gap 0 rewound",
 		},
-		"lost and restored": {last: scope.LastEvent{
+		"lost and restored": {last: informer.LastEvent{
 			Scope:           "configmaps",
 			ResourceVersion: 500,
 			History:         1,
 		}, history: 2, want: "gap 0 rewound"},
 		"lost, of several scopes": {
-			last:    scope.LastEvent{Scope: "configmaps/other", ResourceVersion: 90, History: 1},
+			last:    informer.LastEvent{Scope: "configmaps/other", ResourceVersion: 90, History: 1},
 			history: 1,
 			want:    "gap 0 checkpoint-lost",
 		},
-		"lost": {last: scope.LastEvent{
+		"lost": {last: informer.LastEvent{
 			Scope:           "configmaps",
 			ResourceVersion: 90,
 			History:         1,
@@ -140,7 +140,7 @@ func TestResumeBusKnowsMore(t *testing.T) {
 					first.end()
 				}
 				second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-					o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
+					o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
 						return tc.last, true, nil
 					}
 				})
@@ -159,12 +159,12 @@ func TestResumeBusKnowsMore(t *testing.T) {
 // another scope, however late it asks. A scope that starts over asks again.
 func TestScopesGetTheSameLastEvent(t *testing.T) {
 	said := 0
-	hear := informers.NewHearing(func(_ context.Context, r *object.Resource) (scope.LastEvent, bool, error) {
+	hear := informers.NewHearing(func(_ context.Context, r *object.Resource) (informer.LastEvent, bool, error) {
 		said++
 		if said == 1 {
-			return scope.LastEvent{}, false, errors.New("not yet")
+			return informer.LastEvent{}, false, errors.New("not yet")
 		}
-		return scope.LastEvent{Scope: r.Name + "/x", ResourceVersion: uint64(said)}, said > 2, nil
+		return informer.LastEvent{Scope: r.Name + "/x", ResourceVersion: uint64(said)}, said > 2, nil
 	})
 	configMaps, pods := &object.Resource{Name: "configmaps"}, &object.Resource{Name: "pods"}
 	for _, tc := range []struct {
@@ -198,8 +198,8 @@ func TestResumeOnEmptyBus(t *testing.T) {
 		first.end()
 		s.put("a", "2", nil)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
-				return scope.LastEvent{}, false, nil
+			o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
+				return informer.LastEvent{}, false, nil
 			}
 		})
 		second.waitPerName(t, "snapshot.started 1", "r a uid-1 -→1", "u a uid-1 1→2", "snapshot.completed 1")

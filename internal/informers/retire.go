@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/retry"
@@ -60,7 +60,7 @@ func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 	var sent uint64
 	for over := false; !over; {
 		ended := false
-		err := r.Wait(ctx, func(v scope.View) bool {
+		err := r.Wait(ctx, func(v informer.View) bool {
 			over = v.RemovedAt == 0 || v.EmptyAt >= v.RemovedAt && v.Finished
 			ended = v.Ended
 			sent = min(v.EmptyAt, v.RemovedAt)
@@ -181,7 +181,7 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 // Its error is the cause of ctx.
 func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over bool, err error) {
 	var refused bool
-	err = r.Wait(ctx, func(v scope.View) bool {
+	err = r.Wait(ctx, func(v informer.View) bool {
 		back, gone := n.namespaceGone(r)
 		over = v.Finished || v.Reached >= end && v.Empty
 		refused = v.RemovedAt == 0 && v.Forbidden
@@ -201,7 +201,7 @@ func (n *namespaces) awaitEnd(ctx context.Context, r *running, end uint64) (over
 // is deleted again. over: it does not continue, and has sent everything. Its error is the cause of
 // ctx.
 func (n *namespaces) awaitRestored(ctx context.Context, r *running) (over bool, err error) {
-	err = r.Wait(ctx, func(v scope.View) bool {
+	err = r.Wait(ctx, func(v informer.View) bool {
 		back, gone := n.namespaceGone(r)
 		over = v.Finished
 		return !gone || !back || over || v.RemovedAt == 0 || r.IsRestorable()

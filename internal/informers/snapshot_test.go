@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,7 +131,7 @@ func TestSnapshotThatCannotBeginDelaysNoChange(t *testing.T) {
 				default:
 					t.Fatal("the snapshot is neither begun nor given up")
 				}
-				if st := l.set.Status()[0]; st.Phase != scope.PhaseLive || st.Health != scope.HealthOK {
+				if st := l.set.Status()[0]; st.Phase != informer.PhaseLive || st.Health != informer.HealthOK {
 					t.Errorf("%+v", st)
 				}
 				s.put("b", "2", nil)
@@ -260,7 +260,7 @@ func TestTimesOfTheLastRunAreInTheFuture(t *testing.T) {
 		m.mu.Unlock()
 		s.gone(s.put("a", "2", nil).rv + 1)
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.Every, o.Snapshot = time.Hour, scope.SnapshotInitial
+			o.Every, o.Snapshot = time.Hour, informer.SnapshotInitial
 		})
 		pass(30 * time.Second)
 		for _, gap := range second.gaps() {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
@@ -35,7 +35,7 @@ func (s *Manager) heldBack(waiting **running) bool {
 
 // Wait returns nil once cond returns true, or the cause of ctx. It calls cond after each change of
 // the informer and of the manager. cond must change neither.
-func (r *running) Wait(ctx context.Context, cond func(scope.View) bool) error {
+func (r *running) Wait(ctx context.Context, cond func(informer.View) bool) error {
 	for {
 		set := r.set.Next()
 		v, changed := r.View()
@@ -123,22 +123,22 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 	gauge(c.heldBytes, float64(held))
 	gauge(c.blocked, float64(blocked))
 	type class struct {
-		phase  scope.Phase
-		health scope.Health
+		phase  informer.Phase
+		health informer.Health
 		reason string
 	}
-	counts := map[class]int{{scope.PhaseLive, scope.HealthStale, ""}: 0, {
-		scope.PhaseLive, scope.HealthStale, scope.ReasonHeldBack,
+	counts := map[class]int{{informer.PhaseLive, informer.HealthStale, ""}: 0, {
+		informer.PhaseLive, informer.HealthStale, informer.ReasonHeldBack,
 	}: 0}
-	for p := range scope.PhaseRemoved {
-		counts[class{p, scope.HealthOK, ""}] = 0
+	for p := range informer.PhaseRemoved {
+		counts[class{p, informer.HealthOK, ""}] = 0
 	}
 	for _, r := range apiserver.Reasons() {
-		counts[class{scope.PhaseWaiting, scope.HealthOf(r), r}] = 0
+		counts[class{informer.PhaseWaiting, informer.HealthOf(r), r}] = 0
 	}
 	for _, st := range c.set.Status() {
 		k := class{phase: st.Phase, health: st.Health}
-		if st.Health != scope.HealthOK {
+		if st.Health != informer.HealthOK {
 			k.reason = st.Reason
 		}
 		counts[k]++

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
@@ -91,13 +91,13 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 		rec.mu.Lock()
 		rec.held = true
 		rec.mu.Unlock()
-		shows := func(what string, want scope.Status) {
+		shows := func(what string, want informer.Status) {
 			t.Helper()
 			want.Scope, want.Resource = "configmaps", "configmaps"
-			var got []scope.Status
+			var got []informer.Status
 			defer func() {
 				if t.Failed() {
-					t.Log(cmp.Diff([]scope.Status{want}, got))
+					t.Log(cmp.Diff([]informer.Status{want}, got))
 				}
 			}()
 			eventually(t, what, func() bool {
@@ -111,36 +111,46 @@ func TestStatusOfAFirstSnapshot(t *testing.T) {
 					got[i].Lag = 0
 					got[i].Held = 0
 				}
-				return cmp.Equal(got, []scope.Status{want})
+				return cmp.Equal(got, []informer.Status{want})
 			})
 			if captured(set) != want.Captured {
 				t.Errorf("%s: captured is %t", what, !want.Captured)
 			}
 		}
-		shows("the first page", scope.Status{Phase: scope.PhaseListing, Objects: 3, Expected: 7})
+		shows("the first page", informer.Status{Phase: informer.PhaseListing, Objects: 3, Expected: 7})
 		close(secondPage)
-		shows("the list is read", scope.Status{Phase: scope.PhaseAnnouncing, Synced: true, Objects: 7, Pending: 7})
+		shows("the list is read", informer.Status{
+			Phase:   informer.PhaseAnnouncing,
+			Synced:  true,
+			Objects: 7,
+			Pending: 7,
+		})
 		rec.setRoom(3) // snapshot.started, and two reads
 		rec.wait(t, "snapshot.started 7", "r cm-0 uid-1 -→a", "r cm-1 uid-2 -→a")
-		shows("two reads are queued, and not on the bus", scope.Status{
-			Phase:   scope.PhaseLive,
+		shows("two reads are queued, and not on the bus", informer.Status{
+			Phase:   informer.PhaseLive,
 			Synced:  true,
 			Objects: 7,
 			Pending: 7,
 		})
 		rec.acknowledge()
-		shows("two reads are on the bus", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 7, Pending: 5})
+		shows("two reads are on the bus", informer.Status{
+			Phase:   informer.PhaseLive,
+			Synced:  true,
+			Objects: 7,
+			Pending: 5,
+		})
 		if got := log.lines(t); got != nil {
 			t.Errorf("logged too early: %q", got)
 		}
 		rec.setRoom(unbounded)
 		eventually(t, "the snapshot to be captured", func() bool { return captured(set) })
-		shows("all is on the bus", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 7, Captured: true})
+		shows("all is on the bus", informer.Status{Phase: informer.PhaseLive, Synced: true, Objects: 7, Captured: true})
 
 		s.put("new", "x", nil)
 		s.delete("cm-0")
 		s.delete("cm-1")
-		shows("live", scope.Status{Phase: scope.PhaseLive, Synced: true, Objects: 6, Captured: true})
+		shows("live", informer.Status{Phase: informer.PhaseLive, Synced: true, Objects: 6, Captured: true})
 		if diff := cmp.Diff([]string{"INFO first snapshot complete, waiting for changes resources=1 objects=7"},
 			log.lines(t, "resources", "objects")); diff != "" {
 			t.Error(diff)
@@ -155,7 +165,7 @@ func TestCapturedWithoutASnapshot(t *testing.T) {
 		s.put("cm", "1", nil)
 		var log logbook
 		set, rec, _ := start(t, s, func(o *informers.Options) {
-			o.Snapshot, o.Log = scope.SnapshotNever, log.logger(slog.LevelInfo)
+			o.Snapshot, o.Log = informer.SnapshotNever, log.logger(slog.LevelInfo)
 		})
 		eventually(t, "to be captured", func() bool { return captured(set) })
 		if st := set.Status()[0]; !st.Captured || st.Objects != 1 || st.Pending != 0 {
@@ -273,10 +283,10 @@ func TestOutageIsSaidOnce(t *testing.T) {
 			o.Rules[0].Names = []string{"shop", "other"}
 			o.Log = log.logger(slog.LevelInfo)
 		})
-		all := func(health scope.Health, reason string) func() bool {
+		all := func(health informer.Health, reason string) func() bool {
 			return func() bool {
 				for _, st := range set.Status() {
-					if st.Phase != scope.PhaseLive || st.Health != health || st.Reason != reason {
+					if st.Phase != informer.PhaseLive || st.Health != health || st.Reason != reason {
 						return false
 					}
 				}
@@ -294,9 +304,9 @@ func TestOutageIsSaidOnce(t *testing.T) {
 			}
 		})
 		s.CloseClientConnections()
-		eventually(t, "both to fail", all(scope.HealthFailing, "network"))
+		eventually(t, "both to fail", all(informer.HealthFailing, "network"))
 		s.do(func() { s.fault = nil })
-		eventually(t, "both to watch again", all(scope.HealthOK, ""))
+		eventually(t, "both to watch again", all(informer.HealthOK, ""))
 		want := []string{
 			"INFO first snapshot complete, waiting for changes",
 			"WARN cannot reach the API server, retrying api_server=" + s.URL,
@@ -328,7 +338,7 @@ func TestCapturedBesideAResourceThatAlwaysFails(t *testing.T) {
 			o.Log = log.logger(slog.LevelInfo)
 		})
 		eventually(t, "the one that can be to be loaded", func() bool {
-			return slices.ContainsFunc(set.Status(), func(st scope.Status) bool { return st.Captured })
+			return slices.ContainsFunc(set.Status(), func(st informer.Status) bool { return st.Captured })
 		})
 		if captured(set) {
 			t.Error("given up at once")

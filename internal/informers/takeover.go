@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -171,7 +171,7 @@ func (s *Manager) followNodes() []*running {
 		return nil
 	}
 	spec := s.specOf(whole, d)
-	spec.Snapshots = scope.SnapshotNever
+	spec.Snapshots = informer.SnapshotNever
 	spec.Every = 0
 	spec.Internal = true
 	r := s.enroll(spec)
@@ -227,7 +227,7 @@ func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 
 // takeOver enrolls an informer of a node's objects. of observes those of the same resource on no
 // node. It must be called with mu held.
-func (s *Manager) takeOver(of *running, spec *scope.Spec) *running {
+func (s *Manager) takeOver(of *running, spec *informer.Spec) *running {
 	spec.Shared = true
 	r := s.enroll(spec)
 	r.Store().CopyFilter(of.Store()) // a new selection may have filters that differ from those of its clauses
@@ -275,7 +275,7 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 // none replaces it: its node exists again.
 func (s *Manager) awaitAdopted(ctx context.Context, r *running) error {
 	next, adopted := r, false
-	err := r.Wait(ctx, func(v scope.View) bool {
+	err := r.Wait(ctx, func(v informer.View) bool {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
 		next, adopted = s.active.informers[r.Name()], v.Adopted
@@ -297,7 +297,7 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 		// Not the position in the checkpoint: etcd may have been restored since, and the events
 		// sent by the node's agent are unknown.
 		spec.History = of.Store().View().History
-		spec.Origin = &scope.Origin{
+		spec.Origin = &informer.Origin{
 			Scope:     checkpoint.Scope{ResourceVersion: ev.at - 1, History: spec.History, LastSeen: ev.since},
 			Inherited: true,
 			Lost: &store.Loss{
@@ -308,14 +308,14 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 			},
 		}
 		// as in a checkpoint: a reload may replace the informer before it has a position
-		spec.Scope.Record(&spec.Origin.Scope)
+		spec.Scope.Describe(&spec.Origin.Scope)
 		r := s.takeOver(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.Done())
 		}
 		t.scopes = append(t.scopes, r)
 		if of.Phase().IsLeaving() { // its content is no longer configured, and r has the same
-			s.drain(ctx, r, of.Phase() != scope.PhaseRetiring)
+			s.drain(ctx, r, of.Phase() != informer.PhaseRetiring)
 		}
 	}
 	s.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes",
@@ -348,7 +348,7 @@ func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
 			_ = d.set.mu.Wait(within, changed)
 			cancel()
 		case waits.scope != nil:
-			_ = waits.scope.Wait(ctx, func(scope.View) bool { return changed() })
+			_ = waits.scope.Wait(ctx, func(informer.View) bool { return changed() })
 		default:
 			d.end(ctx, node, t)
 		}

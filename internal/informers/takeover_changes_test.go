@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -83,16 +83,16 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 		var busy atomic.Bool
 		free, asked := make(chan struct{}), make(chan struct{}, 10)
 		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.LastEvent = func(ctx context.Context, _ *object.Resource) (scope.LastEvent, bool, error) {
+			o.LastEvent = func(ctx context.Context, _ *object.Resource) (informer.LastEvent, bool, error) {
 				if busy.Load() {
 					asked <- struct{}{}
 					select {
 					case <-free:
 					case <-ctx.Done():
-						return scope.LastEvent{}, false, context.Cause(ctx)
+						return informer.LastEvent{}, false, context.Cause(ctx)
 					}
 				}
-				return scope.LastEvent{}, false, nil
+				return informer.LastEvent{}, false, nil
 			}
 		})
 		s.deleteIn("", "n1")
@@ -169,7 +169,7 @@ func TestReloadWhileATakeoverFails(t *testing.T) {
 				of := unbound + "n1"
 				gone := s.deleteIn("", "n1").rv
 				eventually(t, "the failure to show", func() bool {
-					return slices.ContainsFunc(l.set.Status(), func(st scope.Status) bool {
+					return slices.ContainsFunc(l.set.Status(), func(st informer.Status) bool {
 						return st.Scope == of && st.Reason == "server_error"
 					})
 				})

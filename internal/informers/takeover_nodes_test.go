@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
@@ -45,7 +45,7 @@ func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
 		gone := s.deleteIn("", "n1").rv
 		of := unbound + "n1"
 		eventually(t, "the refusal to show", func() bool {
-			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool {
+			return slices.ContainsFunc(c.set.Status(), func(st informer.Status) bool {
 				return st.Scope == of && st.Reason == "forbidden"
 			})
 		})

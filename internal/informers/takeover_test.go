@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -60,7 +60,7 @@ func TestTakeoverAfterErrors(t *testing.T) {
 		s.deleteIn("", "n1")
 		of := unbound + "n1"
 		eventually(t, "the failure to show", func() bool {
-			return slices.ContainsFunc(c.set.Status(), func(st scope.Status) bool {
+			return slices.ContainsFunc(c.set.Status(), func(st informer.Status) bool {
 				return st.Scope == of && st.Reason == "server_error"
 			})
 		})
@@ -111,8 +111,8 @@ func TestTakeoverInARestoredHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
-			o.LastEvent = func(context.Context, *object.Resource) (scope.LastEvent, bool, error) {
-				return scope.LastEvent{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
+			o.LastEvent = func(context.Context, *object.Resource) (informer.LastEvent, bool, error) {
+				return informer.LastEvent{Scope: unbound + "n2", ResourceVersion: 100, History: 3}, true, nil
 			}
 		})
 		s.deleteIn("", "n1")

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
@@ -58,7 +58,7 @@ func TestResourceWhoseListHasNoResourceVersion(t *testing.T) {
 		}
 		for _, st := range set.Status() {
 			if st.Scope == "secrets" &&
-				(st.Health != scope.HealthFailing || st.Reason != "refused" || st.Error != why) {
+				(st.Health != informer.HealthFailing || st.Reason != "refused" || st.Error != why) {
 				t.Errorf("status %s %s: %s", st.Health, st.Reason, st.Error)
 			}
 		}
@@ -97,7 +97,7 @@ func TestNamedResourceThatCannotBeWatched(t *testing.T) {
 		}
 		for _, st := range set.Status() {
 			if st.Scope == "bindings" &&
-				(st.Health != scope.HealthFailing || st.Reason != "refused" || st.Error != why) {
+				(st.Health != informer.HealthFailing || st.Reason != "refused" || st.Error != why) {
 				t.Errorf("status %s %s: %s", st.Health, st.Reason, st.Error)
 			}
 		}

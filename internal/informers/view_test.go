@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
 // mirror follows the views of a set's informers only by their broadcasts.
@@ -17,14 +17,14 @@ type mirror struct {
 	set *Manager
 
 	mu    sync.Mutex
-	views map[*running]scope.View
+	views map[*running]informer.View
 }
 
 // CompareViews makes a mirror follow the informers of a set until ctx ends. Nothing else must run
 // when rest returns. The mirror is then compared with the informers: if they differ, a change was
 // not broadcast.
 func CompareViews(ctx context.Context, t *testing.T, s *Manager, rest func()) {
-	m := &mirror{set: s, views: map[*running]scope.View{}}
+	m := &mirror{set: s, views: map[*running]informer.View{}}
 	var g errgroup.Group
 	g.Go(func() error {
 		for {
@@ -68,14 +68,14 @@ func (m *mirror) follow(ctx context.Context, g *errgroup.Group, r *running) {
 	})
 }
 
-func (m *mirror) view(r *running) (scope.View, bool) {
+func (m *mirror) view(r *running) (informer.View, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v, known := m.views[r]
 	return v, known
 }
 
-func (m *mirror) note(r *running, v scope.View) {
+func (m *mirror) note(r *running, v informer.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.views[r] = v

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/informers"
-	"github.com/kubecdc/kubecdc/internal/informers/scope"
+	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -281,7 +281,9 @@ func TestReloadToTheOtherName(t *testing.T) {
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) { o.Rules[0] = named(pattern("events")) })
 		l.awaitPhases(t, "events live")
 		l.reload(t, specOf(named(written{text: "events.events.k8s.io"})))
-		got := slices.DeleteFunc(l.set.Status(), func(st scope.Status) bool { return st.Phase == scope.PhaseRetiring })
+		got := slices.DeleteFunc(l.set.Status(), func(st informer.Status) bool {
+			return st.Phase == informer.PhaseRetiring
+		})
 		if len(got) != 1 || got[0].Scope != "events.events.k8s.io" {
 			t.Errorf("observed are %v", phases(l.set))
 		}

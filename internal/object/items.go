@@ -21,7 +21,7 @@ type ListMeta struct {
 // Items reads one page of a list item by item, without holding the page. It belongs to one
 // goroutine.
 type Items struct {
-	src   source
+	src   valueReader
 	stack jsonscan.Nesting
 	meta  ListMeta
 	where position
@@ -45,7 +45,7 @@ const (
 // NewItems returns a reader of a page. An item or any other value of more than max bytes is an
 // ErrTooLarge.
 func NewItems(r io.Reader, max int) *Items {
-	return &Items{src: source{r: r, max: max}}
+	return &Items{src: valueReader{r: r, max: max}}
 }
 
 // Meta is complete once Next has returned io.EOF.

@@ -23,7 +23,7 @@ func (e *PathError) Error() string {
 	return fmt.Sprintf("path %q: column %d: %s", e.Path, e.Column, e.Msg)
 }
 
-// segment is one step of a path.
+// segment is one name of a path, or each element of an array.
 type segment struct {
 	name string
 	each bool
@@ -78,7 +78,7 @@ func parsePath(path string) ([]segment, error) {
 	return segments, nil
 }
 
-// named returns the step to the member with that name.
+// named returns the segment of the member with that name.
 func named(name string) segment {
 	s := segment{name: name}
 	for _, c := range name {

@@ -16,7 +16,7 @@ import (
 // between "object": and the last brace. If another layout only looks like this one, Scan rejects
 // the object: the result is an error, never another object.
 type Frames struct {
-	src     source
+	src     valueReader
 	lines   bool // the previous frame was one line in the usual layout
 	stack   jsonscan.Nesting
 	scratch []byte
@@ -24,7 +24,7 @@ type Frames struct {
 
 // NewFrames returns a reader of the frames in r. A frame of more than max bytes is an ErrTooLarge.
 func NewFrames(r io.Reader, max int) *Frames {
-	return &Frames{src: source{r: r, max: max}}
+	return &Frames{src: valueReader{r: r, max: max}}
 }
 
 // Next returns the type of the next frame (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR) and its

@@ -93,8 +93,8 @@ func set(mark *atomic.Bool) {
 	}
 }
 
-// Record returns a Cutter that records the uses of paths. c is unchanged, and may be nil.
-func (c *Cutter) Record(uses *Uses) (*Cutter, error) {
+// WithUses returns a Cutter that marks the uses of paths. c is unchanged, and may be nil.
+func (c *Cutter) WithUses(uses *Uses) (*Cutter, error) {
 	d := Cutter{}
 	if c != nil {
 		d = *c

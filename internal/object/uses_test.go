@@ -30,7 +30,7 @@ func TestUsesOfPaths(t *testing.T) {
 		for _, mac := range []*object.MAC{nil, newMAC(t, testKey, false)} {
 			uses := object.NewUses(paths, time.Time{})
 			c := redacting(t, nil, mac, paths...)
-			c = must(must(c.Record(uses)).RedactCopies("example.com", "works"))
+			c = must(must(c.WithUses(uses)).RedactCopies("example.com", "works"))
 			if plain := must(redacting(t, nil, mac, paths...).
 				RedactCopies("example.com", "works")); plain.Fingerprint() != c.Fingerprint() {
 				t.Error("recording changes the fingerprint")

@@ -9,7 +9,7 @@ import (
 // Asker reads the past of one scope from an API server. It is safe for concurrent use.
 type Asker interface {
 	// Ask makes one request and returns the answer to q, nil if no object had the name.
-	Ask(ctx context.Context, q Question) (*Version, error)
+	Ask(ctx context.Context, q Question) (*Answer, error)
 	// List reads one list at resourceVersion rv. It calls request before the request of each page,
 	// and each for every listed object; o is nil if the scope leaves the object out. The metadata m
 	// is valid until each returns. An error of either ends the list and is returned.
@@ -28,8 +28,8 @@ type Question struct {
 	Selected bool   // only an object that matches the selectors of the API server
 }
 
-// Version is one version of an object, as the answer to a Question.
-type Version struct {
+// Answer is one version of an object, as the answer to a Question.
+type Answer struct {
 	Object   *object.Object
 	Managers *object.Scanned // of Object, and nothing else. They become changedBy once the previous version is known.
 	// no rule of the scope selects it. An Asker sets it for rules that the agent itself applies.
@@ -49,19 +49,19 @@ type Change struct {
 	Managers      *object.Scanned // of After; nil if unknown, and so is its changedBy
 }
 
-// Step is one version of a name inside a gap.
-type Step struct {
+// Version is one version of a name inside a gap.
+type Version struct {
 	ResourceVersion uint64         // of the version, or of its deletion
 	Object          *object.Object // nil: deleted
 	ChangedBy       []byte         // as on a watch event; nil if the previous version is unknown
 	Outside         bool           // the selectors of the scope do not match it
 }
 
-// Leads reports whether steps lead from one object to another without a contradiction. nil: no
+// Leads reports whether versions lead from one object to another without a contradiction. nil: no
 // object.
-func Leads(from *object.Object, steps []Step, to *object.Object) bool {
-	for k := range steps {
-		next := steps[k].Object
+func Leads(from *object.Object, versions []Version, to *object.Object) bool {
+	for k := range versions {
+		next := versions[k].Object
 		if from == nil && next == nil || from != nil && next != nil && from.Ref.UID != next.Ref.UID {
 			return false
 		}

@@ -9,7 +9,7 @@
 // follows each of them backward:
 //
 //	From ──────────────────────────────────────────────────── To
-//	Before        Step        Step     (deleted)       After
+//	Before       Version     Version   (deleted)       After
 //	              rv 7        rv 9       rv 12         rv 15
 //	               └─ at 8 ────┘ ◀─ 11 exists, 12 not ──┘ ◀─ at 14: nothing, so 15 created it
 //
@@ -29,11 +29,11 @@
 //
 // # Invariants
 //
-//   - A step is a version that the API server returned, or the deletion that follows from two of
+//   - A version is one that the API server returned, or the deletion that follows from two of
 //     its answers. If the answers contradict the known objects, which then belong to another
 //     history, the result is not complete.
-//   - A result is complete only if its steps lead from Before to After without a hole, other than
-//     those named above.
+//   - A result is complete only if its versions lead from Before to After without a hole, other
+//     than those named above.
 //   - Walk makes at most Options.Requests requests, retries included, and EveryRevision at most as
 //     many as its Budget has. Both end after a bounded time.
 //

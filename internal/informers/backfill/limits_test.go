@@ -22,7 +22,7 @@ type flaky struct {
 var errTransient = errors.New("overloaded")
 
 // Ask implements backfill.Asker.
-func (f *flaky) Ask(ctx context.Context, q backfill.Question) (*backfill.Version, error) {
+func (f *flaky) Ask(ctx context.Context, q backfill.Question) (*backfill.Answer, error) {
 	if err := f.fault(ctx, f.asks.Add(1)); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (f *flaky) walk(t *testing.T, requests int64, d time.Duration) (backfill.Re
 	return r, time.Since(began)
 }
 
-// Retries count against the request budget. Steps found before it is exhausted are kept.
+// Retries count against the request budget. Versions found before it is exhausted are kept.
 func TestWalkBackWithinItsRequests(t *testing.T) {
 	for _, tt := range []struct {
 		requests int64
@@ -80,7 +80,7 @@ func TestWalkBackWithinItsRequests(t *testing.T) {
 			},
 		}
 		r, _ := f.walk(t, tt.requests, time.Minute)
-		if got := strings.Join(texts(r.Steps), ", "); got != tt.want || r.Complete != tt.complete ||
+		if got := strings.Join(texts(r.Versions), ", "); got != tt.want || r.Complete != tt.complete ||
 			f.asks.Load() != tt.requests {
 			t.Errorf("%d requests: %q, complete %t, after %d; want %q, %t", tt.requests, got, r.Complete, f.asks.Load(),
 				tt.want, tt.complete)
@@ -102,8 +102,8 @@ func TestWalkBackWithinItsTime(t *testing.T) {
 			},
 		}
 		r, took := f.walk(t, unlimited, 5*time.Second)
-		if got := strings.Join(texts(r.Steps), ", "); got != "17 a, 21 a" || r.Complete || took != 5*time.Second {
-			t.Errorf("%q, complete %t, after %v, want two steps after 5s", got, r.Complete, took)
+		if got := strings.Join(texts(r.Versions), ", "); got != "17 a, 21 a" || r.Complete || took != 5*time.Second {
+			t.Errorf("%q, complete %t, after %v, want two versions after 5s", got, r.Complete, took)
 		}
 	})
 }

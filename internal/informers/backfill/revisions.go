@@ -90,9 +90,9 @@ func (b *Budget) takeToken() error {
 }
 
 // EveryRevision finds every version inside gap by a list at each of its revisions. It returns the
-// steps of each name by key, ascending. It fails if a list fails permanently, if b is used up, or
-// after MaxTime.
-func EveryRevision(ctx context.Context, a Asker, gap Gap, b *Budget) (map[string][]Step, error) {
+// versions of each name by key, ascending. It fails if a list fails permanently, if b is used up,
+// or after MaxTime.
+func EveryRevision(ctx context.Context, a Asker, gap Gap, b *Budget) (map[string][]Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
 	revisions := make([]*revision, gap.To-gap.From)
@@ -135,9 +135,9 @@ func listRevision(ctx context.Context, a Asker, rv uint64, b *Budget) (*revision
 	return r, err
 }
 
-// compareRevisions returns the differences between the consecutive revisions of gap as steps.
-func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
-	steps := map[string][]Step{}
+// compareRevisions returns the differences between the consecutive revisions of gap as versions.
+func compareRevisions(gap Gap, revisions []*revision) map[string][]Version {
+	versions := map[string][]Version{}
 	// uids at the previous revision. It may lack names that exist at every revision
 	before := map[string]string{}
 	latest := map[string]*object.Object{} // last version of each name that exists
@@ -150,7 +150,7 @@ func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
 		rv := gap.From + 1 + uint64(n)
 		for key := range before {
 			if _, ok := now.uids[key]; !ok {
-				steps[key] = append(steps[key], Step{ResourceVersion: rv})
+				versions[key] = append(versions[key], Version{ResourceVersion: rv})
 				delete(latest, key)
 			}
 		}
@@ -160,7 +160,7 @@ func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
 			if last := latest[key]; last != nil && last.Ref.UID == o.Ref.UID {
 				managed = last.Managed
 			}
-			steps[key] = append(steps[key], Step{
+			versions[key] = append(versions[key], Version{
 				ResourceVersion: rv,
 				Object:          o,
 				ChangedBy:       now.managers.AppendChangedBy(nil, managed),
@@ -169,5 +169,5 @@ func compareRevisions(gap Gap, revisions []*revision) map[string][]Step {
 		}
 		before = now.uids
 	}
-	return steps
+	return versions
 }

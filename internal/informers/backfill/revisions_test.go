@@ -22,7 +22,7 @@ import (
 // "|" begins another page.
 type lists []string
 
-func (lists) Ask(context.Context, backfill.Question) (*backfill.Version, error) {
+func (lists) Ask(context.Context, backfill.Question) (*backfill.Answer, error) {
 	return nil, errors.New("asked about a name")
 }
 
@@ -99,8 +99,8 @@ func TestEveryRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for key, steps := range byKey {
-		got[strings.TrimPrefix(key, "configmaps/shop/")] = strings.Join(texts(steps), ", ")
+	for key, versions := range byKey {
+		got[strings.TrimPrefix(key, "configmaps/shop/")] = strings.Join(texts(versions), ", ")
 	}
 	want := map[string]string{
 		"a":     "11 1, 15 gone, 16 4, 19 4, 25 gone",
@@ -110,7 +110,7 @@ func TestEveryRevision(t *testing.T) {
 		"quiet": "20 gone",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
+		t.Errorf("versions (-want +got):\n%s", diff)
 	}
 }
 
@@ -119,15 +119,15 @@ type revisions struct {
 	names       []string
 	lists       lists
 	before, now map[string]*object.Object // by name
-	steps       map[string][]string       // by name, as texts has them
+	versions    map[string][]string       // by name, as texts has them
 }
 
 func drawRevisions(t *rapid.T) *revisions {
 	r := &revisions{
-		names:  []string{"a", "b", "c", "d"},
-		before: map[string]*object.Object{},
-		now:    map[string]*object.Object{},
-		steps:  map[string][]string{},
+		names:    []string{"a", "b", "c", "d"},
+		before:   map[string]*object.Object{},
+		now:      map[string]*object.Object{},
+		versions: map[string][]string{},
 	}
 	for _, name := range r.names {
 		if rapid.Bool().Draw(t, "exists") {
@@ -149,7 +149,7 @@ func (r *revisions) draw(t *rapid.T, rv uint64) {
 	case 0: // a write to another resource
 	case 1:
 		if o != nil {
-			r.steps[name] = append(r.steps[name], fmt.Sprint(rv, " gone"))
+			r.versions[name] = append(r.versions[name], fmt.Sprint(rv, " gone"))
 			delete(r.now, name)
 		}
 	default:
@@ -158,7 +158,7 @@ func (r *revisions) draw(t *rapid.T, rv uint64) {
 			uid = o.Ref.UID
 		}
 		written, r.now[name] = name, at(name, uid, rv)
-		r.steps[name] = append(r.steps[name], fmt.Sprint(rv, " ", uid))
+		r.versions[name] = append(r.versions[name], fmt.Sprint(rv, " ", uid))
 	}
 	text := ""
 	for name, o := range r.now {
@@ -186,7 +186,7 @@ func (r *revisions) gap() *backfill.Gap {
 	return gap
 }
 
-// The steps are all changes at the revisions of a gap, and lead from its beginning to its end.
+// The versions are all changes at the revisions of a gap, and lead from its beginning to its end.
 func TestEveryRevisionProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRevisions(t)
@@ -195,26 +195,26 @@ func TestEveryRevisionProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string][]string{}
-		for key, steps := range byKey {
+		for key, versions := range byKey {
 			name := strings.TrimPrefix(key, "configmaps/shop/")
-			got[name] = texts(steps)
-			if !backfill.Leads(r.before[name], steps, r.now[name]) {
+			got[name] = texts(versions)
+			if !backfill.Leads(r.before[name], versions, r.now[name]) {
 				t.Errorf("%s: %q do not lead from %v to %v", name, got[name], r.before[name], r.now[name])
 			}
 		}
-		if diff := cmp.Diff(r.steps, got); diff != "" {
-			t.Errorf("steps of %q (-want +got):\n%s", r.lists, diff)
+		if diff := cmp.Diff(r.versions, got); diff != "" {
+			t.Errorf("versions of %q (-want +got):\n%s", r.lists, diff)
 		}
 	})
 }
 
 // everyRevision lists each revision of gap with a budget of its own, in a scope without known
 // objects.
-func everyRevision(ctx context.Context, l lists, gap *backfill.Gap) (map[string][]backfill.Step, error) {
+func everyRevision(ctx context.Context, l lists, gap *backfill.Gap) (map[string][]backfill.Version, error) {
 	return backfill.EveryRevision(ctx, l, *gap, gap.Reserve(backfill.NewLimiter(), 0))
 }
 
-// After a list that fails permanently there are no steps.
+// After a list that fails permanently there are no versions.
 func TestEveryRevisionFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -263,30 +263,30 @@ func TestLeads(t *testing.T) {
 	a := at("a", "1", 5)
 	a2 := at("a", "1", 6)
 	b := at("a", "2", 7)
-	gone := backfill.Step{ResourceVersion: 6}
-	to := func(o *object.Object) backfill.Step {
-		return backfill.Step{ResourceVersion: o.ResourceVersion, Object: o}
+	gone := backfill.Version{ResourceVersion: 6}
+	to := func(o *object.Object) backfill.Version {
+		return backfill.Version{ResourceVersion: o.ResourceVersion, Object: o}
 	}
 	for name, c := range map[string]struct {
-		from  *object.Object
-		steps []backfill.Step
-		to    *object.Object
-		want  bool
+		from     *object.Object
+		versions []backfill.Version
+		to       *object.Object
+		want     bool
 	}{
 		"from nothing to nothing":               {nil, nil, nil, true},
 		"nowhere":                               {a, nil, at("a", "1", 5), true},
 		"to another version":                    {a, nil, a2, false},
 		"to nothing without a deletion":         {a, nil, nil, false},
 		"from nothing without a creation":       {nil, nil, a, false},
-		"an update":                             {a, []backfill.Step{to(a2)}, a2, true},
-		"an update that the list does not show": {a, []backfill.Step{to(a2)}, a, false},
-		"a replacement":                         {a, []backfill.Step{gone, to(b)}, b, true},
-		"a replacement without a deletion":      {a, []backfill.Step{to(b)}, b, false},
-		"a deletion of what does not exist":     {nil, []backfill.Step{gone}, nil, false},
-		"created and deleted":                   {nil, []backfill.Step{to(a), gone}, nil, true},
-		"deleted twice":                         {a, []backfill.Step{gone, gone}, nil, false},
+		"an update":                             {a, []backfill.Version{to(a2)}, a2, true},
+		"an update that the list does not show": {a, []backfill.Version{to(a2)}, a, false},
+		"a replacement":                         {a, []backfill.Version{gone, to(b)}, b, true},
+		"a replacement without a deletion":      {a, []backfill.Version{to(b)}, b, false},
+		"a deletion of what does not exist":     {nil, []backfill.Version{gone}, nil, false},
+		"created and deleted":                   {nil, []backfill.Version{to(a), gone}, nil, true},
+		"deleted twice":                         {a, []backfill.Version{gone, gone}, nil, false},
 	} {
-		if got := backfill.Leads(c.from, c.steps, c.to); got != c.want {
+		if got := backfill.Leads(c.from, c.versions, c.to); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

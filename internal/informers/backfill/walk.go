@@ -32,12 +32,12 @@ type Options struct {
 
 // Result has the versions of one name that Walk found.
 type Result struct {
-	// Steps are the versions between Before and After, ascending. Consecutive versions outside the
+	// Versions are those between Before and After, ascending. Consecutive ones outside the
 	// selectors are reduced to the first and the last. A version that the name had at From outside
-	// the scope is the first step. If one object replaced another in a single revision, a deletion
+	// the scope is the first one. If one object replaced another in a single revision, a deletion
 	// of the same resourceVersion precedes it.
-	Steps     []Step
-	Complete  bool   // the steps lead from Before to After. Otherwise versions before the first step are missing
+	Versions  []Version
+	Complete  bool   // the versions lead from Before to After. Otherwise those before the first are missing
 	ChangedBy []byte // of After, nil if unknown
 }
 
@@ -77,7 +77,7 @@ type walker struct {
 	left  atomic.Int64 // requests
 }
 
-func (w *walker) ask(ctx context.Context, q Question) (v *Version, err error) {
+func (w *walker) ask(ctx context.Context, q Question) (v *Answer, err error) {
 	err = w.asker.Retry(ctx, func(ctx context.Context) (err error) {
 		if w.left.Add(-1) < 0 {
 			return apiserver.ErrUnanswerable
@@ -99,18 +99,18 @@ func (w *walker) walk(ctx context.Context, c *Change) Result {
 	for err == nil && !d.Complete {
 		err = d.descend(ctx)
 	}
-	slices.Reverse(d.Steps)
+	slices.Reverse(d.Versions)
 	return d.Result
 }
 
-// descent is the walk of one name. Its steps are in descending order.
+// descent is the walk of one name. Its versions are in descending order.
 type descent struct {
 	*walker
 	Result
 	ref    *object.Ref
 	before *object.Object // at from; nil if none is in the scope
 	from   uint64
-	lowest *Version // lowest version found so far: that of the last step, or After
+	lowest *Answer // lowest version found so far: that of the last of Versions, or After
 }
 
 var errOtherHistory = errors.New("known objects belong to another history")
@@ -120,7 +120,7 @@ func (d *descent) begin(ctx context.Context, c *Change) error {
 	case c.After != nil && c.After.ResourceVersion <= d.from:
 		return errOtherHistory
 	case c.After != nil:
-		d.ref, d.lowest = c.After.Ref, &Version{Object: c.After, Managers: c.Managers}
+		d.ref, d.lowest = c.After.Ref, &Answer{Object: c.After, Managers: c.Managers}
 		return nil
 	case c.Before == nil:
 		d.Complete = true
@@ -153,8 +153,8 @@ func (d *descent) descend(ctx context.Context) error {
 			managed = v.Object.Managed
 		}
 		to := &d.ChangedBy
-		if n := len(d.Steps); n > 0 {
-			to = &d.Steps[n-1].ChangedBy
+		if n := len(d.Versions); n > 0 {
+			to = &d.Versions[n-1].ChangedBy
 		}
 		*to = d.lowest.Managers.AppendChangedBy(nil, managed)
 	}
@@ -165,17 +165,17 @@ func (d *descent) descend(ctx context.Context) error {
 	case v == nil:
 		return d.findDeletion(ctx, rv-1)
 	case !same:
-		d.Steps = append(d.Steps, Step{ResourceVersion: rv}) // the deletion of v
+		d.Versions = append(d.Versions, Version{ResourceVersion: rv}) // the deletion of v
 	}
 	return d.add(v)
 }
 
 // at returns the version at rv, inside or outside the scope, nil if there was none.
-func (d *descent) at(ctx context.Context, rv uint64) (*Version, error) {
+func (d *descent) at(ctx context.Context, rv uint64) (*Answer, error) {
 	q := Question{Ref: d.ref, At: rv}
 	switch {
 	case rv <= d.from && d.before != nil:
-		return &Version{Object: d.before}, nil
+		return &Answer{Object: d.before}, nil
 	case rv <= d.from && !d.HasSelector:
 		return nil, nil
 	case rv > d.from && d.HasServerSelector: // a version inside the scope is more likely
@@ -198,7 +198,7 @@ func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
 	if absent <= d.from {
 		return errOtherHistory
 	}
-	present, last := d.from, &Version{Object: d.before}
+	present, last := d.from, &Answer{Object: d.before}
 	for absent-present > 1 {
 		middle := present + (absent-present)/2
 		switch v, err := d.ask(ctx, Question{Ref: d.ref, At: middle}); {
@@ -210,7 +210,7 @@ func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
 			present, last = middle, v
 		}
 	}
-	d.Steps = append(d.Steps, Step{ResourceVersion: absent})
+	d.Versions = append(d.Versions, Version{ResourceVersion: absent})
 	if d.HasServerSelector && !d.isBefore(last.Object) {
 		v, err := d.ask(ctx, Question{Ref: d.ref, At: present, Selected: true})
 		if err != nil {
@@ -223,7 +223,7 @@ func (d *descent) findDeletion(ctx context.Context, absent uint64) error {
 
 // add takes v, the version below all found so far, and completes the result if it is the one at the
 // start of the gap.
-func (d *descent) add(v *Version) error {
+func (d *descent) add(v *Answer) error {
 	o := v.Object
 	if d.isBefore(o) {
 		d.Complete = true
@@ -234,12 +234,12 @@ func (d *descent) add(v *Version) error {
 		return errOtherHistory
 	}
 	d.lowest, d.Complete = v, begun
-	s := Step{ResourceVersion: o.ResourceVersion, Object: o, Outside: v.Outside}
-	if n := len(d.Steps); n >= 2 && s.Outside && d.Steps[n-1].Outside && d.Steps[n-2].Outside {
-		d.Steps[n-1] = s // no event shows a version between two others outside the scope
+	s := Version{ResourceVersion: o.ResourceVersion, Object: o, Outside: v.Outside}
+	if n := len(d.Versions); n >= 2 && s.Outside && d.Versions[n-1].Outside && d.Versions[n-2].Outside {
+		d.Versions[n-1] = s // no event shows a version between two others outside the scope
 		return nil
 	}
-	d.Steps = append(d.Steps, s)
+	d.Versions = append(d.Versions, s)
 	return nil
 }
 

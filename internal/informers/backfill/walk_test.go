@@ -24,7 +24,7 @@ type fact struct {
 	uid     string
 	deleted bool
 	outside bool
-	version *backfill.Version // nil: deleted
+	version *backfill.Answer // nil: deleted
 }
 
 // past is the history of one name. It answers questions until its budget is spent.
@@ -51,7 +51,7 @@ func (p *past) put(rv uint64, uid string, outside bool) {
 	if err != nil {
 		panic(err)
 	}
-	p.facts = append(p.facts, fact{rv: rv, uid: uid, outside: outside, version: &backfill.Version{
+	p.facts = append(p.facts, fact{rv: rv, uid: uid, outside: outside, version: &backfill.Answer{
 		Object:   object.New(object.NewRef(configMaps, "shop", "cm", uid), rv, m.Managed, nil, json),
 		Managers: m.CopyManagers(),
 	}})
@@ -84,7 +84,7 @@ func (p *past) inside(rv uint64) *object.Object {
 }
 
 // Ask implements backfill.Asker.
-func (p *past) Ask(ctx context.Context, q backfill.Question) (*backfill.Version, error) {
+func (p *past) Ask(ctx context.Context, q backfill.Question) (*backfill.Answer, error) {
 	if q.At < p.lo || q.At > p.hi || q.Ref.Key != "configmaps/shop/cm" {
 		return nil, fmt.Errorf("asked of %s at %d, between %d and %d", q.Ref.Key, q.At, p.lo, p.hi)
 	}
@@ -138,8 +138,8 @@ func (p *past) walk(ctx context.Context, from, to uint64, selects bool, c *backf
 	return r, err
 }
 
-// textOf shows a step: "12 uid-1 outside", "14 gone".
-func textOf(s *backfill.Step) string {
+// textOf shows a version: "12 uid-1 outside", "14 gone".
+func textOf(s *backfill.Version) string {
 	switch {
 	case s.Object == nil:
 		return fmt.Sprintf("%d gone", s.ResourceVersion)
@@ -150,9 +150,9 @@ func textOf(s *backfill.Step) string {
 	}
 }
 
-func texts(steps []backfill.Step) (out []string) {
-	for k := range steps {
-		out = append(out, textOf(&steps[k]))
+func texts(versions []backfill.Version) (out []string) {
+	for k := range versions {
+		out = append(out, textOf(&versions[k]))
 	}
 	return out
 }
@@ -216,7 +216,7 @@ func TestWalkBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := history(tt.history)
 			w, err := p.walk(t.Context(), tt.from, tt.to, strings.Contains(tt.history, "out"), p.change(tt.from, tt.to))
-			got := texts(w.Steps)
+			got := texts(w.Versions)
 			if err != nil || !w.Complete || strings.Join(got, ", ") != tt.want || p.requests != tt.requests {
 				t.Errorf("%q, whole %t, %d requests, error %v; want %q in %d", got, w.Complete, p.requests, err,
 					tt.want, tt.requests)
@@ -225,7 +225,7 @@ func TestWalkBack(t *testing.T) {
 	}
 }
 
-// If the known objects and the answers of the API server belong to different histories, no steps
+// If the known objects and the answers of the API server belong to different histories, no versions
 // are invented.
 func TestWalkBackThroughAnotherHistory(t *testing.T) {
 	p := history("3 a, 12 a, 14 a")
@@ -241,7 +241,7 @@ func TestWalkBackThroughAnotherHistory(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, err := p.walk(t.Context(), 10, 20, false, tt.change)
-			if got := texts(w.Steps); err != nil || w.Complete || strings.Join(got, ", ") != tt.want {
+			if got := texts(w.Versions); err != nil || w.Complete || strings.Join(got, ", ") != tt.want {
 				t.Errorf("%q, whole %t, error %v; want %q, not whole", got, w.Complete, err, tt.want)
 			}
 		})
@@ -299,8 +299,8 @@ func TestWalkBackProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.Before == nil && c.After == nil || c.Before == c.After {
-			if !w.Complete && c.After == nil || len(w.Steps) > 0 {
-				t.Fatalf("steps %v where nothing changed", w.Steps)
+			if !w.Complete && c.After == nil || len(w.Versions) > 0 {
+				t.Fatalf("versions %v where nothing changed", w.Versions)
 			}
 			return
 		}
@@ -346,7 +346,7 @@ type finding struct {
 	change   *backfill.Change
 	from, to uint64
 	truth    []fact // ascending; the first may be a version outside the scope at from
-	seen     []bool // the facts that are among the steps
+	seen     []bool // the facts that are among the versions
 }
 
 // check compares a result with the true history.
@@ -360,7 +360,7 @@ func (p *past) check(t *rapid.T, c *backfill.Change, w *backfill.Result, from, t
 			f.truth = append(f.truth, is)
 		}
 	}
-	f.checkSteps(t)
+	f.checkVersions(t)
 	f.checkMissing(t)
 	f.checkChangedBy(t)
 	if most := 3*(len(f.truth)+2) + (len(f.truth)+1)*bits.Len64(to-from); p.requests > most {
@@ -374,15 +374,15 @@ func (f *finding) fail(t *rapid.T, format string, args ...any) {
 		facts = append(facts, f.truth[k].String())
 	}
 	t.Fatalf("%s\nfrom %d to %d, whole %t\ntruth %q\nfound %q", fmt.Sprintf(format, args...), f.from, f.to, f.Complete,
-		facts, texts(f.Steps))
+		facts, texts(f.Versions))
 }
 
-// checkSteps checks that each step is true, and in order.
-func (f *finding) checkSteps(t *rapid.T) {
+// checkVersions checks that each version is true, and in order.
+func (f *finding) checkVersions(t *rapid.T) {
 	f.seen = make([]bool, len(f.truth))
 	next := 0
-	for k := range f.Steps {
-		text := textOf(&f.Steps[k])
+	for k := range f.Versions {
+		text := textOf(&f.Versions[k])
 		for next < len(f.truth) && f.truth[next].String() != text {
 			next++
 		}
@@ -439,8 +439,8 @@ func (f *finding) checkChangedBy(t *rapid.T) {
 			f.fail(t, "%s has changedBy %s", what, changedBy)
 		}
 	}
-	for k := range f.Steps {
-		s := &f.Steps[k]
+	for k := range f.Versions {
+		s := &f.Versions[k]
 		if s.Object != nil && s.ResourceVersion > f.from {
 			named(textOf(s), s.ChangedBy, s.ResourceVersion, k > 0 || f.Complete)
 		} else if s.ChangedBy != nil {
@@ -448,6 +448,6 @@ func (f *finding) checkChangedBy(t *rapid.T) {
 		}
 	}
 	if c := f.change; c.After != nil {
-		named("the last", f.ChangedBy, c.After.ResourceVersion, len(f.Steps) > 0 || f.Complete)
+		named("the last", f.ChangedBy, c.After.ResourceVersion, len(f.Versions) > 0 || f.Complete)
 	}
 }

@@ -186,7 +186,7 @@ func (m *model) check(t *rapid.T, o item) {
 // objects.
 func (m *model) checkpointed(t *rapid.T, scope *selection.Scope, o item, raw string, taken bool) string {
 	var c checkpoint.Scope
-	scope.Record(&c)
+	scope.Describe(&c)
 	was, err := m.later.FromCheckpoint(scope.Resource, scope.Name, &c, match)
 	if err != nil {
 		t.Fatal(err)

@@ -120,9 +120,9 @@ func (s *Scope) IsSame(other *Scope) bool {
 		})
 }
 
-// Record writes the description of the scope into its checkpoint, in the form that FromCheckpoint
+// Describe writes the description of the scope into its checkpoint, in the form that FromCheckpoint
 // reads.
-func (s *Scope) Record(c *checkpoint.Scope) {
+func (s *Scope) Describe(c *checkpoint.Scope) {
 	r := s.Resource
 	c.Group = r.Group
 	c.Version = r.Version

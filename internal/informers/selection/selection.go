@@ -114,7 +114,7 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 			return nil, fmt.Errorf("%s: redact: %w", r, err)
 		}
 		if rule.uses != nil {
-			c.cutter, err = c.cutter.Record(rule.uses)
+			c.cutter, err = c.cutter.WithUses(rule.uses)
 			if err != nil {
 				return nil, fmt.Errorf("%s: redact: %w", r, err)
 			}

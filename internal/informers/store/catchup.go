@@ -33,7 +33,7 @@ func (s *Store) catchUp(ctx context.Context) {
 		completed, first = s.review()
 		broadcast.Wake(s.kick)
 		if first {
-			s.o.Progressed()
+			s.o.NoteCaptured()
 		}
 	}
 }

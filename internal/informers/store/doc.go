@@ -7,10 +7,10 @@
 // # Pending deltas
 //
 // A list makes deltas pending. These are the reads of a snapshot, or, for each key that differs,
-// the steps from the version sent last to the listed one. The cursor sends them in key order, with
-// the room that live deltas leave (Lane.TryPut). A live delta of a key with pending deltas sends
-// these first. Gap, Changes, AddSteps and AddAllSteps recover versions inside a gap, before its
-// announcement.
+// the versions from the version sent last to the listed one. The cursor sends them in key order,
+// with the room that live deltas leave (Lane.TryPut). A live delta of a key with pending deltas
+// sends these first. Gap, Changes, AddVersions and AddAllVersions recover versions inside a gap,
+// before its announcement.
 //
 // # Gate
 //

@@ -182,13 +182,13 @@ func (s *Store) addPendingLocked(key string, e entry, missed uint64) {
 	if d := s.known.pending[key]; d != nil && d.gap == s.list.gaps {
 		next = *d // it is replaced
 	} else if d != nil { // the gap of the previous list is announced: its version is sent before that of this list
-		steps := append(slices.Clone(d.steps), d.listed(e.last))
+		versions := append(slices.Clone(d.versions), d.listed(e.last))
 		next = pending{
 			from:      d.from,
 			outside:   d.outside,
-			steps:     steps,
+			versions:  versions,
 			base:      e.last,
-			announced: len(steps),
+			announced: len(versions),
 			gap:       s.list.gaps,
 		}
 	}
@@ -289,7 +289,7 @@ func (s *Store) sortPendingLocked() {
 }
 
 // Restart begins a Fresh list because the API server has another history, or none back to the
-// last-known objects. The position remains until a new snapshot starts. The step that records the
+// last-known objects. The position remains until a new snapshot starts. The call that records the
 // loss also drops pending deltas, and each Notice, of the old history.
 func (s *Store) Restart(l Loss) {
 	p, known := s.Position()
@@ -417,9 +417,9 @@ func (s *Store) Changes() (Loss, []backfill.Change) {
 	return *s.list.lost, out
 }
 
-// AddSteps adds the steps that backfill.Walk found to the pending deltas, and returns the number of
-// versions.
-func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
+// AddVersions adds the versions that backfill.Walk found to the pending deltas, and returns the
+// number of versions.
+func (s *Store) AddVersions(byKey map[string]backfill.Result) (versions int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, w := range byKey {
@@ -428,22 +428,22 @@ func (s *Store) AddSteps(byKey map[string]backfill.Result) (versions int) {
 			continue
 		}
 		found := *d
-		// steps of a walk whose gap was not announced are replaced
-		found.managers, found.steps = nil, slices.Clone(d.steps[:d.announced])
-		for n, st := range w.Steps {
-			found.steps = append(found.steps, link{Step: st, linked: w.Complete || n > 0})
+		// those of a walk whose gap was not announced are replaced
+		found.managers, found.versions = nil, slices.Clone(d.versions[:d.announced])
+		for n, st := range w.Versions {
+			found.versions = append(found.versions, link{Version: st, linked: w.Complete || n > 0})
 		}
-		found.last = link{Step: backfill.Step{ChangedBy: w.ChangedBy}, linked: w.Complete || len(w.Steps) > 0}
-		versions += len(w.Steps)
+		found.last = link{Version: backfill.Version{ChangedBy: w.ChangedBy}, linked: w.Complete || len(w.Versions) > 0}
+		versions += len(w.Versions)
 		s.known.pending[key] = &found
 	}
 	return versions
 }
 
-// AddAllSteps adds the steps that backfill.EveryRevision found to the pending deltas, and returns
-// the number of versions. It returns false, and changes nothing, unless the steps lead from the
-// objects before the last list to the listed ones.
-func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok bool) {
+// AddAllVersions adds the versions that backfill.EveryRevision found to the pending deltas, and
+// returns the number of versions. It returns false, and changes nothing, unless the versions lead
+// from the objects before the last list to the listed ones.
+func (s *Store) AddAllVersions(byKey map[string][]backfill.Version) (versions int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.list.at.isLoading() {
@@ -469,17 +469,17 @@ func (s *Store) AddAllSteps(byKey map[string][]backfill.Step) (versions int, ok 
 			d.outside = was.outside
 			d.base = was.base
 			d.announced = was.announced
-			d.steps = slices.Clone(was.steps[:was.announced])
+			d.versions = slices.Clone(was.versions[:was.announced])
 		}
 		for _, st := range way {
-			d.steps = append(d.steps, link{Step: st, linked: true})
+			d.versions = append(d.versions, link{Version: st, linked: true})
 			if st.Object != nil {
 				versions++
 			}
 		}
 		d.last = link{linked: true}
-		if n := len(d.steps); e.last != nil {
-			d.last, d.steps = d.steps[n-1], d.steps[:n-1]
+		if n := len(d.versions); e.last != nil {
+			d.last, d.versions = d.versions[n-1], d.versions[:n-1]
 		}
 		s.known.pending[key] = d
 		s.setLocked(key, entry{last: e.last, pending: pendingInferred})

@@ -20,46 +20,46 @@ func at(name, uid string, rv uint64) *object.Object {
 	return object.New(ref, rv, 0, nil, []byte("{}"))
 }
 
-// stepsOf reads steps of a name: "11 1, 13 gone" is the object with the uid 1, written at 11 and
-// deleted at 13.
-func stepsOf(name, text string) (steps []backfill.Step) {
+// versionsOf reads versions of a name: "11 1, 13 gone" is the object with the uid 1, written at 11
+// and deleted at 13.
+func versionsOf(name, text string) (versions []backfill.Version) {
 	for _, one := range strings.Split(text, ", ") {
 		number, uid, _ := strings.Cut(one, " ")
 		rv, err := strconv.ParseUint(number, 10, 64)
 		if err != nil {
 			panic(err)
 		}
-		s := backfill.Step{ResourceVersion: rv}
+		s := backfill.Version{ResourceVersion: rv}
 		if uid != "gone" {
 			s.Object = at(name, uid, rv)
 		}
-		steps = append(steps, s)
+		versions = append(versions, s)
 	}
-	return steps
+	return versions
 }
 
-// TestFoundAll has a store take the steps that a list at each revision has shown, and checks what
-// is due then.
+// TestFoundAll has a store take the versions that a list at each revision has shown, and checks
+// what is due then.
 func TestFoundAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, listed []*object.Object // before the list at 20, and by it
-		steps         map[string]string
+		versions      map[string]string
 		want          string // "": they do not lead from the one to the other
 	}{
 		"created, and created and deleted": {
-			listed: []*object.Object{at("a", "1", 12)}, steps: map[string]string{"a": "12 1", "b": "11 2, 13 gone"},
+			listed: []*object.Object{at("a", "1", 12)}, versions: map[string]string{"a": "12 1", "b": "11 2, 13 gone"},
 			want: "a c12; b c11 d13",
 		},
 		"changed, replaced, deleted": {
-			known:  []*object.Object{at("a", "1", 5), at("b", "2", 6), at("c", "3", 7), at("same", "4", 8)},
-			listed: []*object.Object{at("a", "1", 12), at("b", "9", 14), at("same", "4", 8)},
-			steps:  map[string]string{"a": "11 1, 12 1", "b": "13 gone, 14 9", "c": "15 gone"},
-			want:   "a u11 u12; b d13 c14; c d15",
+			known:    []*object.Object{at("a", "1", 5), at("b", "2", 6), at("c", "3", 7), at("same", "4", 8)},
+			listed:   []*object.Object{at("a", "1", 12), at("b", "9", 14), at("same", "4", 8)},
+			versions: map[string]string{"a": "11 1, 12 1", "b": "13 gone, 14 9", "c": "15 gone"},
+			want:     "a u11 u12; b d13 c14; c d15",
 		},
-		"a version that no revision has": {listed: []*object.Object{at("a", "1", 13)}, steps: map[string]string{
+		"a version that no revision has": {listed: []*object.Object{at("a", "1", 13)}, versions: map[string]string{
 			"a": "11 1",
 		}},
-		"an object that the list has not": {steps: map[string]string{"a": "11 1"}},
+		"an object that the list has not": {versions: map[string]string{"a": "11 1"}},
 		"a deletion that no revision has": {known: []*object.Object{at("a", "1", 5)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,11 +75,11 @@ func TestFoundAll(t *testing.T) {
 			}
 			s.Lose(Loss{From: 10, Reason: object.Expired, SkipIfRecovered: true})
 			s.EndList(20)
-			byKey := map[string][]backfill.Step{}
-			for name, text := range c.steps {
-				byKey["configmaps/shop/"+name] = stepsOf(name, text)
+			byKey := map[string][]backfill.Version{}
+			for name, text := range c.versions {
+				byKey["configmaps/shop/"+name] = versionsOf(name, text)
 			}
-			_, ok := s.AddAllSteps(byKey)
+			_, ok := s.AddAllVersions(byKey)
 			if ok != (c.want != "") {
 				t.Fatalf("found all: %t", ok)
 			}
@@ -105,7 +105,7 @@ func TestFoundAll(t *testing.T) {
 	}
 }
 
-// A search that ends after etcd was found to be restored adds none of its steps to the new list.
+// A search that ends after etcd was found to be restored adds none of its versions to the new list.
 func TestStepsOfAnotherListAreNotAdded(t *testing.T) {
 	s := New(Options{Resource: configMaps, Scope: "configmaps", Metrics: testMetrics(), Now: time.Now})
 	s.BeginList(Fresh)
@@ -114,8 +114,8 @@ func TestStepsOfAnotherListAreNotAdded(t *testing.T) {
 	s.Lose(Loss{From: 10, Reason: object.Expired, SkipIfRecovered: true})
 	s.EndList(20)
 	s.Restart(Loss{From: 20, Reason: object.Rewound})
-	if _, ok := s.AddAllSteps(map[string][]backfill.Step{
-		"configmaps/shop/b": stepsOf("b", "11 2, 13 gone"),
+	if _, ok := s.AddAllVersions(map[string][]backfill.Version{
+		"configmaps/shop/b": versionsOf("b", "11 2, 13 gone"),
 	}); ok || s.known.pendingKeys > 0 {
 		t.Errorf("added: %t, %d keys are pending, and no object is known", ok, s.known.pendingKeys)
 	}

@@ -346,15 +346,15 @@ func TestStoreIsFaithful(t *testing.T) {
 			}
 			m.lane = newModelLane(t, m.etcd, 2+m.r.IntN(4))
 			m.s = New(Options{
-				Resource:   configMaps,
-				Scope:      "configmaps",
-				Lane:       m.lane,
-				Now:        time.Now,
-				Snapshots:  true,
-				Log:        slog.New(slog.DiscardHandler),
-				Metrics:    testMetrics(),
-				Save:       func(context.Context) error { return nil },
-				Progressed: func() {},
+				Resource:     configMaps,
+				Scope:        "configmaps",
+				Lane:         m.lane,
+				Now:          time.Now,
+				Snapshots:    true,
+				Log:          slog.New(slog.DiscardHandler),
+				Metrics:      testMetrics(),
+				Save:         func(context.Context) error { return nil },
+				NoteCaptured: func() {},
 			})
 			var ends sync.WaitGroup
 			ends.Go(func() { m.s.Run(ctx, 0) })

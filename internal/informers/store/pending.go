@@ -8,16 +8,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// pending has the steps of a key from the version sent last to the one that a relist shows. A
+// pending has the versions of a key, from the one sent last to the one that a relist shows. A
 // pending is never changed, only replaced.
 type pending struct {
-	from    *object.Object // sent last; nil if none was
-	outside bool           // from was not sent: no rule takes it
-	steps   []link         // versions after from, ascending
-	last    link           // link to the listed version; its object is that of the entry
+	from     *object.Object // sent last; nil if none was
+	outside  bool           // from was not sent: no rule takes it
+	versions []link         // versions after from, ascending
+	last     link           // link to the listed version; its object is that of the entry
 
 	base      *object.Object  // at the start of a gap that is not announced yet
-	announced int             // steps that belong to announced gaps
+	announced int             // versions that belong to announced gaps
 	managers  *object.Scanned // of the listed version; nil if not kept
 	gap       uint64          // list.gaps at its creation: earlier gaps are announced
 	missed    uint64          // resourceVersion of the first list without the object, if it is still missing
@@ -25,14 +25,14 @@ type pending struct {
 
 // link is a version and its relation to the previous one.
 type link struct {
-	backfill.Step
+	backfill.Version
 	linked bool // there was no version in between
 }
 
 // latest returns the last version before the listed one, nil if the object did not exist then.
 func (d *pending) latest() *object.Object {
-	if n := len(d.steps); n > 0 {
-		return d.steps[n-1].Object
+	if n := len(d.versions); n > 0 {
+		return d.versions[n-1].Object
 	}
 	return d.from
 }
@@ -60,7 +60,8 @@ func (d *pending) listed(last *object.Object) link {
 // list missed.
 func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	d := s.known.pending[key]
-	if d == nil || d.from == nil || d.outside || len(d.steps) > 0 || d.last.linked || s.known.objects[key].last != nil {
+	isListed := s.known.objects[key].last != nil
+	if d == nil || d.from == nil || d.outside || len(d.versions) > 0 || d.last.linked || isListed {
 		return nil
 	}
 	return d.from.Ref
@@ -90,11 +91,11 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 	for {
 		to := rest.last
 		op := gone
-		final := len(rest.steps) == 0
+		final := len(rest.versions) == 0
 		if final {
 			to = rest.listed(e.last)
 		} else {
-			to, op = rest.steps[0], object.Deleted
+			to, op = rest.versions[0], object.Deleted
 		}
 		d, arrived := s.betweenLocked(rest.from, rest.outside, to, op)
 		switch {
@@ -105,7 +106,7 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 		default:
 			rest.from = to.Object
 			rest.outside = to.Outside
-			rest.steps = rest.steps[1:]
+			rest.versions = rest.versions[1:]
 		}
 		if d != nil {
 			return d, &rest
@@ -221,17 +222,17 @@ func (r receipts) Withdraw() {
 	}
 }
 
-const maxSteps = 10_000 // see Options.MaxSteps
+const maxVersions = 10_000 // see Options.MaxVersions
 
-// collapseLocked bounds pending steps while catch-up has no room. It keeps at most the last step of
-// each key for announced gaps. If those gaps were announced as recovered, the next gap covers them,
-// and is not recovered itself. There must be a Loss.
+// collapseLocked bounds pending versions while catch-up has no room. It keeps at most the last
+// version of each key for announced gaps. If those gaps were announced as recovered, the next gap
+// covers them, and is not recovered itself. There must be a Loss.
 func (s *Store) collapseLocked() {
 	versions := 0
 	for _, d := range s.known.pending {
-		versions += len(d.steps)
+		versions += len(d.versions)
 	}
-	if versions <= cmp.Or(s.o.MaxSteps, maxSteps) {
+	if versions <= cmp.Or(s.o.MaxVersions, maxVersions) {
 		return
 	}
 	if b := s.pos.barrier; b.from != 0 {
@@ -243,21 +244,21 @@ func (s *Store) collapseLocked() {
 	for key, d := range s.known.pending {
 		short := *d
 		if d.gap == s.list.gaps { // package backfill continues from the last one
-			kept := d.steps[max(0, d.announced-1):d.announced]
+			kept := d.versions[max(0, d.announced-1):d.announced]
 			short.announced = len(kept)
 			if short.announced > 0 {
-				kept = []link{{Step: backfill.Step{
+				kept = []link{{Version: backfill.Version{
 					ResourceVersion: kept[0].ResourceVersion,
 					Object:          kept[0].Object,
 					Outside:         kept[0].Outside,
 				}}}
 			}
-			short.steps = append(kept, d.steps[d.announced:]...)
+			short.versions = append(kept, d.versions[d.announced:]...)
 		} else {
-			short.steps, short.last = nil, link{}
+			short.versions, short.last = nil, link{}
 		}
 		s.known.pending[key] = &short
-		if len(short.steps) == 0 && d.from == nil && s.known.objects[key].last == nil {
+		if len(short.versions) == 0 && d.from == nil && s.known.objects[key].last == nil {
 			// created and deleted since, and never sent
 			delete(s.known.pending, key)
 			s.setLocked(key, entry{})

@@ -26,8 +26,8 @@ type Lane interface {
 	Room() <-chan struct{}
 }
 
-// Options are the parameters of New. Selector, Replaced and Gate may be nil, and so may Progressed
-// and Save if Run is not called.
+// Options are the parameters of New. Selector, Replaced and Gate may be nil, and so may
+// NoteCaptured and Save if Run is not called.
 type Options struct {
 	Resource *object.Resource
 	Scope    string // name in events
@@ -44,13 +44,13 @@ type Options struct {
 	// Gate is called when a list begins (loading), or when changes start or stop waiting for a gap
 	// or the start of a snapshot (closed).
 	Gate func(loading, closed bool)
-	// limit of pending steps of earlier gaps, besides one per object; 0: 10,000
-	MaxSteps   int
-	Snapshots  bool                            // false: none is sent, unless a replacement of the log interrupted one
-	Save       func(ctx context.Context) error // saves the positions of all scopes
-	Progressed func()                          // called once the bus has everything that the first list made pending
-	Log        *slog.Logger
-	Metrics    Metrics
+	// limit of pending versions of earlier gaps, besides one per object; 0: 10,000
+	MaxVersions  int
+	Snapshots    bool                            // false: none is sent, unless a replacement of the log interrupted one
+	Save         func(ctx context.Context) error // saves the positions of all scopes
+	NoteCaptured func()                          // called once the bus has everything that the first list made pending
+	Log          *slog.Logger
+	Metrics      Metrics
 }
 
 // Selector finds out what happened to an object under selectors of the API server or of the agent.
@@ -79,7 +79,7 @@ type pendingKind uint8
 const (
 	pendingNothing  pendingKind = iota
 	pendingRead                 // part of a snapshot
-	pendingInferred             // differs from the version sent last: known.pending has the steps
+	pendingInferred             // differs from the version sent last: known.pending has the versions
 )
 
 type entry struct {

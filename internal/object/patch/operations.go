@@ -32,20 +32,20 @@ type operations struct {
 	ops  []operation
 	size int // as written, without the brackets of the array
 
-	steps []step // of the paths; steps[0] is the empty path
-	text  []byte // of the steps
+	nodes []pathNode // of the paths; nodes[0] is the empty path
+	text  []byte     // of the segments
 	chain []int32
 }
 
 type operation struct {
 	op    op
-	path  int32  // the last step
+	path  int32  // its node
 	value []byte // nil for a removal
 }
 
-// step is the last step of a path.
-type step struct {
-	before     int32 // the step before it
+// pathNode is the last segment of a path. Paths with a common beginning share its nodes.
+type pathNode struct {
+	before     int32 // the node of the segment before it
 	start, end int32 // in text: "/" and the name
 	size       int32 // of the path up to here, as written
 }
@@ -57,7 +57,7 @@ func (o *operations) written() written { return written{len(o.ops), o.size} }
 
 func (o *operations) reset() {
 	o.ops, o.size = o.ops[:0], 0
-	o.steps, o.text = append(o.steps[:0], step{}), o.text[:0]
+	o.nodes, o.text = append(o.nodes[:0], pathNode{}), o.text[:0]
 }
 
 // truncate removes the operations since w.
@@ -66,7 +66,7 @@ func (o *operations) truncate(w written) { o.ops, o.size = o.ops[:w.ops], w.size
 // release releases the values, and the memory that an exceptionally large patch has taken.
 func (o *operations) release() {
 	clear(o.ops[:cap(o.ops)])
-	if cap(o.ops) > maxKept/64 || cap(o.steps) > maxKept/16 || cap(o.text) > maxKept {
+	if cap(o.ops) > maxKept/64 || cap(o.nodes) > maxKept/16 || cap(o.text) > maxKept {
 		*o = operations{}
 	}
 }
@@ -74,7 +74,7 @@ func (o *operations) release() {
 // add adds an operation on a path.
 func (o *operations) add(op op, path []segment, value []byte) {
 	last := o.last(path)
-	o.size += len(op.head()) + int(o.steps[last].size) + len(`"}`)
+	o.size += len(op.head()) + int(o.nodes[last].size) + len(`"}`)
 	if len(o.ops) > 0 {
 		o.size += len(",")
 	}
@@ -84,23 +84,23 @@ func (o *operations) add(op op, path []segment, value []byte) {
 	o.ops = append(o.ops, operation{op, last, value})
 }
 
-// last returns the last step of a path. It adds the steps that do not exist yet.
+// last returns the node of a path. It adds the nodes that do not exist yet.
 func (o *operations) last(path []segment) int32 {
 	k := len(path)
-	for k > 0 && path[k-1].step == 0 {
+	for k > 0 && path[k-1].node == 0 {
 		k--
 	}
 	var last int32
 	if k > 0 {
-		last = path[k-1].step
+		last = path[k-1].node
 	}
 	for ; k < len(path); k++ {
 		start := len(o.text)
 		o.text = appendSegment(append(o.text, '/'), &path[k])
-		size := o.steps[last].size + int32(len(o.text)-start)
-		o.steps = append(o.steps, step{before: last, start: int32(start), end: int32(len(o.text)), size: size})
-		last = int32(len(o.steps) - 1)
-		path[k].step = last
+		size := o.nodes[last].size + int32(len(o.text)-start)
+		o.nodes = append(o.nodes, pathNode{before: last, start: int32(start), end: int32(len(o.text)), size: size})
+		last = int32(len(o.nodes) - 1)
+		path[k].node = last
 	}
 	return last
 }
@@ -127,11 +127,11 @@ func (o *operations) append(dst []byte) []byte {
 
 func (o *operations) appendPath(dst []byte, last int32) []byte {
 	o.chain = o.chain[:0]
-	for ; last != 0; last = o.steps[last].before {
+	for ; last != 0; last = o.nodes[last].before {
 		o.chain = append(o.chain, last)
 	}
 	for _, k := range slices.Backward(o.chain) {
-		s := &o.steps[k]
+		s := &o.nodes[k]
 		dst = append(dst, o.text[s.start:s.end]...)
 	}
 	return dst

@@ -93,11 +93,11 @@ type Differ struct {
 	indexes bool // the lockstep is given up
 }
 
-// segment is one step of a JSON pointer.
+// segment is one name or index of a JSON pointer.
 type segment struct {
 	key   []byte // a member's key as written between the quotes; nil: an element
 	index int
-	step  int32 // of operations.steps; 0: not there yet
+	node  int32 // in operations.nodes; 0: not there yet
 }
 
 type span struct{ start, end int }
@@ -518,7 +518,7 @@ func (d *Differ) indexed(m mark) error {
 	return d.index(m)
 }
 
-// at sets the last step of the path.
+// at sets the last segment of the path.
 func (d *Differ) at(s segment) { d.path[len(d.path)-1] = s }
 
 // emit adds one operation on the current path; value is nil for a removal.

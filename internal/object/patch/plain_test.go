@@ -64,14 +64,14 @@ func (p *plainDiffer) compareObjects(path string, va, vb []byte, depth int) {
 	}
 	for _, m := range as {
 		if n := find(bs, m.key); n < 0 {
-			p.emit("remove", path+step(m.key), nil)
+			p.emit("remove", path+pointerTo(m.key), nil)
 		} else {
-			p.compare(path+step(m.key), m.value, bs[n].value, depth+1)
+			p.compare(path+pointerTo(m.key), m.value, bs[n].value, depth+1)
 		}
 	}
 	for _, m := range bs {
 		if find(as, m.key) < 0 {
-			p.emit("add", path+step(m.key), m.value)
+			p.emit("add", path+pointerTo(m.key), m.value)
 		}
 	}
 }
@@ -166,8 +166,8 @@ func sameText(va, vb []byte) bool {
 		bytes.Contains(append(va[:len(va):len(va)], vb...), []byte(`\`))
 }
 
-// step is one step of a path, as in the patch.
-func step(key string) string {
+// pointerTo returns one segment of a path, as in the patch.
+func pointerTo(key string) string {
 	var out []byte
 	for _, c := range []byte(strings.NewReplacer("~", "~0", "/", "~1").Replace(key)) {
 		switch {

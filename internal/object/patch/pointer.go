@@ -7,7 +7,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
 )
 
-// appendSegment appends one step of a JSON pointer (RFC 6901), escaped for a JSON string.
+// appendSegment appends one segment of a JSON pointer (RFC 6901), escaped for a JSON string.
 func appendSegment(dst []byte, s *segment) []byte {
 	if s.key == nil {
 		return strconv.AppendInt(dst, int64(s.index), 10)

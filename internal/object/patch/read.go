@@ -24,22 +24,22 @@ func Parse(patch []byte) ([]Operation, error) {
 	}
 	all := make([]Operation, len(read))
 	for k := range read {
-		all[k] = Operation{Op: read[k].Op, Path: Steps(read[k].Path), Value: read[k].Value}
+		all[k] = Operation{Op: read[k].Op, Path: Segments(read[k].Path), Value: read[k].Value}
 	}
 	return all, nil
 }
 
-// Steps returns the names and indexes of a JSON pointer (RFC 6901); none for that of the whole
+// Segments returns the names and indexes of a JSON pointer (RFC 6901); none for that of the whole
 // document, and for a text that is no pointer.
-func Steps(pointer string) []string {
+func Segments(pointer string) []string {
 	rest, ok := strings.CutPrefix(pointer, "/")
 	if !ok {
 		return nil
 	}
-	steps := strings.Split(rest, "/")
+	segments := strings.Split(rest, "/")
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
-	for k := range steps {
-		steps[k] = unescape.Replace(steps[k])
+	for k := range segments {
+		segments[k] = unescape.Replace(segments[k])
 	}
-	return steps
+	return segments
 }

@@ -98,7 +98,7 @@ func newStep(m []string) (step, error) {
 
 func parsePointer(text string) Path {
 	var p Path
-	for _, key := range patch.Steps("/" + text) {
+	for _, key := range patch.Segments("/" + text) {
 		p = append(p, step{form: pointed, key: key})
 	}
 	return p
