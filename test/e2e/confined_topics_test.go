@@ -32,7 +32,7 @@ func brieflyQuiet(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := filepath.Join(root, "internal", "publish", "kafka", "broadcast.go")
+	source := filepath.Join(root, "internal", "bus", "kafka", "broadcast.go")
 	text, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)
