@@ -26,6 +26,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay/replay"
 	"github.com/kubecdc/kubecdc/internal/relay/replay/target"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -375,7 +376,7 @@ func (f *replayFlags) send(
 	}
 	scopes, reading := r.End()
 	q.Say(o.To, scopes, reading)
-	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", terminal.Count(sent), took.Round(time.Millisecond),
-		terminal.Count(int(float64(sent)/took.Seconds())))
+	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", wording.Count(sent), took.Round(time.Millisecond),
+		wording.Count(int(float64(sent)/took.Seconds())))
 	return nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/internal/serve/apiview"
 	"github.com/kubecdc/kubecdc/internal/serve/apiview/loopback"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // serveFlags are the flags of the commands that serve the past as a Kubernetes API.
@@ -128,7 +128,7 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 			shown, err := view.Play(ctx, speed, func() { fmt.Fprintf(q.Stderr, "The replay from %s has begun.\n", at) })
 			if err == nil {
 				fmt.Fprintf(q.Stderr, "The replay has reached %s, after %s changes. Watches stay open.\n", to,
-					terminal.Count(shown))
+					wording.Count(shown))
 			}
 		}
 		<-ctx.Done()

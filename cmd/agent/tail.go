@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
 	"github.com/kubecdc/kubecdc/internal/publish/driver"
 	"github.com/kubecdc/kubecdc/internal/screen/console"
@@ -151,7 +152,7 @@ func nameLine(e *consume.Event) []byte {
 	if !ok {
 		group = ""
 	}
-	return []byte(printer.ObjectName(e.Kind, group, e.Name) + "\n")
+	return []byte(kinds.ObjectName(e.Kind, group, e.Name) + "\n")
 }
 
 // start parses --since. If at is zero and all is false, only new events are read.

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // printForApply prints objects without the fields that the server sets. It omits objects with
@@ -137,7 +137,7 @@ func (n note) String() string {
 // say prints the notes.
 func (a *manifests) say(w io.Writer) {
 	if a.events > 0 {
-		fmt.Fprintf(w, "left out, because Events only report what happened: %s\n", terminal.Count(a.events))
+		fmt.Fprintf(w, "left out, because Events only report what happened: %s\n", wording.Count(a.events))
 	}
 	if a.toNamespace != "" && len(a.out) > 0 {
 		fmt.Fprintf(w, "for namespace %s, which has to exist\n", a.toNamespace)

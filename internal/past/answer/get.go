@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/internal/object/yamltext"
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/record"
@@ -130,7 +131,7 @@ func (q *Question) printObjects(objects []*timeline.Version, c *assessment) erro
 // kindName returns the name in the form of kubectl get -o name.
 func kindName(v *timeline.Version) string {
 	_, group, _ := strings.Cut(v.Resource, ".")
-	return printer.ObjectName(v.Kind, group, v.Name)
+	return kinds.ObjectName(v.Kind, group, v.Name)
 }
 
 // printList prints a List as JSON, one object at a time: the text is several times as large as the

@@ -11,6 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/screen/console"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -69,7 +70,7 @@ func groupLate(all []timeline.Late) []lateGroup {
 // names returns the scopes, and the word for them.
 func (g *lateGroup) names() (names, word string) {
 	if n := len(g.scopes); n > 1 {
-		return terminal.Count(n) + " scopes", "them"
+		return wording.Count(n) + " scopes", "them"
 	}
 	return g.scopes[0], "it"
 }
@@ -157,7 +158,7 @@ func (b *breaks) sayCounts(out *terminal.Output, lateUnknown bool) {
 		n    int
 	}{{"gaps", len(b.gaps)}, {"late spans", len(b.lates)}} {
 		if c.n > 0 {
-			parts = append(parts, c.what+": "+terminal.Count(c.n))
+			parts = append(parts, c.what+": "+wording.Count(c.n))
 		}
 	}
 	if len(parts) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/past/live"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // Cluster is a running cluster that a diff compares with.
@@ -41,7 +41,7 @@ func (q *Question) compareLive(ctx context.Context, to *Cluster, from *state) ([
 	cluster := live.Cluster{Client: to.Client}
 	var answer *live.Answer
 	err := q.counting(ctx, func() (string, bool) {
-		return fmt.Sprintf("reading the cluster: %s objects", terminal.Count(int(cluster.Objects()))), false
+		return fmt.Sprintf("reading the cluster: %s objects", wording.Count(int(cluster.Objects()))), false
 	}, func(ctx context.Context) (err error) {
 		answer, err = cluster.Compare(ctx, &live.Question{
 			State:     from.State,

@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // ErrNotExact is the error of an answer that has been printed and is not exact, if Question.Exact
@@ -83,7 +84,7 @@ func (q *Question) During(ctx context.Context, f func(context.Context) error) er
 			return "", true
 		}
 		rate := int(float64(n) / time.Since(began).Seconds())
-		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate)), false
+		return fmt.Sprintf("reading the record: %s events, %s a second", wording.Count(n), wording.Count(rate)), false
 	}, f)
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/screen/console"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // Summary returns the verdict in one sentence.
@@ -54,7 +54,7 @@ func counted(n int, what string) string {
 	if n != 1 {
 		what += "s"
 	}
-	return terminal.Count(n) + " " + what
+	return wording.Count(n) + " " + what
 }
 
 func local(t time.Time) string { return t.Local().Format(time.RFC3339) }
@@ -149,7 +149,7 @@ func (f *Finding) reason() string {
 func (r *Remark) Words() string {
 	text := r.What
 	if r.Count > 0 {
-		text += ": " + terminal.Count(r.Count)
+		text += ": " + wording.Count(r.Count)
 	}
 	if r.Scope != "" {
 		return r.Scope + ": " + text

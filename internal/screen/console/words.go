@@ -10,9 +10,6 @@ import (
 // Printable escapes everything in text that a terminal might interpret.
 func Printable(text string) string { return clean(text) }
 
-// MergeKeys returns the keys that may distinguish the elements of a list, the most specific first.
-func MergeKeys() []string { return mergeKeys() }
-
 // Ops returns the words for the operations on objects.
 func Ops() []string {
 	var words []string
