@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/console"
 )
 
@@ -72,7 +73,7 @@ also that of its beginning. Gaps, and late spans that no agent observed, are lis
 			if err != nil {
 				return err
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answers.Question) error {
 				return q.History(cmd.Context(), span)
 			})
 		},
