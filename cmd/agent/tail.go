@@ -89,7 +89,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	fl.StringVarP(&f.selection.Selector, "selector", "l", "",
 		"only objects whose labels match this `selector` after the change")
 	fl.StringSliceVar(&f.selection.Ops, "op", nil,
-		"only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
+		"only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or "+console.Letters())
 	f.stdin = true
 	f.addBus(cmd)
 	fl.StringVar(&f.since, "since", "",

@@ -17,8 +17,8 @@ import (
 type Agent struct {
 	// Strips are the paths that it removes from all objects.
 	Strips []string
-	// Hashes reports whether it replaces redacted values with hashes, so that the record shows where
-	// they were.
+	// Hashes reports whether it replaces redacted values with hashes. These show where the values
+	// were.
 	Hashes bool
 	// Withholds returns the paths that it strips or redacts in objects of a resource.
 	Withholds func(resource string) []string

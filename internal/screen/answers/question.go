@@ -33,7 +33,8 @@ func New(
 	from *record.Record, wanted *record.Selection, format printer.Format, stdout, stderr *terminal.Output,
 ) *Question {
 	q := &Question{Format: format, Stdout: stdout, Stderr: stderr}
-	q.Record, q.Wanted, q.Show = from, wanted, q.showProgress
+	q.Record, q.Wanted = from, wanted
+	q.Show = q.showProgress
 	return q
 }
 
@@ -99,7 +100,8 @@ func (q *Question) Say(m timeline.Moment, scopes []certainty.Scope, r *record.Re
 	q.SayCertainty(&a)
 }
 
-// SayCertainty prints the certainty of an answer, and what lowers it. It is safe for concurrent use.
+// SayCertainty prints the certainty of an answer, and what lowers it. It is safe for concurrent
+// use.
 func (q *Question) SayCertainty(a *answer.Assessment) {
 	q.saying.Lock()
 	defer q.saying.Unlock()

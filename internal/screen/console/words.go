@@ -19,6 +19,15 @@ func Ops() []string {
 	return words
 }
 
+// Letters returns the short words for the operations: "c, u, d, r, e, l".
+func Letters() string {
+	var all []string
+	for _, op := range consume.Ops() {
+		all = append(all, string(op))
+	}
+	return strings.Join(all, ", ")
+}
+
 // ReadOp parses an operation on objects: its word, or the first letter of that.
 func ReadOp(s string) (consume.Op, error) {
 	word := strings.ToLower(strings.TrimSpace(s))
@@ -27,5 +36,5 @@ func ReadOp(s string) (consume.Op, error) {
 			return op, nil
 		}
 	}
-	return "", fmt.Errorf("want some of %s (or c, u, d, r, e, l), separated by commas", strings.Join(Ops(), ", "))
+	return "", fmt.Errorf("want some of %s (or %s), separated by commas", strings.Join(Ops(), ", "), Letters())
 }

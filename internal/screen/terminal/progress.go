@@ -160,7 +160,8 @@ func (p *Progress) renderItems(c *canvas, items []Item) {
 		}
 		objects, sent = objects+it.Objects, sent+it.Sent
 	}
-	c.add(Plain, " "+wording.Count(done)+"/"+wording.Count(len(items))+" resources · "+wording.Count(objects)+" objects · "+wording.Count(sent)+" sent")
+	c.add(Plain, " "+wording.Count(done)+"/"+wording.Count(len(items))+" resources · "+
+		wording.Count(objects)+" objects · "+wording.Count(sent)+" sent")
 	c.add(Dim, p.elapsed())
 
 	problems := byProblem(items)

@@ -1,5 +1,5 @@
-// Package views reads the views of moments that package apiview serves from a record: it asks package
-// past/answer, and turns its errors into those of the Kubernetes API.
+// Package views reads the moments that package apiview serves from a record. It asks package
+// past/answer, and turns the errors into those of the Kubernetes API.
 package views
 
 import (
