@@ -2,6 +2,7 @@ package answers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -228,8 +229,8 @@ func (l *lister) ShowVersion(v *timeline.Version, e *consume.Event, before, afte
 
 // document prints a version as a YAML document, after a comment that identifies it.
 func (l *lister) document(v *timeline.Version, e *consume.Event, after json.RawMessage) error {
-	head := fmt.Sprintf("%s %s %s rv:%s by %s", v.Op.Word(), v.Resource, console.Printable(answer.ObjectName(v)),
-		v.ResourceVersion, managers(v))
+	head := fmt.Sprintf("%s %s %s rv:%s by %s", cmp.Or(v.Op.Word(), string(v.Op)), v.Resource,
+		console.Printable(answer.ObjectName(v)), v.ResourceVersion, managers(v))
 	if v.Redacted() {
 		head += " (redacted)"
 	}
