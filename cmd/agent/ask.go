@@ -15,9 +15,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
-	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
@@ -115,7 +115,7 @@ func (f *askFlags) open(stderr io.Writer) (*record.Record, error) {
 }
 
 // ask opens the record and resolves the requested objects.
-func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*answer.Question, error) {
+func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Writer) (*answers.Question, error) {
 	if f.allNamespaces && f.namespace != "" {
 		return nil, usageError{errors.New("--namespace and --all-namespaces cannot be combined")}
 	}
@@ -129,10 +129,9 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 	if err != nil {
 		return nil, err
 	}
-	q := &answer.Question{
-		Record: opened, Wanted: wanted, Format: f.output.Format, Exact: f.exact,
-		Stdout: terminal.Detect(stdout, os.Getenv), Stderr: terminal.Detect(stderr, os.Getenv),
-	}
+	q := answers.New(opened, wanted, f.output.Format,
+		terminal.Detect(stdout, os.Getenv), terminal.Detect(stderr, os.Getenv))
+	q.Exact = f.exact
 	if !f.noPager {
 		q.Stdout, q.Pager = terminal.NewPager(q.Stdout, f.pagerCommand, stderr)
 	}
@@ -145,7 +144,7 @@ func (f *askFlags) ask(ctx context.Context, args []string, stdout, stderr io.Wri
 // answer calls f with the question of the flags. The error is returned after the pager has exited.
 // EPIPE is none, as in "kubecdc history all | head".
 func (f *askFlags) answer(
-	ctx context.Context, args []string, stdout, stderr io.Writer, answer func(*answer.Question) error,
+	ctx context.Context, args []string, stdout, stderr io.Writer, answer func(*answers.Question) error,
 ) error {
 	q, err := f.ask(ctx, args, stdout, stderr)
 	if err != nil {

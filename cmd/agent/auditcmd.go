@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/audit"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 )
 
 type auditFlags struct {
@@ -64,7 +65,7 @@ Exit codes: 0: proven; 3: not proven; 1: the record could not be read, or has no
 					Command:   repeat(cmd, args, since, until),
 				},
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answers.Question) error {
 				return q.Audit(cmd.Context(), span)
 			})
 		},

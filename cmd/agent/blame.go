@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 )
 
 type blameFlags struct {
@@ -36,7 +36,7 @@ text of several lines, such as a file in a ConfigMap, each line has its own time
 			if err != nil {
 				return err
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answers.Question) error {
 				return q.Blame(cmd.Context(), at)
 			})
 		},

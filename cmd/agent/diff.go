@@ -9,9 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/agent/withheld"
 	"github.com/kubecdc/kubecdc/internal/informers/apiserver"
 	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/past/live"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 )
 
 type diffFlags struct {
@@ -94,7 +97,7 @@ func diff(ctx context.Context, f *diffFlags, args []string, stdout, stderr io.Wr
 			return err
 		}
 	}
-	return f.answer(ctx, args[2:], stdout, stderr, func(q *answer.Question) error {
+	return f.answer(ctx, args[2:], stdout, stderr, func(q *answers.Question) error {
 		q.NoStatus = f.noStatus
 		if to == nil {
 			return q.DiffLive(ctx, from, cluster)
@@ -114,7 +117,15 @@ func (f *diffFlags) findCluster() (*answer.Cluster, error) {
 		return nil, err
 	}
 	cfg, err := f.agentConfig()
-	return &answer.Cluster{Client: client, From: found.From, Agent: cfg, Known: f.bus.Config != ""}, err
+	if err != nil {
+		return nil, err
+	}
+	return &answer.Cluster{
+		Live:  &live.Cluster{Client: client},
+		From:  found.From,
+		Agent: withheld.By(cfg),
+		Known: f.bus.Config != "",
+	}, nil
 }
 
 // parseMoments parses the first two arguments. to is nil for the running cluster.

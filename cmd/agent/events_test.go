@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
@@ -97,10 +98,9 @@ func TestEventsOfASpanAreReadAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out, said strings.Builder
-		q := &answer.Question{
-			Record: past, Wanted: wanted, Format: printer.Format{Name: printer.Table},
-			Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &said}, Exact: true,
-		}
+		q := answers.New(past, wanted, printer.Format{Name: printer.Table},
+			&terminal.Output{Writer: &out}, &terminal.Output{Writer: &said})
+		q.Exact = true
 		if err := q.Resolve(t.Context()); err != nil {
 			t.Fatal(err)
 		}

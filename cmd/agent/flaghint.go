@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // flagsForMoments are the flags of other commands for moments, and those that may be meant by them.
@@ -41,7 +41,7 @@ func withFlagHint(cmd *cobra.Command, err error) error {
 	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	if near := yamldoc.Nearest(name, known); near != "" {
+	if near := wording.Nearest(name, known); near != "" {
 		return fmt.Errorf("%w; did you mean --%s?", err, near)
 	}
 	return err

@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubecdc/kubecdc/internal/config"
+	"github.com/kubecdc/kubecdc/internal/agent/withheld"
 	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 )
 
@@ -72,14 +73,15 @@ may lack such a value are left out too.
 			if err != nil {
 				return err
 			}
-			var agent *config.Config
+			var agent *answer.Agent
 			if f.forApply && f.bus.Config != "" {
-				agent, err = f.agentConfig()
+				cfg, err := f.agentConfig()
 				if err != nil {
 					return err
 				}
+				agent = withheld.By(cfg)
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answers.Question) error {
 				if f.forApply {
 					return q.GetForApply(cmd.Context(), at, agent, f.toNamespace)
 				}

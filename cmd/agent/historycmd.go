@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/past/answer"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/console"
 )
 
@@ -72,7 +73,7 @@ also that of its beginning. Gaps, and late spans that no agent observed, are lis
 			if err != nil {
 				return err
 			}
-			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answer.Question) error {
+			return f.answer(cmd.Context(), args, stdout, stderr, func(q *answers.Question) error {
 				return q.History(cmd.Context(), span)
 			})
 		},
@@ -85,7 +86,7 @@ also that of its beginning. Gaps, and late spans that no agent observed, are lis
 	fl.StringSliceVar(&f.by, "by", nil,
 		"only versions of these field `managers`; may be patterns, and ! before one excludes it")
 	fl.StringSliceVar(&f.ops, "op", nil,
-		"only these `operations`: "+strings.Join(console.Ops(), ", ")+"; or c, u, d, r, e, l")
+		"only these `operations`: "+strings.Join(console.Ops(), ", ")+"; or "+console.Letters())
 	fl.StringSliceVar(&f.changed, "changed", nil,
 		"only versions in which a value at one of these `paths`, or in it, changed")
 	fl.BoolVar(&f.noStatus, "no-status", false, "no versions in which only status differs")

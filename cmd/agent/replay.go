@@ -25,7 +25,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/internal/relay/replay"
 	"github.com/kubecdc/kubecdc/internal/relay/replay/target"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -151,14 +153,14 @@ func runReplay(ctx context.Context, f *replayFlags, args []string, stdout, stder
 		return nil
 	}
 	f.ask.noPager = true
-	return f.ask.answer(ctx, args, stdout, stderr, func(q *answer.Question) error {
+	return f.ask.answer(ctx, args, stdout, stderr, func(q *answers.Question) error {
 		return f.replay(ctx, q, o, stdout, stderr)
 	})
 }
 
 // replay resends the events of a question.
 func (f *replayFlags) replay(
-	ctx context.Context, q *answer.Question, o *replay.Options, stdout, stderr io.Writer,
+	ctx context.Context, q *answers.Question, o *replay.Options, stdout, stderr io.Writer,
 ) (err error) {
 	o.Record = q.Record
 	o.Selection = q.Wanted
@@ -210,7 +212,7 @@ func (f *replayFlags) replay(
 
 // wholeOf returns a function that reports whether the replay has all events of a scope, or of all
 // scopes of a resource ("").
-func (f *replayFlags) wholeOf(q *answer.Question) func(resource, scope string) bool {
+func (f *replayFlags) wholeOf(q *answers.Question) func(resource, scope string) bool {
 	return func(resource, scope string) bool {
 		s := q.Wanted
 		inNamespace := &config.Relay{}
@@ -361,7 +363,7 @@ func (f *replayFlags) openPosition(ctx context.Context, args []string, o *replay
 
 // send runs the replay and prints its result.
 func (f *replayFlags) send(
-	ctx context.Context, q *answer.Question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger,
+	ctx context.Context, q *answers.Question, r *replay.Replay, to relay.Target, o *replay.Options, log *slog.Logger,
 ) error {
 	began := time.Now()
 	err := r.Run(ctx, to, log)
@@ -375,7 +377,7 @@ func (f *replayFlags) send(
 	}
 	scopes, reading := r.End()
 	q.Say(o.To, scopes, reading)
-	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", terminal.Count(sent), took.Round(time.Millisecond),
-		terminal.Count(int(float64(sent)/took.Seconds())))
+	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", wording.Count(sent), took.Round(time.Millisecond),
+		wording.Count(int(float64(sent)/took.Seconds())))
 	return nil
 }

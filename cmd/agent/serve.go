@@ -10,9 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/serve/apiview"
 	"github.com/kubecdc/kubecdc/internal/serve/apiview/loopback"
+	"github.com/kubecdc/kubecdc/internal/serve/views"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // serveFlags are the flags of the commands that serve the past as a Kubernetes API.
@@ -107,11 +109,12 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	view, err := q.View(ctx, at, to)
+	reader := viewsOf(q)
+	view, err := reader.View(ctx, at, to)
 	if err != nil {
 		return err
 	}
-	api := &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: q.ViewForClient}
+	api := &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: reader.ViewForClient}
 	if q.Record.Reads != nil {
 		api.MaxOpening = 1 // consumers with fixed names serve one reading at a time
 	}
@@ -128,12 +131,17 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 			shown, err := view.Play(ctx, speed, func() { fmt.Fprintf(q.Stderr, "The replay from %s has begun.\n", at) })
 			if err == nil {
 				fmt.Fprintf(q.Stderr, "The replay has reached %s, after %s changes. Watches stay open.\n", to,
-					terminal.Count(shown))
+					wording.Count(shown))
 			}
 		}
 		<-ctx.Done()
 		return nil
 	})
+}
+
+// viewsOf reads the views of a question, and prints their certainty.
+func viewsOf(q *answers.Question) *views.Reader {
+	return &views.Reader{Question: &q.Question, Say: q.SayCertainty}
 }
 
 // span returns the moment to serve, the end of the replay that follows (nil without a replay), and

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
 	"github.com/kubecdc/kubecdc/internal/screen/console"
 	"github.com/kubecdc/kubecdc/internal/screen/console/tail"
@@ -88,7 +89,7 @@ yaml, and with --op progress. NO_COLOR and CLICOLOR_FORCE control colours. Times
 	fl.StringVarP(&f.selection.Selector, "selector", "l", "",
 		"only objects whose labels match this `selector` after the change")
 	fl.StringSliceVar(&f.selection.Ops, "op", nil,
-		"only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or c, u, d, r, e, l")
+		"only these `operations`: "+strings.Join(console.Kinds(), ", ")+"; or "+console.Letters())
 	f.stdin = true
 	f.addBus(cmd)
 	fl.StringVar(&f.since, "since", "",
@@ -151,7 +152,7 @@ func nameLine(e *consume.Event) []byte {
 	if !ok {
 		group = ""
 	}
-	return []byte(printer.ObjectName(e.Kind, group, e.Name) + "\n")
+	return []byte(kinds.ObjectName(e.Kind, group, e.Name) + "\n")
 }
 
 // start parses --since. If at is zero and all is false, only new events are read.

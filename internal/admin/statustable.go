@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // Lines returns the status for people. Rates are computed from the difference to before, an earlier
@@ -71,7 +72,7 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	if s.Omitted > 0 {
 		out = append(out, terminal.Line{{
 			Style: terminal.Dim,
-			Text:  fmt.Sprintf("and %s more: -o wide", terminal.Count(s.Omitted)),
+			Text:  fmt.Sprintf("and %s more: -o wide", wording.Count(s.Omitted)),
 		}})
 	}
 	return out
@@ -155,8 +156,8 @@ func (s *Status) onBus() string {
 		text += "; throttled by " + s.Bus.Throttled
 	}
 	if l := s.Bus.Log; l != nil && l.Unknown > 0 {
-		text += fmt.Sprintf("; the identity of %s of %s logs is unknown", terminal.Count(l.Unknown),
-			terminal.Count(l.Logs))
+		text += fmt.Sprintf("; the identity of %s of %s logs is unknown", wording.Count(l.Unknown),
+			wording.Count(l.Logs))
 		if l.Problem != "" {
 			text += ": " + l.Problem
 		}
@@ -166,14 +167,14 @@ func (s *Status) onBus() string {
 
 func (s *Status) queued() string {
 	q := &s.Queue
-	text := fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents),
+	text := fmt.Sprintf("%s of %s events, %s of %s", wording.Count(q.Events), wording.Count(q.MaxEvents),
 		terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 	if q.Events > 0 {
-		text += fmt.Sprintf("; %s in flight, the oldest is %s old", terminal.Count(q.InFlight),
+		text += fmt.Sprintf("; %s in flight, the oldest is %s old", wording.Count(q.InFlight),
 			briefly(q.OldestSeconds))
 	}
 	if q.Waiting > 0 {
-		text += fmt.Sprintf("; %s informers wait for room", terminal.Count(q.Waiting))
+		text += fmt.Sprintf("; %s informers wait for room", wording.Count(q.Waiting))
 	}
 	return text
 }
@@ -191,10 +192,10 @@ func (s *Status) remembered() string {
 
 func (s *Status) published(before *Status) string {
 	p := &s.Published
-	text := fmt.Sprintf("%s events, %s", terminal.Count(int(p.Events)), terminal.Size(int64(p.Bytes)))
+	text := fmt.Sprintf("%s events, %s", wording.Count(int(p.Events)), terminal.Size(int64(p.Bytes)))
 	if before != nil {
 		if passed := s.Now.Sub(before.Now).Seconds(); passed > 0 && p.Events >= before.Published.Events {
-			text += fmt.Sprintf("; %s/s now", terminal.Count(int(float64(p.Events-before.Published.Events)/passed+0.5)))
+			text += fmt.Sprintf("; %s/s now", wording.Count(int(float64(p.Events-before.Published.Events)/passed+0.5)))
 		}
 	}
 	for _, c := range []struct {
@@ -202,7 +203,7 @@ func (s *Status) published(before *Status) string {
 		what string
 	}{{p.Retries, "retries"}, {p.Duplicates, "copies"}, {p.Shortened, "shortened"}, {p.DeadLetters, "dead letters"}} {
 		if c.n > 0 {
-			text += fmt.Sprintf("; %s %s", terminal.Count(int(c.n)), c.what)
+			text += fmt.Sprintf("; %s %s", wording.Count(int(c.n)), c.what)
 		}
 	}
 	return text
@@ -210,7 +211,7 @@ func (s *Status) published(before *Status) string {
 
 func (s *Status) watching() string {
 	i := &s.Informers
-	text := terminal.Count(i.Scopes) + " scopes"
+	text := wording.Count(i.Scopes) + " scopes"
 	if i.Scopes > 0 {
 		text += ": " + Counts(i.Phases)
 	}
@@ -219,9 +220,9 @@ func (s *Status) watching() string {
 	if len(unwell) > 0 {
 		text += "; " + Counts(unwell)
 	}
-	text += fmt.Sprintf("; %s objects kept in %s", terminal.Count(i.Objects), terminal.Size(i.Bytes))
+	text += fmt.Sprintf("; %s objects kept in %s", wording.Count(i.Objects), terminal.Size(i.Bytes))
 	if i.Pending > 0 {
-		text += fmt.Sprintf("; %s pending", terminal.Count(i.Pending))
+		text += fmt.Sprintf("; %s pending", wording.Count(i.Pending))
 	}
 	if len(i.NoBookmarks) > 0 {
 		text += "; no bookmarks of " + informer.Few(i.NoBookmarks)
@@ -233,7 +234,7 @@ func (s *Status) watching() string {
 func Counts(byName map[string]int) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		out = append(out, terminal.Count(byName[name])+" "+name)
+		out = append(out, wording.Count(byName[name])+" "+name)
 	}
 	return strings.Join(out, ", ")
 }
@@ -305,8 +306,8 @@ func (s *Status) row(sc *ScopeStatus, wide bool) []string {
 		lag = briefly(sc.LagSeconds)
 	}
 	cells := []string{
-		sc.Scope, sc.Phase, sc.Health, watch, lag, terminal.Count(sc.Objects), terminal.Size(int64(sc.Bytes)),
-		terminal.Count(sc.Pending),
+		sc.Scope, sc.Phase, sc.Health, watch, lag, wording.Count(sc.Objects), terminal.Size(int64(sc.Bytes)),
+		wording.Count(sc.Pending),
 	}
 	if wide {
 		seen, resumed := "-", "no"

@@ -12,6 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/informer"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // reporter returns the state of an agent for /readyz, /status and /metrics, also while the agent
@@ -77,7 +78,7 @@ func (r *reporter) acquireLocks() {
 // scopes returns the number of scopes, and of those with problems.
 func (r *reporter) scopes() string {
 	all := r.agent.informers.Status()
-	text := terminal.Count(len(all)) + " scopes"
+	text := wording.Count(len(all)) + " scopes"
 	problems := map[string]int{}
 	for i := range all {
 		switch st := &all[i]; {
@@ -103,7 +104,7 @@ func (r *reporter) room() error {
 
 func (r *reporter) filled() string {
 	q := r.queue()
-	return fmt.Sprintf("%s of %s events, %s of %s", terminal.Count(q.Events), terminal.Count(q.MaxEvents),
+	return fmt.Sprintf("%s of %s events, %s of %s", wording.Count(q.Events), wording.Count(q.MaxEvents),
 		terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 }
 

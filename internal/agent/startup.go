@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/queue"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // startupUI shows a person at a terminal the progress of the agent and the next steps.
@@ -75,7 +76,7 @@ func items(all []informer.Status) []terminal.Item {
 // draining shows the number of queued events until ctx ends.
 func (u *startupUI) draining(ctx context.Context) {
 	terminal.NewCounter(u.out, func() (string, bool) {
-		return "draining: " + terminal.Count(u.queue.Len()) + " events left", ctx.Err() != nil
+		return "draining: " + wording.Count(u.queue.Len()) + " events left", ctx.Err() != nil
 	}).Run(ctx)
 }
 

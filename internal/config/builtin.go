@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/object/kinds"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // builtin is a resource that Kubernetes itself serves and that can be watched.
@@ -101,7 +101,7 @@ func (p *ResourcePattern) wrong(text string) string {
 				return "did you mean " + b.name() + "?"
 			}
 		}
-		if near := yamldoc.Nearest(p.Resource, kinds.Plurals()); near != "" { // "Deploymnet"
+		if near := wording.Nearest(p.Resource, kinds.Plurals()); near != "" { // "Deploymnet"
 			return "did you mean " + builtinOf(near).name() + "?"
 		}
 		return "write pods, deployments.apps, deployments.v1.apps, *.networking.k8s.io or *, in lower case"
@@ -125,7 +125,7 @@ func (p *ResourcePattern) doubt() string {
 	case p.Resource == "*", p.Group != "", p.Core, builtinOf(p.Resource) != nil:
 		return ""
 	}
-	if near := yamldoc.Nearest(p.Resource, kinds.Plurals()); near != "" {
+	if near := wording.Nearest(p.Resource, kinds.Plurals()); near != "" {
 		return "Kubernetes has no resource " + p.Resource + ", did you mean " + builtinOf(near).name() + "?"
 	}
 	return "Kubernetes has no resource " + p.Resource +

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 func validateWatch(rules []Rule, path *field.Path) field.ErrorList {
@@ -143,7 +144,7 @@ func validateNoise(noise []Noise, path *field.Path) field.ErrorList {
 
 // meant returns " (did you mean …?)", or nothing if no word is similar.
 func meant(word string, words []string) string {
-	if near := yamldoc.Nearest(strings.ReplaceAll(word, "_", "-"), words); near != "" {
+	if near := wording.Nearest(strings.ReplaceAll(word, "_", "-"), words); near != "" {
 		return " (did you mean " + near + "?)"
 	}
 	return ""

@@ -13,9 +13,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// known returns an error if the record has none of the requested resources. If it has only some of
+// Known returns an error if the record has none of the requested resources. If it has only some of
 // them, known adds the others to the scopes of c as unknown.
-func (q *Question) known(ctx context.Context, c *assessment, objects int) error {
+func (q *Question) Known(ctx context.Context, c *Assessment, objects int) error {
 	if err := q.partlyKnown(ctx, c, objects); err != nil {
 		return err
 	}
@@ -35,20 +35,20 @@ func (q *Question) known(ctx context.Context, c *assessment, objects int) error 
 	return nil
 }
 
-// notInRecordError is the error that the record has nothing for a moment.
-type notInRecordError struct{ error }
+// NotInRecordError is the error that the record has nothing for a moment.
+type NotInRecordError struct{ error }
 
-func (e notInRecordError) Unwrap() error { return e.error }
+func (e NotInRecordError) Unwrap() error { return e.error }
 
 // partlyKnown returns an error if the record cannot answer for any of the requested resources at
 // the moment.
-func (q *Question) partlyKnown(ctx context.Context, c *assessment, objects int) error {
+func (q *Question) partlyKnown(ctx context.Context, c *Assessment, objects int) error {
 	if len(c.Scopes) == 0 && objects == 0 {
 		return q.neverCaptured(ctx)
 	}
 	if len(c.Scopes) > 0 &&
 		!slices.ContainsFunc(c.Scopes, func(s certainty.Scope) bool { return s.Find(certainty.OtherEtcd) == nil }) {
-		return notInRecordError{
+		return NotInRecordError{
 			fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)",
 				c.Scopes[0].Resource, c.Moment),
 		}
@@ -66,7 +66,7 @@ func (q *Question) partlyKnown(ctx context.Context, c *assessment, objects int) 
 			first = begin
 		}
 	}
-	return notInRecordError{
+	return NotInRecordError{
 		fmt.Errorf("the moment %s is before the record, which begins at %s: use a later moment", c.Moment,
 			first.Words()),
 	}
@@ -97,19 +97,16 @@ func (q *Question) neverCaptured(ctx context.Context) error {
 	}
 	isUnknown := func(r record.Resource) bool { return !slices.Contains(e.Known, r.String()) }
 	if len(words) > 0 && !slices.ContainsFunc(q.Wanted.Resources, isUnknown) {
-		return notInRecordError{
+		return NotInRecordError{
 			fmt.Errorf("the record does not say who observes %s there: if it is young, ask again in a minute", e.Word),
 		}
 	}
 	return e
 }
 
-// explainNone reports that there is no object, and when objects with the requested names existed.
-func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
-	if !q.Wanted.One() {
-		fmt.Fprintln(q.Stderr, "No objects found.")
-		return nil
-	}
+// ExplainNone returns the error that the object of the question does not exist, with the times at
+// which it did. The question names one object.
+func (q *Question) ExplainNone(ctx context.Context, at timeline.Moment) error {
 	r := q.Wanted.Resources[0]
 	if only := q.Record.Lacks(q.Wanted); only != "" {
 		return fmt.Errorf("%s %q: whether it existed at %s is not known: %s, and it is not there", r, r.Names[0], at,

@@ -69,9 +69,9 @@ func settledAt(m timeline.Moment, complete, began time.Time) time.Time {
 	return wholeSecond(final)
 }
 
-// readAgain returns the time from which on a server reads a moment again, which it has begun to
+// ReadAgain returns the time from which on a server reads a moment again, which it has begun to
 // read at began; zero: the moment is final.
-func readAgain(m timeline.Moment, scopes []certainty.Scope, began time.Time) time.Time {
+func ReadAgain(m timeline.Moment, scopes []certainty.Scope, began time.Time) time.Time {
 	if m.IsNow() {
 		return time.Time{}
 	}

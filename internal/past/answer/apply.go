@@ -5,23 +5,35 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
-// printForApply prints objects without the fields that the server sets. It omits objects with
-// redacted values, and those from which the agent may have removed values, and returns an error.
-func (q *Question) printForApply(objects []*timeline.Version, agent *config.Config, toNamespace string) error {
+// Agent is the agent that wrote a record, as far as its configuration says what the record lacks.
+type Agent struct {
+	// Strips are the paths that it removes from all objects.
+	Strips []string
+	// Hashes reports whether it replaces redacted values with hashes. These show where the values
+	// were.
+	Hashes bool
+	// Withholds returns the paths that it strips or redacts in objects of a resource.
+	Withholds func(resource string) []string
+	// Owns reports whether an object is its own: its checkpoint, or the Lease of its election.
+	Owns func(resource, namespace, name string) bool
+}
+
+// MakeManifests returns objects without the fields that the server sets. It omits objects with
+// redacted values, and those from which the agent may have removed values. agent is nil if it is
+// not known. toNamespace is the namespace of the manifests, "": that of each object.
+func MakeManifests(objects []*timeline.Version, agent *Agent, toNamespace string) (*Manifests, error) {
 	if err := canMove(objects, toNamespace); err != nil {
-		return err
+		return nil, err
 	}
-	a := manifests{agent: agent, removed: map[string][]string{}, uids: map[string]bool{}, toNamespace: toNamespace}
+	a := Manifests{agent: agent, removed: map[string][]string{}, uids: map[string]bool{}, toNamespace: toNamespace}
 	for _, v := range objects {
 		a.uids[v.UID] = true
 	}
@@ -30,29 +42,21 @@ func (q *Question) printForApply(objects []*timeline.Version, agent *config.Conf
 		return cmp.Compare(applyOrder(v.Resource), applyOrder(w.Resource))
 	})
 	for _, v := range objects {
-		name := kindName(v)
+		name := KindName(v)
 		if v.Namespace != "" {
 			name += " -n " + v.Namespace
 		}
 		if err := a.add(v, name); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-	}
-	if err := q.printDocuments(a.out); err != nil {
-		return err
 	}
 	a.noteVolumes()
 	a.noteDefinitions()
-	a.say(q.Stderr)
-	switch {
-	case len(a.out) == 0:
-	case agent == nil:
-		fmt.Fprintln(q.Stderr,
-			"objects may lack values that the agent removed: name its configuration with --config, or run 'kubectl diff' before you apply")
-	default:
-		fmt.Fprintln(q.Stderr,
-			"complete by the redact and strip rules of --config, if these were the agent's at that moment")
-	}
+	return &a, nil
+}
+
+// Omitted returns the error that objects were omitted, nil if all are there.
+func (a *Manifests) Omitted() error {
 	var omitted []string
 	if len(a.redacted) > 0 {
 		omitted = append(omitted,
@@ -69,13 +73,14 @@ func (q *Question) printForApply(objects []*timeline.Version, agent *config.Conf
 	return nil
 }
 
-// manifests are objects to apply, and the names of those that are not complete.
-type manifests struct {
-	agent   *config.Config      // nil if it is not known
+// Manifests are objects to apply, and the names of those that are not complete.
+type Manifests struct {
+	Objects []*timeline.Version // in the order in which they are applied
+
+	agent   *Agent              // nil if it is not known
 	removed map[string][]string // paths, by resource
 	uids    map[string]bool     // of all objects
 
-	out         []*timeline.Version
 	toNamespace string // "": they keep theirs
 	events      int    // that were left out
 
@@ -134,33 +139,43 @@ func (n note) String() string {
 	return ""
 }
 
-// say prints the notes.
-func (a *manifests) say(w io.Writer) {
+// Notes returns what people have to know of the objects, a line each.
+func (a *Manifests) Notes() []string {
+	var out []string
 	if a.events > 0 {
-		fmt.Fprintf(w, "left out, because Events only report what happened: %s\n", terminal.Count(a.events))
+		out = append(out, "left out, because Events only report what happened: "+wording.Count(a.events))
 	}
-	if a.toNamespace != "" && len(a.out) > 0 {
-		fmt.Fprintf(w, "for namespace %s, which has to exist\n", a.toNamespace)
+	if a.toNamespace != "" && len(a.Objects) > 0 {
+		out = append(out, fmt.Sprintf("for namespace %s, which has to exist", a.toNamespace))
 	}
 	for n, names := range a.notes {
 		if len(names) > 0 {
-			fmt.Fprintf(w, "%s: %s\n", note(n), strings.Join(names, ", "))
+			out = append(out, fmt.Sprintf("%s: %s", note(n), strings.Join(names, ", ")))
 		}
 	}
+	switch {
+	case len(a.Objects) == 0:
+	case a.agent == nil:
+		out = append(out,
+			"objects may lack values that the agent removed: name its configuration with --config, or run 'kubectl diff' before you apply")
+	default:
+		out = append(out, "complete by the redact and strip rules of --config, if these were the agent's at that moment")
+	}
+	return out
 }
 
 // noteVolumes notes the claims. Their volumes may still exist, and an apply does not make them
 // Available again.
-func (a *manifests) noteVolumes() {
+func (a *Manifests) noteVolumes() {
 	for _, c := range a.claims {
 		a.notes[needsVolume] = append(a.notes[needsVolume], fmt.Sprintf("%s (%s)", c.name, c.volume))
 	}
 }
 
 // noteDefinitions notes the resources whose definitions are among the objects.
-func (a *manifests) noteDefinitions() {
-	for _, v := range a.out {
-		isDefined := slices.ContainsFunc(a.out, func(d *timeline.Version) bool {
+func (a *Manifests) noteDefinitions() {
+	for _, v := range a.Objects {
+		isDefined := slices.ContainsFunc(a.Objects, func(d *timeline.Version) bool {
 			return d.Resource == definitions && d.Name == v.Resource
 		})
 		if isDefined && !slices.Contains(a.notes[needsDefinition], v.Resource) {
@@ -169,7 +184,7 @@ func (a *manifests) noteDefinitions() {
 	}
 }
 
-func (a *manifests) add(v *timeline.Version, name string) error {
+func (a *Manifests) add(v *timeline.Version, name string) error {
 	if isOfEvents(v.Resource) {
 		a.events++
 		return nil
@@ -211,12 +226,12 @@ func (a *manifests) add(v *timeline.Version, name string) error {
 		a.claims = append(a.claims, claim{name, m.volume})
 	}
 	raw, err := json.Marshal(m.object)
-	a.out = append(a.out, &timeline.Version{Object: v.Object, After: raw, SaysRedacted: v.SaysRedacted})
+	a.Objects = append(a.Objects, &timeline.Version{Object: v.Object, After: raw, SaysRedacted: v.SaysRedacted})
 	return err
 }
 
 // isMade reports whether something makes the object, and the note about it.
-func (a *manifests) isMade(m *manifest, v *timeline.Version) (note, bool) {
+func (a *Manifests) isMade(m *manifest, v *timeline.Version) (note, bool) {
 	if m.isMadeByServer(v) {
 		return madeByServer, true
 	}
@@ -225,7 +240,7 @@ func (a *manifests) isMade(m *manifest, v *timeline.Version) (note, bool) {
 
 // lacks returns the paths at which the agent may have removed a value from an object that has to be
 // in a manifest.
-func (a *manifests) lacks(resource string, o map[string]any) ([]string, error) {
+func (a *Manifests) lacks(resource string, o map[string]any) ([]string, error) {
 	if a.agent == nil {
 		return nil, nil
 	}
@@ -238,12 +253,12 @@ func (a *manifests) lacks(resource string, o map[string]any) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		paths = slices.DeleteFunc(slices.Clone(a.agent.Strip), func(path string) bool {
+		paths = slices.DeleteFunc(slices.Clone(a.agent.Strips), func(path string) bool {
 			// of controllers
 			return strings.HasPrefix(path, "metadata.annotations") || strings.HasPrefix(path, "metadata.labels")
 		})
-		if a.agent.Redaction.Mode == config.RedactRemove { // a hash would be in the object
-			paths = withheld(a.agent, resource)
+		if !a.agent.Hashes { // a hash would be in the object
+			paths = a.agent.Withholds(resource)
 		}
 		slices.Sort(paths)
 		paths = slices.DeleteFunc(slices.Compact(paths), unneeded.Removes)

@@ -11,7 +11,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -27,28 +26,8 @@ type AuditSpan struct {
 	Version      string // of this program
 }
 
-// Audit prints whether the record has every change of the objects from Since to Until. The error is
-// ErrNotProven if it does not.
-func (q *Question) Audit(ctx context.Context, s *AuditSpan) error {
-	report, err := q.audit(ctx, s)
-	if err != nil {
-		return err
-	}
-	switch q.Format.Name {
-	case printer.JSON, printer.YAML:
-		err = q.printValue(report)
-	case printer.Markdown:
-		err = report.WriteMarkdown(q.Stdout)
-	default:
-		err = report.WriteText(q.Stdout)
-	}
-	if err == nil && !report.IsProven() {
-		err = ErrNotProven
-	}
-	return err
-}
-
-func (q *Question) audit(ctx context.Context, s *AuditSpan) (*audit.Report, error) {
+// Audit reports whether the record has every change of the objects from Since to Until.
+func (q *Question) Audit(ctx context.Context, s *AuditSpan) (*audit.Report, error) {
 	auditor := audit.New(s.Since, s.Until)
 	if q.Wanted.Selector != nil {
 		auditor.Matches = func(object json.RawMessage) bool { return q.labelled(object) }
@@ -71,8 +50,8 @@ func (q *Question) audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 	parts := make([]audit.Part, len(surveyed))
 	hasScopes := false
 	for k, p := range surveyed {
-		sure := assess(timeline.At(p.Until), p.Scopes, reading)
-		clusters.addScopes(p.Scopes)
+		sure := Assess(timeline.At(p.Until), p.Scopes, reading)
+		clusters.AddScopes(p.Scopes)
 		hasScopes = hasScopes || len(p.Scopes) > 0
 		parts[k] = audit.Part{Since: p.Since, Until: p.Until, Answer: sure.Answer}
 	}

@@ -2,7 +2,6 @@ package answer
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,24 +10,26 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
-// assessment says how certain an answer about a moment is.
-type assessment struct {
+// Assessment says how certain an answer about a moment is.
+type Assessment struct {
 	certainty.Answer
 
 	isNow bool
-	time  time.Time // of the moment; for a resourceVersion, the time of the last event up to it
+	time  time.Time
 }
 
-// assess joins the certainty of scopes with what the reading has left out.
-func assess(m timeline.Moment, scopes []certainty.Scope, r *record.Reading) assessment {
+// Time returns the time of the moment; for a resourceVersion, that of the last event up to it.
+func (a *Assessment) Time() time.Time { return a.time }
+
+// Assess joins the certainty of scopes with what the reading has left out.
+func Assess(m timeline.Moment, scopes []certainty.Scope, r *record.Reading) Assessment {
 	scopes = slices.Clone(scopes)
 	for i := range scopes {
-		lower(&scopes[i], m, r)
+		Lower(&scopes[i], m, r)
 	}
-	a := assessment{Answer: certainty.New(m.String(), scopes, r.Only), isNow: m.IsNow(), time: m.Time()}
+	a := Assessment{Answer: certainty.New(m.String(), scopes, r.Only), isNow: m.IsNow(), time: m.Time()}
 	a.NoteAgain()
 	a.AddUnreadable(r.Unreadable.Total(), r.Unreadable.Outside(scopes))
 	for _, object := range r.Incomplete {
@@ -43,9 +44,9 @@ func assess(m timeline.Moment, scopes []certainty.Scope, r *record.Reading) asse
 	return a
 }
 
-// lower adds to a scope what lowers its certainty beside what the record shows, and when to ask
+// Lower adds to a scope what lowers its certainty beside what the record shows, and when to ask
 // again.
-func lower(s *certainty.Scope, m timeline.Moment, r *record.Reading) {
+func Lower(s *certainty.Scope, m timeline.Moment, r *record.Reading) {
 	s.Causes = slices.Clone(s.Causes)
 	if c := s.Find(certainty.AfterRecord); c != nil {
 		c.AskAgain = askAgain(m, c, r.Began)
@@ -55,55 +56,34 @@ func lower(s *certainty.Scope, m timeline.Moment, r *record.Reading) {
 	}
 }
 
-// Judge prints how certain an answer is on standard error. It returns an error if the record has
-// none of the requested resources, or if the answer has to be exact and is not.
-func (q *Question) Judge(ctx context.Context, m timeline.Moment, scopes []certainty.Scope, r *record.Reading) error {
-	a := assess(m, scopes, r)
-	if err := q.known(ctx, &a, 0); err != nil {
-		return err
+// Head returns the certainty in one line, "" if the answer is about no scope.
+func (a *Assessment) Head() string {
+	if len(a.Scopes) == 0 {
+		return ""
 	}
-	q.say(&a)
-	return q.judge(&a)
+	text := fmt.Sprintf("at %s: %s", a.Moment, a.Certainty)
+	if upTo := a.UpTo(); a.isNow && a.Certainty == certainty.Exact && !upTo.IsZero() {
+		text += " up to " + upTo.Local().Format(time.RFC3339)
+	}
+	return text
 }
 
-// Say prints how certain an answer is on standard error.
-func (q *Question) Say(m timeline.Moment, scopes []certainty.Scope, r *record.Reading) {
-	a := assess(m, scopes, r)
-	q.say(&a)
-}
-
-// say prints the certainty, and what lowers it.
-func (q *Question) say(a *assessment) {
-	q.saying.Lock()
-	defer q.saying.Unlock()
-	style := terminal.Yellow
-	if a.Certainty == certainty.Exact {
-		style = terminal.Dim
-	}
-	if len(a.Scopes) > 0 {
-		text := fmt.Sprintf("at %s: %s", a.Moment, a.Certainty)
-		if upTo := a.UpTo(); a.isNow && a.Certainty == certainty.Exact && !upTo.IsZero() {
-			text += " up to " + upTo.Local().Format(time.RFC3339)
-		}
-		fmt.Fprintf(q.Stderr, "%s\n", q.Stderr.Paint(style, text))
-	}
+// Reasons returns what lowers the certainty, a line each.
+func (a *Assessment) Reasons() []string {
 	clusters := Clusters{}
-	clusters.addScopes(a.Scopes)
-	lines := a.Lines(func(s *certainty.Scope) string {
+	clusters.AddScopes(a.Scopes)
+	return a.Lines(func(s *certainty.Scope) string {
 		name := cmp.Or(s.Name, s.Resource)
 		if len(clusters) > 1 {
-			name = clusters.label(s.ClusterKey()) + " " + name
+			name = clusters.Label(s.ClusterKey()) + " " + name
 		}
 		return strings.TrimSpace(name)
 	})
-	for _, line := range lines {
-		fmt.Fprintf(q.Stderr, "  %s\n", line)
-	}
 }
 
 // isOfOtherEtcd reports whether the resource of an object has no answer at the moment, because its
 // resourceVersions belong to another etcd.
-func (a *assessment) isOfOtherEtcd(v *timeline.Version) bool {
+func (a *Assessment) isOfOtherEtcd(v *timeline.Version) bool {
 	return slices.ContainsFunc(a.Scopes, func(s certainty.Scope) bool {
 		return s.Find(certainty.OtherEtcd) != nil && s.Resource == v.Resource && s.ClusterKey() == v.ClusterKey()
 	})
@@ -111,7 +91,7 @@ func (a *assessment) isOfOtherEtcd(v *timeline.Version) bool {
 
 // knows reports whether the record can decide that an object existed. It cannot before the first
 // snapshot of the object's scope, and at a resourceVersion of another etcd.
-func (a *assessment) knows(v *timeline.Version) bool {
+func (a *Assessment) knows(v *timeline.Version) bool {
 	return !slices.ContainsFunc(a.Scopes, func(s certainty.Scope) bool {
 		isOf := s.ClusterKey() == v.ClusterKey() && s.Resource == v.Resource && s.Covers(v.Namespace)
 		_, later := s.Begins()

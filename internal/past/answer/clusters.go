@@ -18,9 +18,9 @@ type Clusters map[consume.ClusterKey]string
 // shortUID is how much of a uid distinguishes clusters of one name, unless they share it.
 const shortUID = 8
 
-// label returns the text for a cluster: its name, and the beginning of its uid if another cluster
+// Label returns the text for a cluster: its name, and the beginning of its uid if another cluster
 // has the same name. It is as long as --cluster-uid needs it.
-func (c Clusters) label(key consume.ClusterKey) string {
+func (c Clusters) Label(key consume.ClusterKey) string {
 	name, short := c[key], key.UID[:min(shortUID, len(key.UID))]
 	shared := false // the name
 	for other, otherName := range c {
@@ -38,18 +38,18 @@ func (c Clusters) label(key consume.ClusterKey) string {
 	return strings.TrimSuffix(name+" "+short, " ")
 }
 
-// labels returns the texts for all clusters, sorted.
-func (c Clusters) labels() []string {
+// Labels returns the texts for all clusters, sorted.
+func (c Clusters) Labels() []string {
 	var out []string
 	for key := range c {
-		out = append(out, c.label(key))
+		out = append(out, c.Label(key))
 	}
 	slices.Sort(out)
 	return out
 }
 
-// flags returns the flags that select one of the clusters.
-func (c Clusters) flags(name string) string {
+// Flags returns the flags that select one of the clusters.
+func (c Clusters) Flags(name string) string {
 	names := slices.Sorted(maps.Values(c))
 	if len(slices.Compact(names)) == len(c) {
 		return "--" + name
@@ -64,8 +64,8 @@ func (c Clusters) One(what, flag string) error {
 		return nil
 	}
 	return UsageError{
-		fmt.Errorf("the record has %s of several clusters: name one with %s: %s", what, c.flags(flag),
-			strings.Join(c.labels(), ", ")),
+		fmt.Errorf("the record has %s of several clusters: name one with %s: %s", what, c.Flags(flag),
+			strings.Join(c.Labels(), ", ")),
 	}
 }
 
@@ -78,15 +78,15 @@ func clusterOf(source string) string {
 	return escaped
 }
 
-// add adds the clusters of objects.
-func (c Clusters) add(objects []*timeline.Version) {
+// Add adds the clusters of objects.
+func (c Clusters) Add(objects []*timeline.Version) {
 	for _, v := range objects {
 		c[v.ClusterKey()] = v.Cluster
 	}
 }
 
-// addScopes adds the clusters of scopes, unless they are known.
-func (c Clusters) addScopes(scopes []certainty.Scope) {
+// AddScopes adds the clusters of scopes, unless they are known.
+func (c Clusters) AddScopes(scopes []certainty.Scope) {
 	for i := range scopes {
 		if key := scopes[i].ClusterKey(); c[key] == "" && key != (consume.ClusterKey{}) {
 			c[key] = clusterOf(key.Source)

@@ -3,74 +3,60 @@ package answer
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
+	"github.com/kubecdc/kubecdc/internal/past/live"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/console"
-	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Live is what the second moment of a diff is called if it is the running cluster.
 const Live = "live"
 
-// Diff prints the differences between two moments.
-func (q *Question) Diff(ctx context.Context, from, to timeline.Moment) error {
-	states, err := q.states(ctx, from, to)
+// Diff is what differs between two moments.
+type Diff struct {
+	From        *Assessment  `json:"from"`
+	To          *Assessment  `json:"to"`
+	Differences []Difference `json:"differences"` // not nil
+
+	Hidden int `json:"-"` // the objects that NoStatus leaves out
+}
+
+// Diff returns the differences between two moments that the record can decide at both.
+func (q *Question) Diff(ctx context.Context, from, to timeline.Moment) (*Diff, error) {
+	states, err := q.States(ctx, from, to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	unlabelled := func(d timeline.Difference) bool { return !d.Any(q.labelled) }
 	found := slices.DeleteFunc(timeline.Diff(states[0].State, states[1].State), unlabelled)
-	return q.answerDiff(found, &states[0].sure, &states[1].sure)
+	return q.diff(found, &states[0].Sure, &states[1].Sure), nil
 }
 
-// DiffLive prints the differences between a moment and the running cluster.
-func (q *Question) DiffLive(ctx context.Context, from timeline.Moment, to *Cluster) error {
-	states, err := q.states(ctx, from)
-	if err != nil {
-		return err
-	}
-	found, err := q.compareLive(ctx, to, &states[0])
-	if err != nil {
-		return err
-	}
+// DiffLive returns the differences between a state and the running cluster that the record can
+// decide.
+func (q *Question) DiffLive(from *State, to *live.Answer) *Diff {
 	now := certainty.New(Live, nil, "")
 	now.Certainty = certainty.Exact // the cluster itself
-	return q.answerDiff(found, &states[0].sure, &assessment{Answer: now})
+	return q.diff(to.Differences, &from.Sure, &Assessment{Answer: now})
 }
 
-// answerDiff prints the differences that the record can decide at both moments.
-func (q *Question) answerDiff(found []timeline.Difference, from, to *assessment) error {
-	differences := slices.DeleteFunc(differencesOf(found), func(d difference) bool {
-		return !from.knows(d.of) || !to.knows(d.of)
+func (q *Question) diff(found []timeline.Difference, from, to *Assessment) *Diff {
+	differences := slices.DeleteFunc(differencesOf(found), func(d Difference) bool {
+		return !from.knows(d.Of) || !to.knows(d.Of)
 	})
 	hidden := len(differences)
 	if q.NoStatus {
-		differences = slices.DeleteFunc(differences, func(d difference) bool { return isOnlyStatus(d.Before, d.After) })
+		differences = slices.DeleteFunc(differences, func(d Difference) bool { return isOnlyStatus(d.Before, d.After) })
 	}
 	hidden -= len(differences)
-	q.say(from)
-	q.say(to)
-	if hidden > 0 {
-		fmt.Fprintf(q.Stderr, "hidden: %d of %d objects (--no-status)\n", hidden, hidden+len(differences))
-	}
-	if err := q.printDifferences(differences, from, to); err != nil {
-		return err
-	}
-	if len(differences)+hidden == 0 {
-		fmt.Fprintln(q.Stderr,
-			"No differences found. 'kubecdc history' shows what changed and changed back in between.")
-	}
-	return errors.Join(q.judge(from), q.judge(to))
+	return &Diff{From: from, To: to, Differences: append([]Difference{}, differences...), Hidden: hidden}
 }
 
-// difference is the JSON form of an object that differs.
-type difference struct {
+// Difference is the JSON form of an object that differs.
+type Difference struct {
 	Op        string          `json:"op"` // created, updated, deleted, left, entered
 	Resource  string          `json:"resource"`
 	Namespace string          `json:"namespace,omitempty"`
@@ -80,13 +66,13 @@ type difference struct {
 	After     json.RawMessage `json:"after,omitempty"`
 	Redacted  bool            `json:"redacted,omitempty"` // values of one of them are removed or replaced
 
-	event *consume.Event
-	of    *timeline.Version
+	Event *consume.Event    `json:"-"` // of the change
+	Of    *timeline.Version `json:"-"` // the version that the names are of
 }
 
 // differencesOf returns the JSON forms of differences.
-func differencesOf(all []timeline.Difference) []difference {
-	var out []difference
+func differencesOf(all []timeline.Difference) []Difference {
+	var out []Difference
 	for _, d := range all {
 		of, op := d.After, consume.Updated
 		switch {
@@ -99,7 +85,7 @@ func differencesOf(all []timeline.Difference) []difference {
 		case d.After.Op == consume.Left:
 			of, op = d.Before, consume.Left
 		}
-		e := eventOf(of, op)
+		e := EventOf(of, op)
 		if d.Before != nil {
 			e.Data.Before = d.Before.After
 		}
@@ -110,31 +96,21 @@ func differencesOf(all []timeline.Difference) []difference {
 		if isRedacted {
 			e.Data.Redacted = &isRedacted
 		}
-		out = append(out, difference{
-			opWord(op), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, isRedacted, e, of,
+		out = append(out, Difference{
+			op.Word(), of.Resource, of.Namespace, of.Name, of.UID, e.Data.Before, e.Data.After, isRedacted, e, of,
 		})
 	}
 	return out
 }
 
-// redactedOf reports, in the form of an event, whether a version has redacted values.
-func redactedOf(v *timeline.Version) *bool {
+// RedactedOf reports, in the form of an event, whether a version has redacted values.
+func RedactedOf(v *timeline.Version) *bool {
 	is := v.Redacted()
 	return &is
 }
 
-// opWord returns the word for an operation.
-func opWord(op consume.Op) string {
-	for _, kind := range console.Kinds() {
-		if kind[:1] == string(op) {
-			return kind
-		}
-	}
-	return string(op)
-}
-
-// eventOf returns an event for a version, without the object.
-func eventOf(v *timeline.Version, op consume.Op) *consume.Event {
+// EventOf returns an event for a version, without the object.
+func EventOf(v *timeline.Version, op consume.Op) *consume.Event {
 	resource, _, _ := strings.Cut(v.Resource, ".")
 	return &consume.Event{
 		ID:              v.ID,
@@ -153,33 +129,4 @@ func eventOf(v *timeline.Version, op consume.Op) *consume.Event {
 		Scope:           v.Scope,
 		Data:            &consume.Data{Op: op, ResourceVersion: v.ResourceVersion},
 	}
-}
-
-func (q *Question) printDifferences(differences []difference, from, to *assessment) error {
-	switch q.Format.Name {
-	case printer.JSON, printer.YAML, printer.JSONPath:
-		return q.printValue(struct {
-			From        *assessment  `json:"from"`
-			To          *assessment  `json:"to"`
-			Differences []difference `json:"differences"`
-		}{from, to, append([]difference{}, differences...)})
-	case printer.Name:
-		for _, d := range differences {
-			if _, err := fmt.Fprintln(q.Stdout, kindName(d.of)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	o := console.Options{Timeless: true, Wide: q.Format.Wide(), Reads: true}
-	if q.Format.Name != printer.Table {
-		o.View = console.Diff
-	}
-	p := console.New(q.Stdout, o)
-	for _, d := range differences {
-		if err := p.Print(d.event); err != nil {
-			return err
-		}
-	}
-	return p.Finish()
 }

@@ -1,11 +1,10 @@
-// Package answer answers questions about the past of objects from a record, and prints the answers.
-// They are the objects of a moment, what differs between two moments, the versions of objects, and
-// who set each line of an object.
+// Package answer answers questions about the past of objects from a record. The answers are the
+// objects of a moment, what differs between two moments, the versions of objects, who set each line
+// of an object, and whether a span is complete.
 //
-// Each answer has a certainty, which is printed on standard error and is part of JSON. A wrong
-// question has the error UsageError; an answer that was printed and is not exact has ErrNotExact.
+// Each answer has a certainty, an Assessment. A wrong question has the error UsageError. The caller
+// shows an answer first, and then returns ErrNotExact (CheckExact) or ErrNotProven.
 //
-// A Question belongs to one goroutine. While it reads the record, a second goroutine shows the
-// progress at a terminal, and ends before the method returns. The package opens no bus and parses
-// no flags.
+// A Question belongs to one goroutine, except that package serve/views reads several moments at a
+// time. The package prints nothing, opens no bus and parses no flags.
 package answer

@@ -14,8 +14,6 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
-	"github.com/kubecdc/kubecdc/internal/screen/console"
-	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -38,7 +36,6 @@ type happenings struct {
 	read      time.Time  // when the reading of the owners began
 
 	last     map[uidKey]*seenEvent // by the uid of the Event
-	list     []*happening          // of JSON
 	shown    int
 	gaps     []*consume.Event
 	partly   map[consume.ClusterKey]bool // Events left the selection
@@ -54,8 +51,8 @@ type seenEvent struct {
 	text    string
 }
 
-// happening is the JSON form of an Event.
-type happening struct {
+// Happening is the JSON form of an Event.
+type Happening struct {
 	Time            time.Time  `json:"time"`
 	Op              consume.Op `json:"op"`
 	Cluster         string     `json:"cluster,omitempty"`
@@ -75,11 +72,11 @@ type happening struct {
 	Count     int       `json:"count"`
 	First     time.Time `json:"first,omitzero"`
 	Last      time.Time `json:"last,omitzero"`
-	Regarding regarded  `json:"regarding"`
+	Regarding Regarded  `json:"regarding"`
 }
 
-// regarded is the JSON form of the object that an Event is about.
-type regarded struct {
+// Regarded is the JSON form of the object that an Event is about.
+type Regarded struct {
 	Resource   string `json:"resource,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind"`
@@ -137,20 +134,24 @@ func isOfEvents(resource string) bool {
 	return slices.ContainsFunc(eventResources(), func(r record.Resource) bool { return r.String() == resource })
 }
 
-// planEvents reads what is needed to select the Events of a history. It also returns the objects of
-// the question and the Events.
-func (q *Question) planEvents(ctx context.Context, s *Span) (*happenings, *record.Selection, error) {
+// CanShowEvents returns an error if the question asks for Events itself.
+func (q *Question) CanShowEvents() error {
 	if slices.ContainsFunc(q.Wanted.Resources, func(r record.Resource) bool { return isOfEvents(r.String()) }) {
-		return nil, nil, UsageError{
+		return UsageError{
 			fmt.Errorf("--with-events shows Events beside other objects: leave out events, or the flag"),
 		}
 	}
-	if q.Format.Name == printer.Name || q.Format.Name == printer.JSONPath {
-		return nil, nil, UsageError{
-			fmt.Errorf("--with-events: -o %s has no place for Events: use -o json",
-				strings.TrimSuffix(q.Format.Name, "=")),
-		}
-	}
+	return nil
+}
+
+// PlanEvents reads what is needed to select the Events of the history.
+func (h *History) PlanEvents(ctx context.Context) (err error) {
+	h.events, h.asked, err = h.q.planEvents(ctx, h.Span)
+	return err
+}
+
+// planEvents also returns the objects of the question and the Events.
+func (q *Question) planEvents(ctx context.Context, s *Span) (*happenings, *record.Selection, error) {
 	h := &happenings{
 		read:     time.Now(),
 		last:     map[uidKey]*seenEvent{},
@@ -173,9 +174,9 @@ func (q *Question) planEvents(ctx context.Context, s *Span) (*happenings, *recor
 	return h, q.Wanted.Adding(events...), nil
 }
 
-// takeEvent prints a version of an Event, if it says something new about the objects of the
+// takeEvent shows a version of an Event, if it says something new about the objects of the
 // question.
-func (h *historian) takeEvent(v *timeline.Version, e *consume.Event, in bool) error {
+func (h *History) takeEvent(v *timeline.Version, e *consume.Event, in bool) error {
 	if v.Gone() {
 		if in && v.Op == consume.Left {
 			h.events.partly[v.ClusterKey()] = true
@@ -210,7 +211,7 @@ func (h *historian) takeEvent(v *timeline.Version, e *consume.Event, in bool) er
 	}
 	h.meet(e)
 	h.events.shown++
-	return h.showEvent(v, e, k)
+	return h.shower.ShowHappening(v, e, k)
 }
 
 // noteUnplaced notes an Event that may be about an object of the question. One that came after the
@@ -227,7 +228,7 @@ func (h *happenings) noteUnplaced(v *timeline.Version, e *consume.Event, in bool
 }
 
 // isNews reports whether a version of an Event says more than those before it.
-func (h *happenings) isNews(v *timeline.Version, k *happening) bool {
+func (h *happenings) isNews(v *timeline.Version, k *Happening) bool {
 	key := uidKey{v.ClusterKey(), v.UID}
 	last := h.last[key]
 	text := k.Type + " " + k.Reason + " " + k.Message
@@ -246,7 +247,7 @@ func (h *happenings) isNews(v *timeline.Version, k *happening) bool {
 }
 
 // happeningOf reads a version of an Event, nil if it has no content.
-func happeningOf(v *timeline.Version, e *consume.Event) *happening {
+func happeningOf(v *timeline.Version, e *consume.Event) *Happening {
 	var o eventObject
 	if v.After == nil || json.Unmarshal(v.After, &o) != nil {
 		return nil
@@ -255,7 +256,7 @@ func happeningOf(v *timeline.Version, e *consume.Event) *happening {
 	if about == (reference{}) {
 		about = o.Regarding
 	}
-	k := &happening{
+	k := &Happening{
 		Time:            e.Time,
 		Op:              v.Op,
 		Cluster:         strings.Clone(v.Cluster),
@@ -275,7 +276,7 @@ func happeningOf(v *timeline.Version, e *consume.Event) *happening {
 		Count:   max(o.Series.Count, o.Count, o.DeprecatedCount, 1),
 		First:   earliest(o.FirstTimestamp, o.DeprecatedFirstTimestamp, o.EventTime),
 		Last:    latest(o.Series.LastObservedTime, o.LastTimestamp, o.DeprecatedLastTimestamp, o.EventTime),
-		Regarding: regarded{
+		Regarding: Regarded{
 			Resource: resourceOf(&about), APIVersion: about.APIVersion, Kind: about.Kind, Namespace: about.Namespace,
 			Name: about.Name, UID: about.UID, FieldPath: about.FieldPath,
 		},
@@ -316,61 +317,14 @@ func latest(times ...time.Time) (last time.Time) {
 	return last
 }
 
-// isLate reports whether an Event was not observed when it happened.
-func (k *happening) isLate() bool {
+// IsLate reports whether an Event was not observed when it happened.
+func (k *Happening) IsLate() bool {
 	return k.Op == consume.Read || k.Time.Sub(k.Last).Abs() >= lateAfter
-}
-
-func (h *historian) showEvent(v *timeline.Version, e *consume.Event, k *happening) error {
-	switch h.q.Format.Name {
-	case printer.JSON:
-		h.events.list = append(h.events.list, k)
-		return nil
-	case printer.YAML:
-		head := fmt.Sprintf("Event %s %s about %s", console.Printable(k.Type), console.Printable(k.Reason),
-			console.Printable(certainty.ObjectName(k.Regarding.Resource, k.Regarding.Namespace, k.Regarding.Name)))
-		if k.Count > 1 {
-			head += fmt.Sprintf(", %d times", k.Count)
-		}
-		return h.yamlDocument(v, e, head+" by "+cmp.Or(console.Printable(k.By), "<unknown>"), v.After)
-	}
-	shown := &console.KubernetesEvent{
-		Time:            e.Time,
-		Resource:        k.Regarding.Resource,
-		Namespace:       k.Regarding.Namespace,
-		Name:            k.Regarding.Name,
-		UID:             k.Regarding.UID,
-		ResourceVersion: k.ResourceVersion,
-		Event:           k.Name,
-		Cluster:         h.clusterOf(e),
-		Type:            k.Type,
-		Reason:          k.Reason,
-		Message:         k.Message,
-		By:              k.By,
-		Count:           k.Count,
-		First:           k.First,
-		Last:            k.Last,
-		Late:            k.isLate(),
-		Skipped:         k.Skipped,
-	}
-	if h.q.Format.Wide() {
-		shown.Cluster = cmp.Or(shown.Cluster, k.Cluster)
-	}
-	return h.printer.PrintKubernetesEvent(shown)
-}
-
-// listEvents returns the Events of JSON, nil if they are not asked for.
-func (h *historian) listEvents() *[]*happening {
-	if h.events == nil {
-		return nil
-	}
-	list := append([]*happening{}, h.events.list...)
-	return &list
 }
 
 // assessEvents adds to an answer what is to be said of its Events in the whole span: if some may be
 // missing, it is not exact.
-func (h *historian) assessEvents(a *assessment) {
+func (h *History) assessEvents(a *Assessment) {
 	isCaptured := false
 	for i := range a.Scopes {
 		s := &a.Scopes[i]
@@ -432,27 +386,29 @@ func (h *happenings) causes(s *certainty.Scope) (causes []certainty.Cause) {
 	return causes
 }
 
-// sayEvents says why there are no Events, and about which objects there may be others.
-func (h *historian) sayEvents(a *assessment) {
+// EventsWords says, a line each, why there are no Events, and about which objects there may be
+// others.
+func (h *History) EventsWords() []string {
 	if h.events == nil {
-		return
+		return nil
 	}
-	isCaptured := slices.ContainsFunc(a.Scopes, func(s certainty.Scope) bool {
+	isCaptured := slices.ContainsFunc(h.Sure.Scopes, func(s certainty.Scope) bool {
 		return isOfEvents(s.Resource) && s.Find(certainty.NoSnapshot) == nil
 	})
+	var lines []string
 	switch {
 	case !isCaptured:
-		fmt.Fprintln(h.q.Stderr,
+		lines = append(lines,
 			"Events were not captured, so none can be shown: by default an agent leaves them out. To capture them, "+
 				"add the resource 'events' to its rules (watch).")
 	case h.events.shown == 0:
-		fmt.Fprintln(h.q.Stderr, "No Events of these objects, and of what they own, are in this span.")
+		lines = append(lines, "No Events of these objects, and of what they own, are in this span.")
 	}
 	if names := slices.Compact(slices.Sorted(maps.Values(h.events.unplaced))); len(names) > 0 {
 		if more := len(names) - maxExamples; more > 0 {
 			names = append(names[:maxExamples], fmt.Sprintf("%d more", more))
 		}
-		fmt.Fprintf(h.q.Stderr, "Events about objects that the record does not have: %s\n",
-			console.Printable(strings.Join(names, ", ")))
+		lines = append(lines, "Events about objects that the record does not have: "+strings.Join(names, ", "))
 	}
+	return lines
 }

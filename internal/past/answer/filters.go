@@ -28,8 +28,8 @@ func (f *Filters) areSet() bool {
 	return f.Field != nil || f.By != nil || f.Ops != nil || f.Changed != nil || f.NoStatus
 }
 
-// hidden counts the versions of a span that filters hide, by the first that does.
-type hidden struct {
+// Hidden counts the versions of a span that filters hide, by the first that does.
+type Hidden struct {
 	Op      int `json:"op,omitempty"`
 	By      int `json:"by,omitempty"`
 	Changed int `json:"changed,omitempty"`
@@ -39,23 +39,24 @@ type hidden struct {
 	WithoutManager int `json:"withoutManager,omitempty"`
 }
 
-func (h *hidden) total() int { return h.Op + h.By + h.Changed + h.Status + h.Field }
+// Total returns how many versions are hidden.
+func (h *Hidden) Total() int { return h.Op + h.By + h.Changed + h.Status + h.Field }
 
 // hides reports whether a filter, except Field, hides a version, and counts it. before is the
 // object before it, nil if that is not known.
-func (h *historian) hides(v *timeline.Version, before json.RawMessage) bool {
+func (h *History) hides(v *timeline.Version, before json.RawMessage) bool {
 	switch {
 	case h.Ops != nil && !h.takesOp(v, before):
-		h.hidden.Op++
+		h.Hidden.Op++
 	case h.By != nil && !h.takesManagers(v):
-		h.hidden.By++
+		h.Hidden.By++
 		if len(v.ChangedBy) == 0 {
-			h.hidden.WithoutManager++
+			h.Hidden.WithoutManager++
 		}
 	case h.Changed != nil && !h.takesChange(before, v.After):
-		h.hidden.Changed++
+		h.Hidden.Changed++
 	case h.NoStatus && isOnlyStatus(before, v.After):
-		h.hidden.Status++
+		h.Hidden.Status++
 	default:
 		return false
 	}
@@ -64,7 +65,7 @@ func (h *historian) hides(v *timeline.Version, before json.RawMessage) bool {
 
 // takesOp reports whether the operation of a version is selected. A change that a snapshot shows is
 // a read and an update.
-func (h *historian) takesOp(v *timeline.Version, before json.RawMessage) bool {
+func (h *History) takesOp(v *timeline.Version, before json.RawMessage) bool {
 	return slices.Contains(h.Ops, v.Op) || isInferredUpdate(v, before) && slices.Contains(h.Ops, consume.Updated)
 }
 
@@ -75,7 +76,7 @@ func isInferredUpdate(v *timeline.Version, before json.RawMessage) bool {
 
 // takesManagers reports whether one of the managers of a version is selected. If all patterns
 // exclude, so is a version without any manager.
-func (h *historian) takesManagers(v *timeline.Version) bool {
+func (h *History) takesManagers(v *timeline.Version) bool {
 	var wanted, excluded []string
 	for _, pattern := range h.By {
 		if except, ok := strings.CutPrefix(pattern, "!"); ok {
@@ -100,7 +101,7 @@ func matchesAny(patterns []string, name string) bool {
 	})
 }
 
-func (h *historian) takesChange(before, after json.RawMessage) bool {
+func (h *History) takesChange(before, after json.RawMessage) bool {
 	return slices.ContainsFunc(h.Changed, func(p Path) bool { return p.compare(before, after).isChange })
 }
 
@@ -147,38 +148,38 @@ func withoutNoise(metadata json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// hiddenByFilters returns what filters hide, nil without filters.
-func (h *historian) hiddenByFilters() *hidden {
+// HiddenByFilters returns what filters hide, nil without filters.
+func (h *History) HiddenByFilters() *Hidden {
 	if !h.areSet() {
 		return nil
 	}
-	return &h.hidden
+	return &h.Hidden
 }
 
-// sayHidden prints how many versions filters hide.
-func (h *historian) sayHidden() {
-	n := h.hidden.total()
+// HiddenWords says how many versions filters hide, "" if they hide none.
+func (h *History) HiddenWords() string {
+	n := h.Hidden.Total()
 	if n == 0 {
-		return
+		return ""
 	}
 	var by []string
 	for _, f := range []struct {
 		flag string
 		n    int
 	}{
-		{"--op", h.hidden.Op}, {"--by", h.hidden.By}, {"--changed", h.hidden.Changed}, {
-			"--no-status", h.hidden.Status,
-		}, {"--field", h.hidden.Field},
+		{"--op", h.Hidden.Op}, {"--by", h.Hidden.By}, {"--changed", h.Hidden.Changed}, {
+			"--no-status", h.Hidden.Status,
+		}, {"--field", h.Hidden.Field},
 	} {
 		if f.n > 0 {
 			by = append(by, fmt.Sprintf("%s: %d", f.flag, f.n))
 		}
 	}
-	text := fmt.Sprintf("hidden: %d of %d versions (%s)", n, n+h.shown, strings.Join(by, ", "))
-	if none := h.hidden.WithoutManager; none > 0 {
+	text := fmt.Sprintf("hidden: %d of %d versions (%s)", n, n+h.Shown, strings.Join(by, ", "))
+	if none := h.Hidden.WithoutManager; none > 0 {
 		text += fmt.Sprintf("; of those of --by, without any manager (such as deletions): %d", none)
 	}
-	fmt.Fprintln(h.q.Stderr, text)
+	return text
 }
 
 const (

@@ -20,7 +20,7 @@ func canMove(objects []*timeline.Version, to string) error {
 		switch {
 		case isOfEvents(v.Resource):
 		case v.Namespace == "":
-			without = append(without, kindName(v))
+			without = append(without, KindName(v))
 		case !slices.Contains(namespaces, v.Namespace):
 			namespaces = append(namespaces, v.Namespace)
 		}

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/past/audit"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // seenObjects are the names of a question, as they are written, that belong to an object that was
@@ -129,7 +129,7 @@ func (q *Question) similar(
 		return nil
 	})
 	for range maxNear {
-		best := yamldoc.Nearest(name, known)
+		best := wording.Nearest(name, known)
 		if best == "" {
 			break
 		}

@@ -19,7 +19,7 @@ type step struct {
 	// key is the key of a member, or what selects an element: its label or its index.
 	key string
 	// by is the member of an element that has to be key: [name=app]. "": any of
-	// console.MergeKeys.
+	// kinds.MergeKeys.
 	by string
 }
 

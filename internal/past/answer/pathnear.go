@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 const (
@@ -41,7 +41,7 @@ func (p Path) near(objects []json.RawMessage) []string {
 	}
 	slices.SortStableFunc(ends, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 	for range maxNear {
-		best := yamldoc.Nearest(wanted, slices.Sorted(maps.Keys(plain)))
+		best := wording.Nearest(wanted, slices.Sorted(maps.Keys(plain)))
 		if best == "" {
 			break
 		}

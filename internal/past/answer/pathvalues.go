@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubecdc/kubecdc/internal/screen/console"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 )
 
 // fieldChange is what the values of a path are before and after a version.
@@ -121,7 +121,7 @@ func (f *found) collectElements(p Path, list []any, at string) {
 		}
 		keys := []string{p[0].by}
 		if p[0].by == "" {
-			keys = console.MergeKeys()
+			keys = kinds.MergeKeys()
 		}
 		for _, by := range keys {
 			for k, e := range list {
@@ -162,7 +162,7 @@ func elementPlace(by string, e any, k int) string {
 // labelKey returns the member that distinguishes the elements of a list, as package console shows
 // them; "": none does.
 func labelKey(list []any) string {
-	for _, by := range console.MergeKeys() {
+	for _, by := range kinds.MergeKeys() {
 		seen := map[string]bool{}
 		for _, e := range list {
 			if label, ok := labelOf(e, by); ok {

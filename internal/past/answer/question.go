@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubecdc/kubecdc/internal/past/record"
-	"github.com/kubecdc/kubecdc/internal/screen/printer"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // ErrNotExact is the error of an answer that has been printed and is not exact, if Question.Exact
@@ -25,53 +23,28 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Question is about the past of the wanted objects in a record. Its methods print their answers.
+// Question is about the past of the wanted objects in a record. Its methods return the answers.
 type Question struct {
 	Record *record.Record
 	Wanted *record.Selection
-	Format printer.Format
 	Exact  bool // an answer that is not exact is an error
 	// NoStatus makes a diff leave out objects that differ in status alone.
 	NoStatus bool
 
-	Stdout *terminal.Output
-	Stderr *terminal.Output
-	Pager  *terminal.Pager // of Stdout; nil without a pager
-
-	// streams reports whether the answer is printed to a terminal during the reading, so that no
-	// progress is needed after the first event.
-	streams bool
-
-	saying  sync.Mutex  // the lines about a moment are written together
-	display displayLock // of Stderr
+	// Show calls f, and may show text as long as f runs; nil: nothing is shown. done says that no
+	// text is needed any more.
+	Show func(ctx context.Context, text func() (line string, done bool), f func(context.Context) error) error
+	// Streams reports whether the answer is shown during the reading, so that no progress is needed
+	// after the first event.
+	Streams bool
 }
-
-// displayLock is held by what draws on a terminal, which shows one progress at a time. The zero
-// value is not held.
-type displayLock struct {
-	once sync.Once
-	free chan struct{}
-}
-
-// lock waits for the lock. It returns false if ctx ends before.
-func (l *displayLock) lock(ctx context.Context) bool {
-	l.once.Do(func() { l.free = make(chan struct{}, 1) })
-	select {
-	case l.free <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (l *displayLock) unlock() { <-l.free }
 
 // Resolve finds the resources that the user's words name. The other methods require it.
 func (q *Question) Resolve(ctx context.Context) error {
 	return q.During(ctx, func(ctx context.Context) error { return q.Record.Resolve(ctx, q.Wanted) })
 }
 
-// During calls f, which reads the record. If f takes long, it shows the progress at a terminal.
+// During calls f, which reads the record. If f takes long, Show shows the progress.
 func (q *Question) During(ctx context.Context, f func(context.Context) error) error {
 	began, before := time.Now(), q.Record.Events()
 	return q.counting(ctx, func() (string, bool) {
@@ -79,44 +52,32 @@ func (q *Question) During(ctx context.Context, f func(context.Context) error) er
 		if n == 0 { // a server that has just started reads the stream before it sends any
 			return "waiting for the first event of the record", false
 		}
-		if q.streams {
+		if q.Streams {
 			return "", true
 		}
 		rate := int(float64(n) / time.Since(began).Seconds())
-		return fmt.Sprintf("reading the record: %s events, %s a second", terminal.Count(n), terminal.Count(rate)), false
+		return fmt.Sprintf("reading the record: %s events, %s a second", wording.Count(n), wording.Count(rate)), false
 	}, f)
 }
 
-// counting calls f. If f takes longer than a second, it shows text at a terminal until that is
-// done.
+// counting calls f, and lets Show show text.
 func (q *Question) counting(
 	ctx context.Context, text func() (line string, done bool), f func(context.Context) error,
 ) error {
-	showing, stop := context.WithCancel(ctx)
-	var counter sync.WaitGroup
-	counter.Go(func() {
-		select {
-		case <-time.After(time.Second):
-		case <-showing.Done():
-			return
-		}
-		if !q.display.lock(showing) {
-			return
-		}
-		defer q.display.unlock()
-		terminal.NewCounter(q.Stderr, text).Run(showing)
-	})
-	err := f(ctx)
-	stop()
-	counter.Wait()
+	var err error
+	if q.Show == nil {
+		err = f(ctx)
+	} else {
+		err = q.Show(ctx, text, f)
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// judge returns ErrNotExact if the answer has to be exact and is not.
-func (q *Question) judge(c *assessment) error {
+// CheckExact returns ErrNotExact if the answer has to be exact and is not.
+func (q *Question) CheckExact(c *Assessment) error {
 	if q.Exact && !c.IsExact() {
 		return ErrNotExact
 	}
@@ -136,14 +97,4 @@ func (q *Question) labelled(object json.RawMessage) bool {
 	}
 	_ = json.Unmarshal(object, &o) // impossible to fail: it came from JSON
 	return q.Wanted.Selector.Matches(o.Metadata.Labels)
-}
-
-// printValue prints a value as JSON or YAML, or the text that the template produces.
-func (q *Question) printValue(value any) error {
-	text, err := q.Format.Encode(value, "    ")
-	if err != nil {
-		return err
-	}
-	_, err = q.Stdout.Write(text)
-	return err
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -52,7 +52,7 @@ func (f *Finding) words(only string) (what, advice string) {
 		return filteredWords(f.Records),
 			"these versions are in no record; remove operations, where and noise from the rule, for later spans"
 	case certainty.Unreadable:
-		return "records cannot be read, and may be about these objects: " + terminal.Count(f.Records),
+		return "records cannot be read, and may be about these objects: " + wording.Count(f.Records),
 			"'kubecdc tail' shows them"
 	case certainty.BeforeRecord, certainty.NotRead:
 		return "the record begins at " + f.To.Words(),
@@ -87,7 +87,7 @@ func filteredWords(n int) string {
 	if n == 0 {
 		return "filters withheld versions"
 	}
-	return "filters withheld versions: " + terminal.Count(n)
+	return "filters withheld versions: " + wording.Count(n)
 }
 
 func (f *Finding) afterWords() (what, advice string) {

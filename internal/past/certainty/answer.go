@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // Answer says how certain an answer is, in the JSON form of commands.
@@ -146,7 +146,7 @@ func (s *Scope) words() []string {
 		{"with redacted values", s.Redacted},
 	} {
 		if c.n > 0 {
-			out = append(out, c.what+": "+terminal.Count(c.n))
+			out = append(out, c.what+": "+wording.Count(c.n))
 		}
 	}
 	return out

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -188,10 +188,10 @@ func (c *Cause) words() string {
 	case Selected:
 		return "only Events of a selection are captured, or were for a time: others may be missing"
 	case Withheld:
-		return "filters withheld versions of Events, which may be missing: " + terminal.Count(c.Records)
+		return "filters withheld versions of Events, which may be missing: " + wording.Count(c.Records)
 	case Unplaced:
 		return "the record does not have the objects of some Events, which may be about what you ask for: " +
-			terminal.Count(c.Records)
+			wording.Count(c.Records)
 	case CapturedUntil:
 		return "Events were captured until " + from + ", and not after it"
 	case NotSelected, Contradicted, Truncated: // an audit has words of its own
@@ -235,7 +235,7 @@ func filteredWords(from, to string) string {
 }
 
 func unreadableWords(records int) string {
-	return "records that cannot be read, and may belong to the answer: " + terminal.Count(records) +
+	return "records that cannot be read, and may belong to the answer: " + wording.Count(records) +
 		" ('kubecdc tail' shows them)"
 }
 

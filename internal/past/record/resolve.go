@@ -52,7 +52,7 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 			}
 			found = guess(w, known)
 			if found == nil {
-				return &UnknownResourceError{w.text, names(known)}
+				return &UnknownResourceError{w.Text, names(known)}
 			}
 		}
 		s.add(w, found)
@@ -61,9 +61,9 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 }
 
 // add adds the resources that a word names.
-func (s *Selection) add(w *word, found []Resource) {
+func (s *Selection) add(w *kinds.Word, found []Resource) {
 	for _, f := range found {
-		f.Names, f.Word = w.names, w.text
+		f.Names, f.Word = w.Names, w.Text
 		s.Resources = append(s.Resources, f)
 	}
 }
@@ -77,10 +77,10 @@ func names(all []Resource) []string {
 }
 
 // builtin returns the resources of Kubernetes itself that a word names.
-func builtin(w *word) []Resource {
+func builtin(w *kinds.Word) []Resource {
 	var out []Resource
-	for _, k := range kinds.Named(w.name) {
-		if w.group == "" || w.group == k.Group {
+	for _, k := range kinds.Named(w.Name) {
+		if w.Group == "" || w.Group == k.Group {
 			out = append(out, Resource{Group: k.Group, Plural: k.Plural, clusterScoped: !k.Namespaced})
 		}
 	}
@@ -88,7 +88,7 @@ func builtin(w *word) []Resource {
 }
 
 // custom returns the resources that a word names according to the CRDs, each once.
-func custom(w *word, crds []crd) []Resource {
+func custom(w *kinds.Word, crds []crd) []Resource {
 	var out []Resource
 	for i := range crds {
 		spec := &crds[i].Spec
@@ -110,14 +110,14 @@ func custom(w *word, crds []crd) []Resource {
 
 // guess returns the resources of a record that a word may name without their CRD: by plural or
 // singular.
-func guess(w *word, known []Resource) []Resource {
+func guess(w *kinds.Word, known []Resource) []Resource {
 	var out []Resource
 	for _, r := range known {
 		singular := []string{
 			r.Plural, strings.TrimSuffix(r.Plural, "s"), strings.TrimSuffix(r.Plural, "es"),
 			strings.TrimSuffix(r.Plural, "ies") + "y",
 		}
-		if slices.Contains(singular, w.name) && (w.group == "" || w.group == r.Group) {
+		if slices.Contains(singular, w.Name) && (w.Group == "" || w.Group == r.Group) {
 			out = append(out, r)
 		}
 	}
@@ -136,11 +136,11 @@ type crd struct {
 	}
 }
 
-func (c *crd) is(w *word) bool {
+func (c *crd) is(w *kinds.Word) bool {
 	n := &c.Spec.Names
-	return (w.group == "" || w.group == c.Spec.Group) &&
-		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.name) ||
-			slices.Contains(n.ShortNames, w.name))
+	return (w.Group == "" || w.Group == c.Spec.Group) &&
+		(slices.Contains([]string{n.Plural, n.Singular, strings.ToLower(n.Kind)}, w.Name) ||
+			slices.Contains(n.ShortNames, w.Name))
 }
 
 // crds returns the last version of each CRD that the record ever had of the clusters of a

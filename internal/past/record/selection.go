@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -23,7 +23,7 @@ type Selection struct {
 	// "": any.
 	ClusterUID string
 
-	words []word
+	words []kinds.Word
 }
 
 // Resource is a resource of a Selection.
@@ -45,12 +45,6 @@ func (r Resource) String() string {
 	return r.Plural + "." + r.Group
 }
 
-// word is the user's word for a resource.
-type word struct {
-	text, name, group string
-	names             []string
-}
-
 // NewSelection parses arguments like those of kubectl get: RESOURCE[,RESOURCE…] [NAME…] or
 // RESOURCE/NAME…. Record.Resolve sets the resources that they name.
 func NewSelection(args []string, namespace, selector, cluster string) (*Selection, error) {
@@ -60,8 +54,8 @@ func NewSelection(args []string, namespace, selector, cluster string) (*Selectio
 	if err != nil {
 		return nil, err
 	}
-	if _, err := path.Match(namespace, ""); err != nil {
-		return nil, fmt.Errorf("--namespace %q: want a name, or a pattern with * ? [a-z]", namespace)
+	if err := kinds.CheckPattern(namespace); err != nil {
+		return nil, fmt.Errorf("--namespace %q: %w", namespace, err)
 	}
 	if selector == "" {
 		return s, nil
@@ -74,63 +68,24 @@ func NewSelection(args []string, namespace, selector, cluster string) (*Selectio
 	return s, nil
 }
 
-func readWords(args []string) ([]word, error) {
-	slashes := slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "/") })
-	var out []word
-	for k, arg := range args {
-		if k > 0 && !slashes { // RESOURCE NAME NAME…
-			break
-		}
-		for part := range strings.SplitSeq(arg, ",") {
-			w, err := readWord(part, slashes && len(args) > 1)
-			if err != nil {
-				return nil,
-					fmt.Errorf(
-						"%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)",
-						arg, err)
-			}
-			if !slashes && len(args) > 1 {
-				w.names = args[1:]
-			}
-			for _, name := range w.names {
-				if _, err := path.Match(name, ""); err != nil || name == "" {
-					return nil, fmt.Errorf("%q: want an object's name, * and ? allowed", name)
-				}
-			}
-			out = append(out, w)
-		}
+// readWords parses the arguments, nil for all resources.
+func readWords(args []string) ([]kinds.Word, error) {
+	words, err := kinds.ReadWords(args)
+	if err != nil {
+		return nil, err
 	}
-	if slices.ContainsFunc(out, func(w word) bool { return w.name == "all" }) {
-		if len(out) > 1 || out[0].names != nil {
+	for i := range words {
+		w := &words[i]
+		switch {
+		case w.Text == "*":
+			return nil, &kinds.WordError{Arg: w.Text, Err: errors.New("want a resource")}
+		case w.IsAll() && (len(words) > 1 || w.Names != nil):
 			return nil, errors.New("all: it cannot be combined with other resources or with names")
+		case w.IsAll():
+			return nil, nil
 		}
-		return nil, nil
 	}
-	return out, nil
-}
-
-func readWord(text string, mustName bool) (word, error) {
-	plain := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`)
-	version := regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
-	resource, name, named := strings.Cut(text, "/")
-	resource = strings.ToLower(strings.TrimSpace(resource)) // kubectl accepts Pods and PODS, too
-	switch {
-	case !plain.MatchString(resource):
-		return word{}, errors.New("want a resource")
-	case named && (name == "" || strings.Contains(name, "/")):
-		return word{}, errors.New("want one name after the slash; the namespace goes to --namespace")
-	case mustName && !named:
-		return word{}, errors.New("RESOURCE/NAME and RESOURCE NAME cannot be combined")
-	}
-	w := word{text: resource}
-	w.name, w.group, _ = strings.Cut(strings.TrimSuffix(resource, "."), ".")
-	if v, rest, _ := strings.Cut(w.group, "."); version.MatchString(v) {
-		w.group = rest
-	}
-	if named {
-		w.names = []string{name}
-	}
-	return w, nil
+	return words, nil
 }
 
 // objects returns the objects that a source must send.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // progressInterval is the interval of progress lines if Options.Stderr is not a terminal.
@@ -37,8 +38,8 @@ func (r *Replay) showProgress(ctx context.Context) {
 // the record, and estimated time left.
 func (r *Replay) progressText(took time.Duration) string {
 	sent := r.sent.Load()
-	text := fmt.Sprintf("replay: %s events, %s a second", terminal.Count(int(sent)),
-		terminal.Count(int(float64(sent)/took.Seconds())))
+	text := fmt.Sprintf("replay: %s events, %s a second", wording.Count(int(sent)),
+		wording.Count(int(float64(sent)/took.Seconds())))
 	at := r.at.Load()
 	if at == nil {
 		return text + ", snapshot"

@@ -1,15 +1,14 @@
 package console
 
 import (
-	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -48,7 +47,7 @@ func NewFilter(s Selection) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPattern(s.Namespace); err != nil {
+	if err := kinds.CheckPattern(s.Namespace); err != nil {
 		return nil, fmt.Errorf("--namespace %q: %w", s.Namespace, err)
 	}
 	f.selector, err = labels.Parse(s.Selector)
@@ -85,8 +84,8 @@ func readKind(s string) (string, error) {
 		return word, nil
 	}
 	return "",
-		fmt.Errorf("--op %q: want some of %s (or c, u, d, r, e, l), separated by commas", s,
-			strings.Join(Kinds(), ", "))
+		fmt.Errorf("--op %q: want some of %s (or %s), separated by commas", s,
+			strings.Join(Kinds(), ", "), Letters())
 }
 
 // OmitProgress makes Match leave out progress, unless the selection names it. It speaks of scopes
@@ -97,82 +96,27 @@ func (f *Filter) OmitProgress() { f.progress = false }
 func (f *Filter) Reads() bool { return slices.Contains(f.kinds, string(consume.Read)) }
 
 func readTargets(args []string) ([]target, error) {
+	words, err := kinds.ReadWords(args)
+	if err != nil {
+		return nil, err
+	}
 	var out []target
-	slashes := slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "/") })
-	for k, arg := range args {
-		if k > 0 && !slashes { // RESOURCE NAME NAME…
-			break
-		}
-		for part := range strings.SplitSeq(arg, ",") {
-			resource, name, named := strings.Cut(part, "/")
-			t, err := readTarget(resource)
-			if err == nil && (named && name == "" || strings.Contains(name, "/")) {
-				err = errors.New("want one name after the slash; the namespace goes to --namespace")
-			}
-			if err == nil && slashes && !named && len(args) > 1 {
-				err = errors.New("RESOURCE/NAME and RESOURCE NAME cannot be mixed")
-			}
-			if err == nil {
-				err = checkPattern(name)
-			}
-			if err != nil {
-				return nil,
-					fmt.Errorf(
-						"%q: %w (as for kubectl: pods, deploy/web, deployments.apps, pods,services, po web-0 web-1)",
-						arg, err)
-			}
-			if named {
-				t.names = []string{name}
-			}
-			out = append(out, t)
-		}
-	}
-	if len(args) < 2 || slashes {
-		return out, nil
-	}
-	for k := range out {
-		out[k].names = args[1:]
-	}
-	for _, name := range args[1:] {
-		if err := checkPattern(name); err != nil || name == "" {
-			return nil, fmt.Errorf("%q: want an object's name, * and ? allowed", name)
-		}
+	for i := range words {
+		out = append(out, targetOf(&words[i]))
 	}
 	return out, nil
 }
 
-func checkPattern(pattern string) error {
-	if _, err := path.Match(pattern, ""); err != nil {
-		return errors.New("want a name, or a pattern with * ? [a-z]")
-	}
-	return nil
-}
-
-func readTarget(s string) (target, error) {
-	word := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`)
-	version := regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
-	name := strings.ToLower(strings.TrimSpace(s)) // kubectl accepts Pods and PODS, too
-	if name == "*" || name == "all" {
-		return target{}, nil
-	}
-	if !word.MatchString(name) {
-		return target{}, errors.New("want a resource")
-	}
-	t := target{}
-	var group string
-	t.resource, group, _ = strings.Cut(name, ".")
-	if v, rest, _ := strings.Cut(group, "."); version.MatchString(v) {
-		t.version, group = v, rest
-	}
+func targetOf(w *kinds.Word) target {
+	t := target{resource: w.Name, version: w.Version, group: w.Group, names: w.Names}
 	plural, groups := expand(t.resource)
-	if plural != "" && (group == "" || slices.Contains(groups, group)) {
+	if plural != "" && (t.group == "" || slices.Contains(groups, t.group)) {
 		t.resource, t.groups = plural, groups
 	}
-	t.group = group
-	if group != "" {
+	if t.group != "" {
 		t.groups = nil
 	}
-	return t, nil
+	return t
 }
 
 // Objects returns the objects that a bus must send, with the stream events of their resources:

@@ -142,7 +142,7 @@ func TestFilterErrorsSayWhatIsAllowed(t *testing.T) {
 		{console.Selection{Args: []string{"pod$"}}, "want a resource"},
 		{console.Selection{Args: []string{"pods/[a"}}, "a pattern with * ? [a-z]"},
 		{console.Selection{Args: []string{"pods", "[a"}}, "want an object's name"},
-		{console.Selection{Args: []string{"pods", "deploy/web"}}, "cannot be mixed"},
+		{console.Selection{Args: []string{"pods", "deploy/web"}}, "cannot be combined"},
 		{console.Selection{Namespace: "[a"}, `--namespace "[a"`},
 		{console.Selection{Selector: "a=b=c"}, "want label selectors as for kubectl"},
 		{console.Selection{Ops: []string{

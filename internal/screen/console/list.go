@@ -5,23 +5,14 @@ import (
 	"slices"
 
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
+	"github.com/kubecdc/kubecdc/internal/object/kinds"
 	"github.com/kubecdc/kubecdc/internal/sequence"
 )
-
-// mergeKeys returns the keys that distinguish the elements of Kubernetes' lists, the most specific
-// first. A key must differ in all elements: a volume mount has a name, for example, but one volume
-// may be mounted twice.
-func mergeKeys() []string {
-	return []string{
-		"name", "mountPath", "containerPort", "port", "type", "key", "uid", "ip", "devicePath", "topologyKey", "host",
-		"path", "id",
-	}
-}
 
 // mergeLabels returns the values of the first merge key that distinguishes the elements of both
 // lists, nil if there is none.
 func mergeLabels(as, bs []member) (la, lb [][]byte) {
-	for _, key := range mergeKeys() {
+	for _, key := range kinds.MergeKeys() {
 		la = labelsBy(key, as)
 		if la == nil {
 			continue

@@ -10,9 +10,6 @@ import (
 // Printable escapes everything in text that a terminal might interpret.
 func Printable(text string) string { return clean(text) }
 
-// MergeKeys returns the keys that may distinguish the elements of a list, the most specific first.
-func MergeKeys() []string { return mergeKeys() }
-
 // Ops returns the words for the operations on objects.
 func Ops() []string {
 	var words []string
@@ -20,6 +17,15 @@ func Ops() []string {
 		words = append(words, op.Word())
 	}
 	return words
+}
+
+// Letters returns the short words for the operations: "c, u, d, r, e, l".
+func Letters() string {
+	var all []string
+	for _, op := range consume.Ops() {
+		all = append(all, string(op))
+	}
+	return strings.Join(all, ", ")
 }
 
 // ReadOp parses an operation on objects: its word, or the first letter of that.
@@ -30,5 +36,5 @@ func ReadOp(s string) (consume.Op, error) {
 			return op, nil
 		}
 	}
-	return "", fmt.Errorf("want some of %s (or c, u, d, r, e, l), separated by commas", strings.Join(Ops(), ", "))
+	return "", fmt.Errorf("want some of %s (or %s), separated by commas", strings.Join(Ops(), ", "), Letters())
 }

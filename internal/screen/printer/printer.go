@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
@@ -71,14 +70,4 @@ func (f *Format) Encode(v any, indent string) ([]byte, error) {
 		return nil, fmt.Errorf("--output jsonpath: %w", err)
 	}
 	return b.Bytes(), nil
-}
-
-// ObjectName returns the name of an object in the format Name, as kubectl prints it:
-// deployment.apps/web.
-func ObjectName(kind, group, name string) string {
-	kind = strings.ToLower(kind)
-	if group != "" {
-		kind += "." + group
-	}
-	return kind + "/" + name
 }

@@ -40,23 +40,6 @@ func TestDetectWhatIsNoTerminal(t *testing.T) {
 	}
 }
 
-func TestCount(t *testing.T) {
-	for n, want := range map[int]string{
-		0:       "0",
-		999:     "999",
-		1000:    "1,000",
-		12345:   "12,345",
-		1234567: "1,234,567",
-		-1:      "-1",
-		-999:    "-999",
-		-1000:   "-1,000",
-	} {
-		if got := terminal.Count(n); got != want {
-			t.Errorf("Count(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
 func TestPaint(t *testing.T) {
 	colored, plain := &terminal.Output{Color: true}, &terminal.Output{}
 	for _, test := range []struct {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
 // State is the progress of an Item.
@@ -158,7 +160,8 @@ func (p *Progress) renderItems(c *canvas, items []Item) {
 		}
 		objects, sent = objects+it.Objects, sent+it.Sent
 	}
-	c.add(Plain, " "+Count(done)+"/"+Count(len(items))+" resources · "+Count(objects)+" objects · "+Count(sent)+" sent")
+	c.add(Plain, " "+wording.Count(done)+"/"+wording.Count(len(items))+" resources · "+
+		wording.Count(objects)+" objects · "+wording.Count(sent)+" sent")
 	c.add(Dim, p.elapsed())
 
 	problems := byProblem(items)
@@ -202,7 +205,7 @@ func byProblem(items []Item) []string {
 		names["other problems"] = other
 	}
 	for i, k := range kinds {
-		kinds[i] = printable(k + " (" + Count(len(names[k])) + "): " + strings.Join(names[k], ", "))
+		kinds[i] = printable(k + " (" + wording.Count(len(names[k])) + "): " + strings.Join(names[k], ", "))
 	}
 	return kinds
 }
@@ -226,9 +229,9 @@ func renderRows(c *canvas, items []Item) {
 			n = it.Sent
 			of = it.Objects
 		}
-		r.count = Count(n)
+		r.count = wording.Count(n)
 		if of > 0 {
-			r.count += "/" + Count(of)
+			r.count += "/" + wording.Count(of)
 			r.part = min(float64(n)/float64(of), 1)
 		}
 		names, counts = max(names, utf8.RuneCountInString(r.name)), max(counts, len(r.count))
@@ -268,16 +271,16 @@ func renderLargest(c *canvas, items []Item) {
 	}
 	line := strings.Repeat(" ", len(time.TimeOnly))
 	for i, it := range items {
-		next := " " + printable(it.Name) + " " + Count(it.Objects)
+		next := " " + printable(it.Name) + " " + wording.Count(it.Objects)
 		if i > 0 {
 			next = " ·" + next
 		}
 		more := ""
 		if rest := len(items) - i - 1; rest > 0 {
-			more = " · " + Count(rest) + " more"
+			more = " · " + wording.Count(rest) + " more"
 		}
 		if i > 0 && utf8.RuneCountInString(line+next+more) > c.width {
-			line += " · " + Count(len(items)-i) + " more"
+			line += " · " + wording.Count(len(items)-i) + " more"
 			break
 		}
 		line += next

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // goldenDir holds one event of each kind as the agent encodes it, in both content modes.
@@ -106,7 +107,6 @@ func Pod(n int) []byte {
 
 // PodEvent returns the record of a pod with an op, for examples.
 func PodEvent(op, name, uid string, rv int, snapshot string) string {
-	verbs := map[string]string{"c": "created", "u": "updated", "d": "deleted", "r": "read"}
 	id := fmt.Sprintf("pods/%s/%d", uid, rv)
 	if op == "r" {
 		id += "/r/" + snapshot
@@ -114,7 +114,7 @@ func PodEvent(op, name, uid string, rv int, snapshot string) string {
 	return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/kubernetes/prod","type":"dev.kubecdc.object.%s",`+
 		`"subject":"/api/v1/namespaces/shop/pods/%s","apiversion":"v1","kind":"Pod","resource":"pods","namespace":"shop","name":%q,`+
 		`"uid":%q,"op":%q,"resourceversion":"%d","sequence":"%020d","data":{"op":%q,"resourceVersion":"%d","snapshot":%q,"after":{}}}`,
-		id, verbs[op], name, name, uid, op, rv, rv, op, rv, snapshot)
+		id, consume.Op(op).Word(), name, name, uid, op, rv, rv, op, rv, snapshot)
 }
 
 // SnapshotMarker returns the record of the start or the end of a snapshot of pods, for examples.

@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -83,12 +84,8 @@ func historyOf(t *testing.T, path, format string, f answer.Filters) (stdout, std
 		t.Fatal(err)
 	}
 	var out, errors strings.Builder
-	q := &answer.Question{
-		Record: &record.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
-			Name: format,
-		},
-		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &errors},
-	}
+	q := answers.New(&record.Record{Source: &fromfile.File{Path: path}}, wanted, printer.Format{Name: format},
+		&terminal.Output{Writer: &out}, &terminal.Output{Writer: &errors})
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"encoding/json"
@@ -17,6 +17,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
@@ -268,12 +269,9 @@ func askEvents(
 		t.Fatal(err)
 	}
 	var out, said strings.Builder
-	q := &answer.Question{
-		Record: &record.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
-			Name: format,
-		},
-		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &said}, Exact: true,
-	}
+	q := answers.New(&record.Record{Source: &fromfile.File{Path: path}}, wanted, printer.Format{Name: format},
+		&terminal.Output{Writer: &out}, &terminal.Output{Writer: &said})
+	q.Exact = true
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}

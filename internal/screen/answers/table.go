@@ -1,4 +1,4 @@
-package answer
+package answers
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
 	"github.com/kubecdc/kubecdc/internal/screen/console"
 	"github.com/kubecdc/kubecdc/internal/serve/apiview"
@@ -42,7 +43,7 @@ func (q *Question) printTable(objects []*timeline.Version, now time.Time) error 
 	for _, v := range objects {
 		name := v.Name
 		if several {
-			name = kindName(v)
+			name = answer.KindName(v)
 		}
 		changed := ago(now, v.Time)
 		if v.Op == consume.Read { // read by a snapshot, so the change was earlier
@@ -50,7 +51,7 @@ func (q *Question) printTable(objects []*timeline.Version, now time.Time) error 
 		}
 		of, err := cells(apiview.ForColumns(v), now)
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", v.Resource, objectName(v), err)
+			return fmt.Errorf("%s %s: %w", v.Resource, answer.ObjectName(v), err)
 		}
 		for i := range of {
 			of[i] = console.Printable(of[i])

@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
@@ -84,19 +85,16 @@ func outageRecord(t *testing.T, ends bool) string {
 }
 
 // ask calls f with a question about ConfigMap app of a record.
-func ask(t *testing.T, path, format string, f func(q *answer.Question) error) (stdout, stderr string, err error) {
+func ask(t *testing.T, path, format string, f func(q *answers.Question) error) (stdout, stderr string, err error) {
 	t.Helper()
 	wanted, err := record.NewSelection([]string{"configmaps", "app"}, "shop", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out, errors strings.Builder
-	q := &answer.Question{
-		Record: &record.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
-			Name: format,
-		}, Exact: true,
-		Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &errors},
-	}
+	q := answers.New(&record.Record{Source: &fromfile.File{Path: path}}, wanted, printer.Format{Name: format},
+		&terminal.Output{Writer: &out}, &terminal.Output{Writer: &errors})
+	q.Exact = true
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +105,8 @@ func ask(t *testing.T, path, format string, f func(q *answer.Question) error) (s
 // A history lists the spans in which no agent observed its objects, between the versions and in
 // JSON. As gaps inside, they do not make the answer less exact: that is the certainty of its ends.
 func TestHistoryListsLateSpans(t *testing.T) {
-	ofSpan := func(since, until string) func(q *answer.Question) error {
-		return func(q *answer.Question) error {
+	ofSpan := func(since, until string) func(q *answers.Question) error {
+		return func(q *answers.Question) error {
 			s := &answer.Span{Until: moment(t, until)}
 			if since != "" {
 				at := moment(t, since)
@@ -160,7 +158,7 @@ func TestHistoryListsLateSpans(t *testing.T) {
 func TestBlameOfLateVersions(t *testing.T) {
 	path := outageRecord(t, false)
 	inUTC(t)
-	blame := func(q *answer.Question) error { return q.Blame(t.Context(), moment(t, "2026-11-20T14:22:00Z")) }
+	blame := func(q *answers.Question) error { return q.Blame(t.Context(), moment(t, "2026-11-20T14:22:00Z")) }
 	out, said, err := ask(t, path, printer.Table, blame)
 	for _, want := range []string{
 		"2026-11-20T14:01:30Z   helm         |   color: green", "<=2026-11-20T14:20:10Z kubectl-edit |   size: m",

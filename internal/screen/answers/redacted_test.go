@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
@@ -46,7 +47,7 @@ func TestAnswersMarkRedactedObjects(t *testing.T) {
 	early, late := moment(t, "2026-11-20T14:00:02Z"), moment(t, "2026-11-20T14:00:05Z")
 	for name, c := range map[string]struct {
 		format, want string
-		ask          func(q *answer.Question) error
+		ask          func(q *answers.Question) error
 	}{
 		"history": {
 			printer.Table, "shop/db                      only metadata.resourceVersion (redacted)", history1(t, late),
@@ -57,24 +58,24 @@ func TestAnswersMarkRedactedObjects(t *testing.T) {
 		},
 		"get as YAML": {
 			printer.YAML, "# redacted: the record does not have all values of this object\n",
-			func(q *answer.Question) error { return q.Get(t.Context(), late) },
+			func(q *answers.Question) error { return q.Get(t.Context(), late) },
 		},
 		"blame": {
 			printer.Table, "redacted: the record does not have all values of this object\n",
-			func(q *answer.Question) error { return q.Blame(t.Context(), late) },
+			func(q *answers.Question) error { return q.Blame(t.Context(), late) },
 		},
-		"blame as JSON": {printer.JSON, `"redacted": true`, func(q *answer.Question) error {
+		"blame as JSON": {printer.JSON, `"redacted": true`, func(q *answers.Question) error {
 			return q.Blame(t.Context(), late)
 		}},
-		"diff": {printer.Table, "(redacted)", func(q *answer.Question) error {
+		"diff": {printer.Table, "(redacted)", func(q *answers.Question) error {
 			return q.Diff(t.Context(), early, late)
 		}},
-		"diff as JSON": {printer.JSON, `"redacted": true`, func(q *answer.Question) error {
+		"diff as JSON": {printer.JSON, `"redacted": true`, func(q *answers.Question) error {
 			return q.Diff(t.Context(), early, late)
 		}},
 		"a path": {
 			printer.Table, "no version that was read has a value there, and some have redacted values",
-			func(q *answer.Question) error {
+			func(q *answers.Question) error {
 				return q.History(t.Context(), &answer.Span{Until: late, Filters: answer.Filters{
 					Field: mustPath(t, "data.password"),
 				}})
@@ -87,12 +88,8 @@ func TestAnswersMarkRedactedObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			q := &answer.Question{
-				Record: &record.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
-					Name: c.format,
-				},
-				Stdout: &terminal.Output{Writer: &out}, Stderr: &terminal.Output{Writer: &out},
-			}
+			q := answers.New(&record.Record{Source: &fromfile.File{Path: path}}, wanted, printer.Format{Name: c.format},
+				&terminal.Output{Writer: &out}, &terminal.Output{Writer: &out})
 			if err := q.Resolve(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +103,7 @@ func TestAnswersMarkRedactedObjects(t *testing.T) {
 	}
 }
 
-func history1(t *testing.T, until timeline.Moment) func(q *answer.Question) error {
+func history1(t *testing.T, until timeline.Moment) func(q *answers.Question) error {
 	t.Helper()
-	return func(q *answer.Question) error { return q.History(t.Context(), &answer.Span{Until: until}) }
+	return func(q *answers.Question) error { return q.History(t.Context(), &answer.Span{Until: until}) }
 }

@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"bytes"
@@ -12,12 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/internal/serve/apiview"
+	"github.com/kubecdc/kubecdc/internal/serve/views"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
 )
@@ -96,21 +97,24 @@ func newGrowing(minutes int) *growing {
 }
 
 // question returns a question about all objects of a record.
-func question(t *testing.T, s consume.Source) (q *answer.Question, stdout, stderr *bytes.Buffer) {
+func question(t *testing.T, s consume.Source) (q *answers.Question, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	wanted, err := record.NewSelection([]string{"configmaps"}, "", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
-	q = &answer.Question{
-		Record: &record.Record{Source: s}, Wanted: wanted, Format: printer.Format{Name: printer.JSON},
-		Stdout: &terminal.Output{Writer: stdout}, Stderr: &terminal.Output{Writer: stderr},
-	}
+	q = answers.New(&record.Record{Source: s}, wanted, printer.Format{Name: printer.JSON},
+		&terminal.Output{Writer: stdout}, &terminal.Output{Writer: stderr})
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return q, stdout, stderr
+}
+
+// viewsOf reads the views of a question.
+func viewsOf(q *answers.Question) *views.Reader {
+	return &views.Reader{Question: &q.Question, Say: q.SayCertainty}
 }
 
 // An answer about a moment that is not final says when to ask again, in words and in JSON. Then it
@@ -257,14 +261,14 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					g := newGrowing(c.minutes)
 					q, _, _ := question(t, g)
-					s := &apiview.Server{Token: "x", Open: q.ViewForClient}
+					s := &apiview.Server{Token: "x", Open: viewsOf(q).ViewForClient}
 					path := "/at/" + c.at(g.began).String() + "/api/v1/namespaces/a/configmaps"
 					for i, want := range c.answers {
 						<-time.After(time.Until(g.began.Add(want.after)))
 						before := g.reads
 						if root && i == 0 {
 							var err error
-							s.Root, err = q.View(t.Context(), c.at(g.began), nil)
+							s.Root, err = viewsOf(q).View(t.Context(), c.at(g.began), nil)
 							if err != nil {
 								t.Fatal(err)
 							}

@@ -1,4 +1,4 @@
-package audit
+package answers
 
 import (
 	"bytes"
@@ -6,18 +6,20 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/kubecdc/kubecdc/internal/past/audit"
 )
 
 // WriteMarkdown writes the report for a file: the verdict, the question, what was read, what was
 // found, and how to repeat it.
-func (r *Report) WriteMarkdown(w io.Writer) error {
+func WriteMarkdown(w io.Writer, r *audit.Report) error {
 	var b bytes.Buffer
 	title := "Proven"
 	if !r.IsProven() {
 		title = "Not proven"
 	}
-	fmt.Fprintf(&b, "# Audit of %s\n\n**%s.** %s. The record has %s.\n", cell(r.subject()), title,
-		cell(capital(afterColon(r.Summary()))), r.counted())
+	fmt.Fprintf(&b, "# Audit of %s\n\n**%s.** %s. The record has %s.\n", cell(r.Subject()), title,
+		cell(capital(afterColon(r.Summary()))), r.Counted())
 	fmt.Fprintf(&b, "\n## Question\n\n")
 	rows := [][]string{
 		{"objects", strings.Join(r.Question.Objects, " ")},
@@ -28,14 +30,14 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	}
 	writeFields(&b, rows)
 	fmt.Fprintf(&b, "\n## Record\n\n")
-	writeFields(&b, r.Record.fields())
+	writeFields(&b, fieldsOf(&r.Record))
 	fmt.Fprintf(&b,
 		"\n## Resources\n\n| resource | observed | certainty | changes | objects | scopes |\n|---|---|---|---|---|---|\n")
 	for _, of := range r.Resources {
 		writeRow(&b, of.Resource, string(of.Observed), of.Certainty.String(), fmt.Sprint(of.Changes),
 			fmt.Sprint(of.Objects), strings.Join(of.Scopes, ", "))
 	}
-	r.writeChanges(&b)
+	writeChanges(&b, r)
 	fmt.Fprintf(&b, "\n## Findings\n\n")
 	if len(r.Findings) == 0 {
 		fmt.Fprintf(&b, "None.\n")
@@ -45,10 +47,10 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		writeRow(&b, local(f.Since), local(f.Until), f.where(), f.Certainty.String(), string(f.Kind), f.What,
+		writeRow(&b, local(f.Since), local(f.Until), f.Place(), f.Certainty.String(), string(f.Kind), f.What,
 			strings.Join(f.Objects, ", "), f.Advice)
 	}
-	r.writeProven(&b, func(rows [][]string) {
+	writeProven(&b, r, func(rows [][]string) {
 		fmt.Fprintf(&b, "\n| resource | since | until |\n|---|---|---|\n")
 		for _, row := range rows {
 			writeRow(&b, row...)
@@ -67,8 +69,8 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 }
 
 // writeChanges writes how many objects of each resource were created, updated and deleted.
-func (r *Report) writeChanges(b *bytes.Buffer) {
-	changed := slices.DeleteFunc(slices.Clone(r.Resources), func(of Resource) bool { return of.Changes == 0 })
+func writeChanges(b *bytes.Buffer, r *audit.Report) {
+	changed := slices.DeleteFunc(slices.Clone(r.Resources), func(of audit.Resource) bool { return of.Changes == 0 })
 	if len(changed) == 0 {
 		return
 	}
@@ -78,28 +80,28 @@ func (r *Report) writeChanges(b *bytes.Buffer) {
 	}
 }
 
-// fields returns the identity of the record, with the names of a table.
-func (r *Record) fields() [][]string {
+// fieldsOf returns the identity of the record, with the names of a table.
+func fieldsOf(r *audit.Record) [][]string {
 	rows := [][]string{
 		{"cluster", r.Cluster},
 		{"cluster uid", r.ClusterUID},
 		{"bus", r.Bus},
 		{"streams or topics", strings.Join(r.Logs, ", ")},
 		{"records in the span", fmt.Sprint(r.Records)},
-		{"first", r.First.text()},
-		{"last", r.Last.text()},
-		{"read up to", r.ReadUpTo.text()},
+		{"first", eventText(r.First)},
+		{"last", eventText(r.Last)},
+		{"read up to", eventText(r.ReadUpTo)},
 		{"API server", strings.Join(r.APIServers, ", ")},
 		{"audited at", local(r.AuditedAt)},
 		{"audited with", r.AuditedWith},
 	}
 	for _, a := range r.Agents {
-		rows = append(rows, []string{"agent", a.text()})
+		rows = append(rows, []string{"agent", agentText(&a)})
 	}
 	return rows
 }
 
-func (a *Agent) text() string {
+func agentText(a *audit.Agent) string {
 	text := a.Writer
 	for _, part := range []string{a.Checkpoint, a.Node} {
 		if part != "" {
@@ -109,7 +111,7 @@ func (a *Agent) text() string {
 	return fmt.Sprintf("%s, runs: %d", text, a.Runs)
 }
 
-func (e *Event) text() string {
+func eventText(e *audit.Event) string {
 	if e == nil {
 		return ""
 	}

@@ -1,4 +1,6 @@
-package answer
+// Package views reads the moments that package apiview serves from a record. It asks package
+// past/answer, and turns the errors into those of the Kubernetes API.
+package views
 
 import (
 	"context"
@@ -9,35 +11,42 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
 	"github.com/kubecdc/kubecdc/internal/serve/apiview"
 )
 
-// View returns the View of a moment and, unless to is nil, the versions up to it. It prints the
-// certainty.
-func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
+// Reader reads views. It is safe for concurrent use if its fields are.
+type Reader struct {
+	Question *answer.Question
+	Say      func(*answer.Assessment) // takes the certainty of each view
+}
+
+// View returns the View of a moment and, unless to is nil, the versions up to it.
+func (r *Reader) View(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
+	q := r.Question
 	var view *apiview.View
 	err := q.During(ctx, func(ctx context.Context) error {
-		clusters := Clusters{}
-		s, log, scopes, reading, err := q.readView(ctx, at, to, clusters)
+		clusters := answer.Clusters{}
+		s, log, scopes, reading, err := r.read(ctx, at, to, clusters)
 		if err != nil {
 			return err
 		}
-		sure := assess(at, s.Scopes(), reading)
-		if err := q.known(ctx, &sure, s.Len()); err != nil {
+		sure := answer.Assess(at, s.Scopes(), reading)
+		if err := q.Known(ctx, &sure, s.Len()); err != nil {
 			return err
 		}
-		clusters.add(s.Objects())
-		clusters.addScopes(s.Scopes()) // their resourceVersions are those of the lists
+		clusters.Add(s.Objects())
+		clusters.AddScopes(s.Scopes()) // their resourceVersions are those of the lists
 		if err := clusters.One("objects", "cluster"); err != nil {
 			return err
 		}
-		q.say(&sure)
+		r.Say(&sure)
 		again := time.Time{} // a replay is not read again
 		if to == nil {
-			again = readAgain(at, sure.Scopes, reading.Began)
+			again = answer.ReadAgain(at, sure.Scopes, reading.Began)
 		}
 		version := s.APIServerVersion()
 		if version == "" {
@@ -47,12 +56,12 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 			}
 		}
 		view = apiview.NewView(s, apiview.Options{
-			Now:     sure.time,
+			Now:     sure.Time(),
 			Again:   again,
 			Version: version,
 			Warn: func(s *certainty.Scope) []string {
 				lowered := *s
-				lower(&lowered, at, reading)
+				answer.Lower(&lowered, at, reading)
 				out := warnings(at, &lowered)
 				if sure.Only != "" {
 					out = append(out, fmt.Sprintf("%s at %s: unknown: %s", s.Name, at, sure.Only))
@@ -61,58 +70,58 @@ func (q *Question) View(ctx context.Context, at timeline.Moment, to *timeline.Mo
 			},
 		})
 		if to == nil {
-			return q.judge(&sure)
+			return q.CheckExact(&sure)
 		}
-		end := assess(*to, scopes, reading)
-		q.say(&end)
-		return errors.Join(view.Follow(log), q.judge(&sure), q.judge(&end))
+		end := answer.Assess(*to, scopes, reading)
+		r.Say(&end)
+		return errors.Join(view.Follow(log), q.CheckExact(&sure), q.CheckExact(&end))
 	})
 	return view, err
 }
 
 // ViewForClient returns the View of a moment that a client of the API asks for. Its errors have a
 // Status of the Kubernetes API, except those after which the client may try again.
-func (q *Question) ViewForClient(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
-	v, err := q.View(ctx, at, nil)
+func (r *Reader) ViewForClient(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
+	v, err := r.View(ctx, at, nil)
 	return v, statusOf(err)
 }
 
 // statusOf returns the error for a client that asks for a moment which cannot be read. Without a
 // Status of its own, an error is 503: the client tries again.
 func statusOf(err error) error {
-	if unknown := (*record.UnknownResourceError)(nil); errors.As(err, &notInRecordError{}) ||
+	if unknown := (*record.UnknownResourceError)(nil); errors.As(err, &answer.NotInRecordError{}) ||
 		errors.As(err, &unknown) {
 		return apierrors.NewResourceExpired(err.Error())
 	}
-	if errors.Is(err, ErrNotExact) {
+	if errors.Is(err, answer.ErrNotExact) {
 		out := apierrors.NewConflict(schema.GroupResource{}, "", err)
 		out.ErrStatus.Message = "the answer for this moment is not exact, and --exact is set"
 		return out
 	}
-	if errors.As(err, &UsageError{}) {
+	if errors.As(err, &answer.UsageError{}) {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return err
 }
 
-// readView returns the state of a moment and, unless to is nil, the versions up to it with the
+// read returns the state of a moment and, unless to is nil, the versions up to it with the
 // certainty of the end. It adds the clusters of these versions.
-func (q *Question) readView(
-	ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters Clusters,
+func (r *Reader) read(
+	ctx context.Context, at timeline.Moment, to *timeline.Moment, clusters answer.Clusters,
 ) (*timeline.State, *apiview.Log, []certainty.Scope, *record.Reading, error) {
 	if to == nil {
-		states, reading, err := q.Record.States(ctx, q.Wanted, at)
+		states, reading, err := r.Question.Record.States(ctx, r.Question.Wanted, at)
 		if err != nil {
 			return nil, nil, nil, nil, err
 		}
 		return states[0], nil, nil, reading, nil
 	}
 	var log apiview.Log
-	s, scopes, reading, err := q.Record.Span(ctx, q.Wanted, at, *to, func(v *timeline.Version) {
+	s, scopes, reading, err := r.Question.Record.Span(ctx, r.Question.Wanted, at, *to, func(v *timeline.Version) {
 		clusters[v.ClusterKey()] = v.Cluster
 		log.Add(v)
 	})
-	clusters.addScopes(scopes)
+	clusters.AddScopes(scopes)
 	return s, &log, scopes, reading, err
 }
 

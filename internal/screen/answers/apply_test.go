@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"encoding/json"
@@ -10,10 +10,12 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/kubecdc/kubecdc/internal/agent/withheld"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromfile"
@@ -62,17 +64,17 @@ func appliedTo(
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stdout, errors strings.Builder
-	q := &answer.Question{
-		Record: &record.Record{Source: &fromfile.File{Path: path}}, Wanted: wanted, Format: printer.Format{
-			Name: printer.YAML,
-		},
-		Stdout: &terminal.Output{Writer: &stdout}, Stderr: &terminal.Output{Writer: &errors},
+	var wrote *answer.Agent
+	if agent != nil {
+		wrote = withheld.By(agent)
 	}
+	var stdout, errors strings.Builder
+	q := answers.New(&record.Record{Source: &fromfile.File{Path: path}}, wanted, printer.Format{Name: printer.YAML},
+		&terminal.Output{Writer: &stdout}, &terminal.Output{Writer: &errors})
 	if err := q.Resolve(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err = q.GetForApply(t.Context(), timeline.Now(time.Date(2026, 11, 20, 14, 1, 0, 0, time.UTC)), agent, namespace)
+	err = q.GetForApply(t.Context(), timeline.Now(time.Date(2026, 11, 20, 14, 1, 0, 0, time.UTC)), wrote, namespace)
 	return stdout.String(), errors.String(), err
 }
 

@@ -1,4 +1,4 @@
-package answer_test
+package answers_test
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kubecdc/kubecdc/internal/past/answer"
 	"github.com/kubecdc/kubecdc/internal/past/record"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/internal/screen/answers"
 	"github.com/kubecdc/kubecdc/internal/screen/printer"
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -135,10 +135,8 @@ func TestMistypedNameReadsNoMoreStreamEvents(t *testing.T) {
 		if _, _, err := state.States(t.Context(), wanted, at); err != nil {
 			t.Fatal(err)
 		}
-		q := &answer.Question{
-			Record: open(), Wanted: wanted, Format: printer.Format{Name: printer.JSON},
-			Stdout: &terminal.Output{Writer: io.Discard}, Stderr: &terminal.Output{Writer: io.Discard},
-		}
+		q := answers.New(open(), wanted, printer.Format{Name: printer.JSON},
+			&terminal.Output{Writer: io.Discard}, &terminal.Output{Writer: io.Discard})
 		if err := q.Get(t.Context(), at); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
