@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
@@ -88,7 +89,7 @@ func SplitsNamespaces(to config.RelayTarget) bool {
 // RelaySource returns the bus of the configuration as the source of a relay.
 func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (driver.RelaySource, error) {
 	d, settings := cfg.Bus.Chosen()
-	bus, ok := settings.(driver.Readable)
+	bus, ok := buses.Of(settings).(driver.Reader)
 	if !ok {
 		return nil, config.ErrNotReadable()
 	}
@@ -112,7 +113,7 @@ func targetOf(
 	cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
 ) (relay.Target, error) {
 	_, settings := r.To.Chosen()
-	rows, ok := settings.(driver.Changelogger)
+	rows, ok := buses.Of(settings).(driver.ChangelogOpener)
 	if r.Format != config.FormatDebezium || !ok {
 		return NewRelayTarget(cfg, r.To, cluster, stdout, fence, log)
 	}
@@ -140,7 +141,7 @@ func NewRelayTarget(
 	cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
 ) (relay.Target, error) {
 	_, settings := to.Chosen()
-	target, err := settings.Open(envOf(cfg, to, cluster, stdout, fence, log))
+	target, err := buses.Of(settings).Open(envOf(cfg, to, cluster, stdout, fence, log))
 	if _, named := settings.(driver.Named); named {
 		err = driver.WithClusterAdvice(err, cluster)
 	}

@@ -15,6 +15,12 @@ import (
 //
 // SetAccess overrides settings with command-line flags. Its error names a flag that does not apply
 // to the bus, or a wrong value.
+type Readable interface {
+	Config
+	SetAccess(a *Access) error
+}
+
+// Reader is the Opener of a Readable.
 //
 // Source returns the bus as a source of package consume. explain adds advice to an error of its
 // Read.
@@ -23,9 +29,7 @@ import (
 // that error.
 //
 // Relay returns the bus as the source of a relay.
-type Readable interface {
-	Config
-	SetAccess(a *Access) error
+type Reader interface {
 	Source(r *Reading) (source consume.Source, explain func(error) error, err error)
 	Logs(ctx context.Context, r *Reading) ([]consume.Log, error)
 	Relay(r *Relaying) (RelaySource, error)
@@ -45,7 +49,7 @@ type Confined interface {
 	Only() string
 }
 
-// Partitioned is the Config of a bus with several logs. CopiesOf returns how many of the logs have
+// Partitioned is the Opener of a bus with several logs. CopiesOf returns how many of the logs have
 // a copy of an event about the stream.
 type Partitioned interface {
 	CopiesOf(logs []consume.Position, e *consume.Event) int

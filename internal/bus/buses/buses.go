@@ -1,0 +1,19 @@
+// Package buses has what runs of each bus in package catalog: its writer and its readers, by the
+// type of its settings. A configuration needs none of it.
+package buses
+
+import "github.com/kubecdc/kubecdc/internal/bus/driver"
+
+// Of returns what runs with the settings of a bus or of a target; nil for none. It is a
+// driver.Reader if the settings are driver.Readable, and a driver.ChangelogOpener if they are a
+// driver.Changelogger. Settings that open themselves need no line here.
+func Of(c driver.Config) driver.Opener {
+	o, _ := c.(driver.Opener)
+	return o
+}
+
+// Reader returns what reads a bus that keeps records.
+func Reader(c driver.Readable) driver.Reader {
+	r, _ := Of(c).(driver.Reader)
+	return r
+}
