@@ -2,14 +2,22 @@
 // type of its settings. A configuration needs none of it.
 package buses
 
-import "github.com/kubecdc/kubecdc/internal/bus/driver"
+import (
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/http"
+)
 
 // Of returns what runs with the settings of a bus or of a target; nil for none. It is a
 // driver.Reader if the settings are driver.Readable, and a driver.ChangelogOpener if they are a
 // driver.Changelogger. Settings that open themselves need no line here.
 func Of(c driver.Config) driver.Opener {
-	o, _ := c.(driver.Opener)
-	return o
+	switch c := c.(type) {
+	case *http.Config:
+		return http.Opener{Config: c}
+	case driver.Opener:
+		return c
+	}
+	return nil
 }
 
 // Reader returns what reads a bus that keeps records.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	"github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
@@ -19,7 +19,7 @@ func Buses() []*driver.Driver {
 	return []*driver.Driver{
 		nats.Driver(),
 		kafka.Driver(),
-		http.Driver(),
+		httpconfig.Driver(),
 		stdout.Driver(),
 	}
 }
