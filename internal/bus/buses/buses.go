@@ -5,6 +5,7 @@ package buses
 import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
 // Of returns what runs with the settings of a bus or of a target; nil for none. It is a
@@ -14,6 +15,8 @@ func Of(c driver.Config) driver.Opener {
 	switch c := c.(type) {
 	case *http.Config:
 		return http.Opener{Config: c}
+	case *relay.SlackConfig:
+		return relay.SlackOpener{SlackConfig: c}
 	case driver.Opener:
 		return c
 	}

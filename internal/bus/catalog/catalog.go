@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config/check"
-	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/relay/slackconfig"
 )
 
 // Buses returns the drivers. The first one is the bus of the default configuration.
@@ -25,7 +25,7 @@ func Buses() []*driver.Driver {
 }
 
 // Targets returns the targets of relays: the buses and Slack.
-func Targets() []*driver.Driver { return append([]*driver.Driver{relay.SlackDriver()}, Buses()...) }
+func Targets() []*driver.Driver { return append([]*driver.Driver{slackconfig.Driver()}, Buses()...) }
 
 // Readable returns the buses that store records.
 func Readable() []*driver.Driver {
