@@ -18,6 +18,7 @@ import (
 
 	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -126,14 +127,14 @@ func TestKafkaSecretsInPlaintext(t *testing.T) {
 	l := listenOutside(t)
 	file := secretIn(t)
 	for name, c := range map[string]struct {
-		sasl    *kafka.SASL
+		sasl    *kafkaconfig.SASL
 		refused bool
 	}{
 		"nobody":      {nil, false},
-		"PLAIN":       {&kafka.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file}, true},
-		"permitted":   {&kafka.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file, Insecure: true}, false},
-		"SCRAM":       {&kafka.SASL{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: file}, false},
-		"OAUTHBEARER": {&kafka.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}, true},
+		"PLAIN":       {&kafkaconfig.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file}, true},
+		"permitted":   {&kafkaconfig.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file, Insecure: true}, false},
+		"SCRAM":       {&kafkaconfig.SASL{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: file}, false},
+		"OAUTHBEARER": {&kafkaconfig.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}, true},
 	} {
 		d, err := kafka.NewDialer(&kafka.Config{SASL: c.sasl})
 		if err != nil {
@@ -160,9 +161,10 @@ func TestOAuthSecretInPlaintext(t *testing.T) {
 	outside.Start()
 	defer outside.Close()
 	fetch := func(url string, insecure bool) error {
-		d, err := kafka.NewDialer(&kafka.Config{SASL: &kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{
+		source := &kafkaconfig.OAuth{
 			TokenURL: url, ClientID: "agent", ClientSecretFile: secretIn(t), Insecure: insecure,
-		}}})
+		}
+		d, err := kafka.NewDialer(&kafka.Config{SASL: &kafkaconfig.SASL{Mechanism: "OAUTHBEARER", OAuth: source}})
 		if err == nil {
 			_, _, err = d.SASLMechanism.Start(t.Context())
 		}

@@ -5,6 +5,7 @@ package buses
 import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -15,6 +16,8 @@ func Of(c driver.Config) driver.Opener {
 	switch c := c.(type) {
 	case *http.Config:
 		return http.Opener{Config: c}
+	case *kafka.Config:
+		return kafka.Opener{Config: c}
 	case *relay.SlackConfig:
 		return relay.SlackOpener{SlackConfig: c}
 	case driver.Opener:

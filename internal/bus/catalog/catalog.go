@@ -7,7 +7,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
-	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config/check"
@@ -18,7 +18,7 @@ import (
 func Buses() []*driver.Driver {
 	return []*driver.Driver{
 		nats.Driver(),
-		kafka.Driver(),
+		kafkaconfig.Driver(),
 		httpconfig.Driver(),
 		stdout.Driver(),
 	}

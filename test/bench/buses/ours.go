@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -52,7 +53,7 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 		}, log, nil)
 	case len(s.Kafka) > 0:
 		return kafka.New(kafka.Config{
-			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafka.Topic{
+			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafkaconfig.Topic{
 				Partitions:        partitions,
 				ReplicationFactor: 1,
 			},

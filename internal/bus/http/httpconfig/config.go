@@ -175,7 +175,8 @@ type ClientConfig struct {
 	TokenFile string       `yaml:"tokenFile,omitempty"`
 	Insecure  bool         `yaml:"insecure,omitempty"` // permits sending both unencrypted to another machine
 	TLS       *publish.TLS `yaml:"tls,omitempty"`      // nil with https: the system's certificates
-	// checked before each request of a store of large events and each write to a socket; nil passes everything
+	// checked before each request of a store of large events and each write to a socket; nil passes
+	// everything
 	Fence publish.Fence `yaml:"-"`
 }
 
