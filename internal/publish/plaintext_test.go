@@ -20,6 +20,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -71,17 +72,17 @@ func eavesdrop(t *testing.T, l net.Listener, info string) <-chan string {
 func TestNATSSecretsInPlaintext(t *testing.T) {
 	file := secretIn(t)
 	for name, c := range map[string]struct {
-		auth natsbus.Auth
+		auth natsconfig.Auth
 		url  string
 		tls  *publish.TLS
 		sent bool
 	}{
-		"password":     {auth: natsbus.Auth{User: "u", PasswordFile: file}},
-		"token":        {auth: natsbus.Auth{TokenFile: file}},
+		"password":     {auth: natsconfig.Auth{User: "u", PasswordFile: file}},
+		"token":        {auth: natsconfig.Auth{TokenFile: file}},
 		"in the URL":   {url: "nats://u:" + plaintextSecret + "@"},
-		"TLS wanted":   {auth: natsbus.Auth{TokenFile: file}, tls: &publish.TLS{}}, // the server offers none
-		"permitted":    {auth: natsbus.Auth{TokenFile: file, Insecure: true}, sent: true},
-		"by websocket": {auth: natsbus.Auth{TokenFile: file}, url: "ws://"},
+		"TLS wanted":   {auth: natsconfig.Auth{TokenFile: file}, tls: &publish.TLS{}}, // the server offers none
+		"permitted":    {auth: natsconfig.Auth{TokenFile: file, Insecure: true}, sent: true},
+		"by websocket": {auth: natsconfig.Auth{TokenFile: file}, url: "ws://"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,7 +93,8 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 				url = "nats://"
 			}
 			url += l.Addr().String()
-			options, err := (&natsbus.Config{URL: url, Auth: c.auth, TLS: c.tls}).ConnectOptions("bus.nats")
+			settings := &natsbus.Config{URL: url, Auth: c.auth, TLS: c.tls}
+			options, err := natsbus.Opener{Config: settings}.ConnectOptions("bus.nats")
 			if err != nil {
 				t.Fatal(err)
 			}

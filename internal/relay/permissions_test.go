@@ -13,6 +13,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -102,7 +103,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 		source := b.sourceOf(
 			&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()},
 			func(c *natsbus.Config) {
-				c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{
+				c.Reader = &natsconfig.Reader{Consumers: "shop", Subjects: []string{
 					"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*",
 					"kubecdc.*.progress.*",
 				}}
@@ -136,7 +137,7 @@ func TestConfinedRelayCreatesNoBucket(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
 	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
-		c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{"kubecdc.>"}}
+		c.Reader = &natsconfig.Reader{Consumers: "shop", Subjects: []string{"kubecdc.>"}}
 	})
 	defer source.Close()
 	err := source.Open(t.Context())

@@ -6,6 +6,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -16,6 +17,8 @@ func Of(c driver.Config) driver.Opener {
 	switch c := c.(type) {
 	case *http.Config:
 		return http.Opener{Config: c}
+	case *nats.Config:
+		return nats.Opener{Config: c}
 	case *kafka.Config:
 		return kafka.Opener{Config: c}
 	case *relay.SlackConfig:

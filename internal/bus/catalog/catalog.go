@@ -8,7 +8,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
-	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/relay/slackconfig"
@@ -17,7 +17,7 @@ import (
 // Buses returns the drivers. The first one is the bus of the default configuration.
 func Buses() []*driver.Driver {
 	return []*driver.Driver{
-		nats.Driver(),
+		natsconfig.Driver(),
 		kafkaconfig.Driver(),
 		httpconfig.Driver(),
 		stdout.Driver(),

@@ -54,9 +54,11 @@ type cursor struct {
 }
 
 // cursorBucket returns the name of the bucket with the cursors of relays.
-func (c *Config) cursorBucket() string {
+func (c Opener) cursorBucket() string {
 	if c.Reader != nil {
-		return c.Reader.bucket()
+		// a user who may write to a bucket can empty it (Nats-Rollup: all), so this one belongs to
+		// the reader alone
+		return CursorBucket + "-" + c.Reader.Consumers
 	}
 	return CursorBucket
 }

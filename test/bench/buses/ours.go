@@ -15,6 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -46,7 +47,7 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 	switch {
 	case s.NATS != "":
 		return nats.New(nats.Config{
-			URL: s.NATS, Stream: nats.Stream{Name: s.Name, Create: true}, Env: driver.Env{
+			URL: s.NATS, Stream: natsconfig.Stream{Name: s.Name, Create: true}, Env: driver.Env{
 				Cluster:       cluster,
 				MaxEventBytes: maxEventBytes,
 			},
