@@ -16,11 +16,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/relay/debezium"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -117,8 +119,11 @@ func targetOf(
 	if r.Format != config.FormatDebezium || !ok {
 		return NewRelayTarget(cfg, r.To, cluster, stdout, fence, log)
 	}
-	target, err := rows.OpenChangelog(envOf(cfg, r.To, cluster, stdout, fence, log), r.StreamTopic)
-	return target, driver.WithClusterAdvice(err, cluster)
+	table, err := rows.OpenChangelog(envOf(cfg, r.To, cluster, stdout, fence, log), r.StreamTopic)
+	if err != nil {
+		return nil, driver.WithClusterAdvice(err, cluster)
+	}
+	return debezium.New(debezium.Options{Changelog: *table, Log: log}), nil
 }
 
 func envOf(
@@ -304,7 +309,7 @@ func (h *RelayHost) keep(
 			}
 			return
 		}
-		elsewhere := errors.Is(err, relay.ErrElsewhere)
+		elsewhere := errors.Is(err, relaysource.ErrElsewhere)
 		switch {
 		case errors.Is(err, leader.ErrLost): // the agent ends with this error
 			r.set(nil, err)

@@ -12,8 +12,8 @@ import (
 const module = "github.com/kubecdc/kubecdc/"
 
 // TestImports holds what a configuration is compiled with, also indirectly: settings and checks.
-// Nothing of it is a client of a bus, sends to Slack, or writes to a terminal. Package publish has
-// the settings of TLS. Package stdout is whole, because it has no settings.
+// None of these packages is a client of a bus, sends to Slack, or writes to a terminal. Package
+// publish has the settings of TLS. Package stdout is whole, because it has no settings.
 func TestImports(t *testing.T) {
 	want := []string{
 		module + "internal/config", module + "internal/config/check", module + "internal/config/yamldoc",
@@ -31,9 +31,10 @@ func TestImports(t *testing.T) {
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
+	clients := []string{"github.com/nats-io", "github.com/segmentio", "github.com/slack-go", "k8s.io/client-go"}
 	var own []string
 	for imported := range strings.FieldsSeq(string(out)) {
-		for _, client := range []string{"github.com/nats-io", "github.com/segmentio", "github.com/slack-go", "k8s.io/client-go"} {
+		for _, client := range clients {
 			if strings.HasPrefix(imported, client) {
 				t.Errorf("internal/config imports %s", imported)
 			}

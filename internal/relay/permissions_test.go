@@ -14,6 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -116,7 +117,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 	send(1)
 	first.wait(t, 1)
 	takes := start(second)
-	if err := r.wait(t); !errors.Is(err, relay.ErrElsewhere) {
+	if err := r.wait(t); !errors.Is(err, relaysource.ErrElsewhere) {
 		t.Errorf("the first relay ends with %v", err)
 	}
 	send(2)

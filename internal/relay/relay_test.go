@@ -23,6 +23,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -174,7 +175,7 @@ func TestSecondRelayOfANameTakesOver(t *testing.T) {
 		return len(to2.ids()) > 0
 	})
 	err := first.wait(t)
-	if !errors.Is(err, relay.ErrElsewhere) || !strings.Contains(err.Error(), "taken over on") {
+	if !errors.Is(err, relaysource.ErrElsewhere) || !strings.Contains(err.Error(), "taken over on") {
 		t.Errorf("error of the first: %v", err)
 	}
 	if err := second.stop(); err != nil {

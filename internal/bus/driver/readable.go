@@ -159,9 +159,9 @@ type Mark struct {
 // next call continues after them; io.EOF at the end; another one is final. An earlier record may
 // come again, followed by its successors.
 //
-// Save stores the marks that have moved. Its error, with or without marks, wraps relay.ErrElsewhere
-// if another relay has taken the cursor; after other errors it is called again. Behind returns the
-// number of records after the marks.
+// Save stores the marks that have moved. Its error, with or without marks, wraps
+// relaysource.ErrElsewhere if another relay has taken the cursor; after other errors it is called
+// again. Behind returns the number of records after the marks.
 //
 // Next belongs to one goroutine, and after Open another one may call Save and Behind. Ready is safe
 // for concurrent use. Close is the last call.

@@ -17,12 +17,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay/debezium"
 )
 
 // OpenChangelog implements driver.ChangelogOpener.
-func (c Opener) OpenChangelog(e *driver.Env, streamTopic string) (publish.Bus, error) {
+func (c Opener) OpenChangelog(e *driver.Env, streamTopic string) (*driver.Changelog, error) {
 	rows, stream := *c.Config, *c.Config
 	rows.Tombstones = true // after the row of a deleted object
 	rows.Create = c.Create.With(kafkaconfig.PolicyCompact)
@@ -36,10 +34,10 @@ func (c Opener) OpenChangelog(e *driver.Env, streamTopic string) (publish.Bus, e
 		}
 		buses[i] = bus.(*Bus) //nolint:forcetypeassert // Open returns no other
 	}
-	return debezium.New(debezium.Options{Rows: buses[0], Stream: buses[1], Log: e.Log}), nil
+	return &driver.Changelog{Rows: buses[0], Stream: buses[1]}, nil
 }
 
-// Scan implements debezium.Log. The user must be allowed to read the topics.
+// Scan implements driver.Log. The user must be allowed to read the topics.
 func (b *Bus) Scan(ctx context.Context, r *object.Resource, each func(key, value []byte) error) error {
 	var names []string // nil: all topics
 	fixed, isFixed := b.topicNames.Fixed()

@@ -18,9 +18,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 )
@@ -38,7 +38,7 @@ type relaySource struct {
 	bus     *fromkafka.Kafka
 	client  *kafka.Client
 	conns   *kafkanet.Network // the client's
-	reader  *relay.Reading
+	reader  *relaysource.Reading
 	fresh   bool // the group has no offsets
 
 	partitions atomic.Pointer[map[string]int] // by topic
@@ -119,7 +119,7 @@ func (s *relaySource) Open(ctx context.Context) error {
 		return driver.Transient(err)
 	}
 	s.log.Info("relay starts", "group", s.bus.Group, "start", string(cmp.Or(s.start, driver.Live)))
-	s.reader = relay.NewReading(r, false)
+	s.reader = relaysource.NewReading(r, false)
 	return nil
 }
 

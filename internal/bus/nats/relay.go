@@ -18,8 +18,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsversion"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/subjectfilter"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
@@ -41,7 +41,7 @@ type relaySource struct {
 	js     jetstream.JetStream
 	cursor *cursor
 	memo   json.RawMessage // see driver.Noter
-	reader *relay.Reading
+	reader *relaysource.Reading
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
 	// confined is the stream, without its connection, if the relay may read only a part of it; nil:
 	// choose selects the subjects.
@@ -216,7 +216,7 @@ func (s *relaySource) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.reader = relay.NewReading(reader, filtered, c.last.after())
+	s.reader = relaysource.NewReading(reader, filtered, c.last.after())
 	return nil
 }
 
