@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/agent"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -293,7 +294,7 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		name := fmt.Sprint("R", i)
 		all := drawnStream(t, js, rng, name, 60, written...)
 		cfg := config.Default()
-		cfg.Bus = config.Bus{"nats": &natsbus.Config{URL: url, Subject: known, Stream: natsbus.Stream{Name: name}}}
+		cfg.Bus = config.Bus{"nats": &natsbus.Config{URL: url, Subject: known, Stream: natsconfig.Stream{Name: name}}}
 		source, err := agent.RelaySource(cfg, r, "c", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

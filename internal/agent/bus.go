@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/claim"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
@@ -60,7 +61,7 @@ func newBus(
 		env.FullAdvice = embeddedFull
 	}
 	var err error
-	b.Bus, err = settings.Open(env)
+	b.Bus, err = buses.Of(settings).Open(env)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", env.Key, err)
 	}

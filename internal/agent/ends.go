@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/config"
@@ -182,7 +183,7 @@ func (o *Options) OpenWritable() (*WritableRecord, error) {
 		Cluster:    cfg.Cluster,
 		DeadLetter: cfg.DeadLetter.Of(d),
 	}
-	w.Source, w.Explain, err = readable.Source(r)
+	w.Source, w.Explain, err = buses.Reader(readable).Source(r)
 	return w, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -54,7 +55,7 @@ func (o *Options) OpenRecord(
 	if o.Config != "" {
 		r.Key = "bus." + d.Name
 	}
-	return bus.Source(r)
+	return buses.Reader(bus).Source(r)
 }
 
 // CopiesOf returns a function that returns how many partitions of the bus have a copy of an event
@@ -72,7 +73,7 @@ func (o *Options) CopiesOf() (func([]consume.Position, *consume.Event) int, erro
 		}
 	}
 	_, settings := chosen.Chosen()
-	partitioned, ok := settings.(driver.Partitioned)
+	partitioned, ok := buses.Of(settings).(driver.Partitioned)
 	if !ok {
 		return func([]consume.Position, *consume.Event) int { return 1 }, nil
 	}

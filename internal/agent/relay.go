@@ -14,12 +14,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
+	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/relay/debezium"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -88,7 +91,7 @@ func SplitsNamespaces(to config.RelayTarget) bool {
 // RelaySource returns the bus of the configuration as the source of a relay.
 func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (driver.RelaySource, error) {
 	d, settings := cfg.Bus.Chosen()
-	bus, ok := settings.(driver.Readable)
+	bus, ok := buses.Of(settings).(driver.Reader)
 	if !ok {
 		return nil, config.ErrNotReadable()
 	}
@@ -112,12 +115,15 @@ func targetOf(
 	cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
 ) (relay.Target, error) {
 	_, settings := r.To.Chosen()
-	rows, ok := settings.(driver.Changelogger)
+	rows, ok := buses.Of(settings).(driver.ChangelogOpener)
 	if r.Format != config.FormatDebezium || !ok {
 		return NewRelayTarget(cfg, r.To, cluster, stdout, fence, log)
 	}
-	target, err := rows.OpenChangelog(envOf(cfg, r.To, cluster, stdout, fence, log), r.StreamTopic)
-	return target, driver.WithClusterAdvice(err, cluster)
+	table, err := rows.OpenChangelog(envOf(cfg, r.To, cluster, stdout, fence, log), r.StreamTopic)
+	if err != nil {
+		return nil, driver.WithClusterAdvice(err, cluster)
+	}
+	return debezium.New(debezium.Options{Changelog: *table, Log: log}), nil
 }
 
 func envOf(
@@ -140,7 +146,7 @@ func NewRelayTarget(
 	cfg *config.Config, to config.RelayTarget, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
 ) (relay.Target, error) {
 	_, settings := to.Chosen()
-	target, err := settings.Open(envOf(cfg, to, cluster, stdout, fence, log))
+	target, err := buses.Of(settings).Open(envOf(cfg, to, cluster, stdout, fence, log))
 	if _, named := settings.(driver.Named); named {
 		err = driver.WithClusterAdvice(err, cluster)
 	}
@@ -303,7 +309,7 @@ func (h *RelayHost) keep(
 			}
 			return
 		}
-		elsewhere := errors.Is(err, relay.ErrElsewhere)
+		elsewhere := errors.Is(err, relaysource.ErrElsewhere)
 		switch {
 		case errors.Is(err, leader.ErrLost): // the agent ends with this error
 			r.set(nil, err)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/bus/catalog"
-	"github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
@@ -31,7 +31,7 @@ func Limits() map[string]check.Limit {
 		"leaderElection.leaseDuration": lasting(time.Second, time.Hour),
 		"leaderElection.renewDeadline": lasting(500*time.Millisecond, time.Hour),
 		"leaderElection.retryPeriod":   lasting(100*time.Millisecond, time.Hour),
-		"claimCheck.http.timeout":      http.TimeoutLimit(),
+		"claimCheck.http.timeout":      httpconfig.TimeoutLimit(),
 	}
 	for _, d := range catalog.Buses() {
 		for name, key := range d.Keys {

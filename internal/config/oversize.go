@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	"github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 )
 
@@ -32,9 +32,9 @@ func (Oversize) Values() []string {
 // ClaimCheck is the place where an event that is too large for the bus is stored, at most one. In a
 // file, `claimCheck: {}` is none.
 type ClaimCheck struct {
-	ObjectStore *driver.ObjectStore `yaml:"objectStore,omitempty"`
-	Directory   *ClaimDirectory     `yaml:"directory,omitempty"`
-	HTTP        *http.ClientConfig  `yaml:"http,omitempty"` // a server that stores files by PUT below a URL
+	ObjectStore *driver.ObjectStore      `yaml:"objectStore,omitempty"`
+	Directory   *ClaimDirectory          `yaml:"directory,omitempty"`
+	HTTP        *httpconfig.ClientConfig `yaml:"http,omitempty"` // a server that stores files by PUT below a URL
 }
 
 // SetDefaults removes the default claim check, as Bus does.

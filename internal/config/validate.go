@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
@@ -183,9 +183,9 @@ func (c *Config) validatePlaces(path *field.Path) field.ErrorList {
 func (t *Tracing) validate(path *field.Path) field.ErrorList {
 	list := check.Endpoint(t.Endpoint, path.Child("endpoint"))
 	if t.Enabled {
-		list = append(list, http.ValidateSecrecy(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.Insecure)...)
+		list = append(list, httpconfig.ValidateSecrecy(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.Insecure)...)
 	}
-	return append(list, http.ValidateFiles(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.TLS)...)
+	return append(list, httpconfig.ValidateFiles(path, "endpoint", t.Endpoint, t.HeadersFile, "", t.TLS)...)
 }
 
 func validateAddress(address string, path *field.Path) field.ErrorList {

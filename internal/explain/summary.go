@@ -9,7 +9,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/agent"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
+	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 )
@@ -130,12 +130,12 @@ func summarizeRefused(c *config.Config) refusals {
 	case k.Directory != nil:
 		r.ClaimCheck = "directory " + k.Directory.Path
 	case k.HTTP != nil:
-		r.ClaimCheck = publishhttp.WithoutQuery(k.HTTP.URL)
+		r.ClaimCheck = httpconfig.WithoutQuery(k.HTTP.URL)
 	}
 	bus, _ := c.Bus.Chosen()
 	r.DeadLetter = c.DeadLetter.Of(bus)
 	if strings.Contains(r.DeadLetter, "://") {
-		r.DeadLetter = publishhttp.WithoutQuery(r.DeadLetter)
+		r.DeadLetter = httpconfig.WithoutQuery(r.DeadLetter)
 	}
 	return r
 }

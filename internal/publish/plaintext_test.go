@@ -18,7 +18,9 @@ import (
 
 	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -70,17 +72,17 @@ func eavesdrop(t *testing.T, l net.Listener, info string) <-chan string {
 func TestNATSSecretsInPlaintext(t *testing.T) {
 	file := secretIn(t)
 	for name, c := range map[string]struct {
-		auth natsbus.Auth
+		auth natsconfig.Auth
 		url  string
 		tls  *publish.TLS
 		sent bool
 	}{
-		"password":     {auth: natsbus.Auth{User: "u", PasswordFile: file}},
-		"token":        {auth: natsbus.Auth{TokenFile: file}},
+		"password":     {auth: natsconfig.Auth{User: "u", PasswordFile: file}},
+		"token":        {auth: natsconfig.Auth{TokenFile: file}},
 		"in the URL":   {url: "nats://u:" + plaintextSecret + "@"},
-		"TLS wanted":   {auth: natsbus.Auth{TokenFile: file}, tls: &publish.TLS{}}, // the server offers none
-		"permitted":    {auth: natsbus.Auth{TokenFile: file, Insecure: true}, sent: true},
-		"by websocket": {auth: natsbus.Auth{TokenFile: file}, url: "ws://"},
+		"TLS wanted":   {auth: natsconfig.Auth{TokenFile: file}, tls: &publish.TLS{}}, // the server offers none
+		"permitted":    {auth: natsconfig.Auth{TokenFile: file, Insecure: true}, sent: true},
+		"by websocket": {auth: natsconfig.Auth{TokenFile: file}, url: "ws://"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +93,8 @@ func TestNATSSecretsInPlaintext(t *testing.T) {
 				url = "nats://"
 			}
 			url += l.Addr().String()
-			options, err := (&natsbus.Config{URL: url, Auth: c.auth, TLS: c.tls}).ConnectOptions("bus.nats")
+			settings := &natsbus.Config{URL: url, Auth: c.auth, TLS: c.tls}
+			options, err := natsbus.Opener{Config: settings}.ConnectOptions("bus.nats")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,14 +129,14 @@ func TestKafkaSecretsInPlaintext(t *testing.T) {
 	l := listenOutside(t)
 	file := secretIn(t)
 	for name, c := range map[string]struct {
-		sasl    *kafka.SASL
+		sasl    *kafkaconfig.SASL
 		refused bool
 	}{
 		"nobody":      {nil, false},
-		"PLAIN":       {&kafka.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file}, true},
-		"permitted":   {&kafka.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file, Insecure: true}, false},
-		"SCRAM":       {&kafka.SASL{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: file}, false},
-		"OAUTHBEARER": {&kafka.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}, true},
+		"PLAIN":       {&kafkaconfig.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file}, true},
+		"permitted":   {&kafkaconfig.SASL{Mechanism: "PLAIN", User: "u", PasswordFile: file, Insecure: true}, false},
+		"SCRAM":       {&kafkaconfig.SASL{Mechanism: "SCRAM-SHA-256", User: "u", PasswordFile: file}, false},
+		"OAUTHBEARER": {&kafkaconfig.SASL{Mechanism: "OAUTHBEARER", TokenFile: file}, true},
 	} {
 		d, err := kafka.NewDialer(&kafka.Config{SASL: c.sasl})
 		if err != nil {
@@ -160,9 +163,10 @@ func TestOAuthSecretInPlaintext(t *testing.T) {
 	outside.Start()
 	defer outside.Close()
 	fetch := func(url string, insecure bool) error {
-		d, err := kafka.NewDialer(&kafka.Config{SASL: &kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{
+		source := &kafkaconfig.OAuth{
 			TokenURL: url, ClientID: "agent", ClientSecretFile: secretIn(t), Insecure: insecure,
-		}}})
+		}
+		d, err := kafka.NewDialer(&kafka.Config{SASL: &kafkaconfig.SASL{Mechanism: "OAUTHBEARER", OAuth: source}})
 		if err == nil {
 			_, _, err = d.SASLMechanism.Start(t.Context())
 		}

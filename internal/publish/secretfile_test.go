@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -20,7 +21,7 @@ func TestLargeFilesOfSecretsAreNotRead(t *testing.T) {
 	if err := os.Truncate(file, 64<<20); err != nil {
 		t.Fatal(err)
 	}
-	credentials := &nats.Config{URL: "nats://127.0.0.1:4222", Auth: nats.Auth{CredsFile: file}}
+	credentials := &nats.Config{URL: "nats://127.0.0.1:4222", Auth: natsconfig.Auth{CredsFile: file}}
 	for name, read := range map[string]func() error{
 		"password": func() error {
 			_, err := publish.ReadSecret("passwordFile", file)
@@ -31,7 +32,7 @@ func TestLargeFilesOfSecretsAreNotRead(t *testing.T) {
 			return err
 		},
 		"credentials": func() error {
-			_, err := credentials.ConnectOptions("bus.nats")
+			_, err := nats.Opener{Config: credentials}.ConnectOptions("bus.nats")
 			return err
 		},
 	} {

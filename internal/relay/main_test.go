@@ -175,7 +175,7 @@ func (b *bus) sourceOf(r *driver.Relaying, change ...func(*natsbus.Config)) driv
 	for _, f := range change {
 		f(c)
 	}
-	s, err := c.Relay(r)
+	s, err := natsbus.Opener{Config: c}.Relay(r)
 	if err != nil {
 		b.tb.Fatal(err)
 	}

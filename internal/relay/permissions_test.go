@@ -13,6 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -102,7 +104,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 		source := b.sourceOf(
 			&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()},
 			func(c *natsbus.Config) {
-				c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{
+				c.Reader = &natsconfig.Reader{Consumers: "shop", Subjects: []string{
 					"kubecdc.*.object.*.*.shop.*", "kubecdc.*.stream.*.*", "kubecdc.*.scope.*.*.*",
 					"kubecdc.*.progress.*",
 				}}
@@ -115,7 +117,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 	send(1)
 	first.wait(t, 1)
 	takes := start(second)
-	if err := r.wait(t); !errors.Is(err, relay.ErrElsewhere) {
+	if err := r.wait(t); !errors.Is(err, relaysource.ErrElsewhere) {
 		t.Errorf("the first relay ends with %v", err)
 	}
 	send(2)
@@ -136,7 +138,7 @@ func TestConfinedRelayCreatesNoBucket(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
 	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
-		c.Reader = &natsbus.Reader{Consumers: "shop", Subjects: []string{"kubecdc.>"}}
+		c.Reader = &natsconfig.Reader{Consumers: "shop", Subjects: []string{"kubecdc.>"}}
 	})
 	defer source.Close()
 	err := source.Open(t.Context())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -298,7 +299,7 @@ func TestProgressGoesToItsSubject(t *testing.T) {
 	b, other := newBus(t), newBus(t)
 	b.sendTo("kubecdc.prod.progress.3f0a", progressOf(1, 0, allPods))
 	to, err := natsbus.New(natsbus.Config{
-		URL: other.url, Env: driver.Env{Cluster: "prod"}, Stream: natsbus.Stream{Name: "KUBECDC"},
+		URL: other.url, Env: driver.Env{Cluster: "prod"}, Stream: natsconfig.Stream{Name: "KUBECDC"},
 	}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -45,13 +46,7 @@ func openBackoff() publish.Backoff {
 	return publish.Backoff{First: 250 * time.Millisecond, Limit: 10 * time.Second}
 }
 
-var (
-	// ErrElsewhere is wrapped by the error of a relay after a later relay of the same name has
-	// taken over its cursor.
-	ErrElsewhere = errors.New("another relay of this name is running")
-
-	errNotOpen = errors.New("its bus is not connected, or its cursor not acquired yet")
-)
+var errNotOpen = errors.New("its bus is not connected, or its cursor not acquired yet")
 
 var errGrace = errors.New("the grace period is over")
 
@@ -130,8 +125,8 @@ func (r *Relay) Ready() error {
 }
 
 // Run relays until ctx or the source ends; then it waits up to Options.Grace for deliveries, saves
-// the cursor, and returns nil. Its error is final: another relay has the cursor (ErrElsewhere), a
-// record is refused, or source or target failed. Call it once.
+// the cursor, and returns nil. Its error is final: another relay has the cursor
+// (relaysource.ErrElsewhere), a record is refused, or source or target failed. Call it once.
 func (r *Relay) Run(ctx context.Context) error {
 	running := r.metrics.up.WithLabelValues(r.o.Name)
 	running.Set(1)
@@ -164,7 +159,7 @@ func (r *Relay) run(ctx context.Context) error {
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		if !errors.Is(err, ErrElsewhere) {
+		if !errors.Is(err, relaysource.ErrElsewhere) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 			defer cancel()
 			if failed := r.save(last, false); failed != nil && err == nil {
@@ -426,7 +421,7 @@ func (r *Relay) keep(ctx context.Context) error {
 
 // save saves the marks that have moved; check: even if none has, to verify that this relay still
 // holds the cursor. It saves no others again: the stored ones may belong to another relay, or to a
-// topic that was created again. It returns ErrElsewhere, and logs other errors.
+// topic that was created again. It returns relaysource.ErrElsewhere, and logs other errors.
 func (r *Relay) save(ctx context.Context, check bool) error {
 	marks := r.marks.all(true)
 	if len(marks) == 0 && !check {
@@ -440,7 +435,7 @@ func (r *Relay) save(ctx context.Context, check bool) error {
 	case err == nil:
 		r.marks.saved(marks)
 		r.metrics.saved.WithLabelValues(r.o.Name).SetToCurrentTime()
-	case errors.Is(err, ErrElsewhere):
+	case errors.Is(err, relaysource.ErrElsewhere):
 		return err
 	default:
 		if suppressed, ok := r.window.First("save"); ok {

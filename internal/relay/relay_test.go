@@ -22,6 +22,8 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
@@ -173,7 +175,7 @@ func TestSecondRelayOfANameTakesOver(t *testing.T) {
 		return len(to2.ids()) > 0
 	})
 	err := first.wait(t)
-	if !errors.Is(err, relay.ErrElsewhere) || !strings.Contains(err.Error(), "taken over on") {
+	if !errors.Is(err, relaysource.ErrElsewhere) || !strings.Contains(err.Error(), "taken over on") {
 		t.Errorf("error of the first: %v", err)
 	}
 	if err := second.stop(); err != nil {
@@ -394,7 +396,7 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 		streamEvent("snapshot.completed", 1),
 	}
 	b.send(raw...)
-	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{Cluster: "prod"}, Stream: natsbus.Stream{
+	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{Cluster: "prod"}, Stream: natsconfig.Stream{
 		Create: true,
 	}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
@@ -438,7 +440,7 @@ func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
 	b.send(event("shop", "a", 1))
 	to, err := natsbus.New(natsbus.Config{URL: other.url, Env: driver.Env{
 		Cluster: "prod",
-	}, Subject: "q.{namespace}", Stream: natsbus.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
+	}, Subject: "q.{namespace}", Stream: natsconfig.Stream{Name: "QUEUE"}}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

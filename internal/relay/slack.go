@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,72 +17,24 @@ import (
 
 	"github.com/slack-go/slack"
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
+	"github.com/kubecdc/kubecdc/internal/relay/slackconfig"
 )
 
-// SlackConfig is a channel of Slack, by an incoming webhook or by a token and the channel's name.
-// Only relays send to it.
-type SlackConfig struct {
-	URLFile   string `yaml:"urlFile,omitempty"`   // contains the webhook's URL, which is a secret
-	TokenFile string `yaml:"tokenFile,omitempty"` // contains a bot's token with the scope chat:write
-	Channel   string `yaml:"channel,omitempty"`   // "#deploys" or its id, with TokenFile
+// SlackConfig is a channel of Slack.
+type SlackConfig = slackconfig.Config
 
-	APIURL string        `yaml:"-"` // "": slack.APIURL; for tests
-	Every  time.Duration `yaml:"-"` // between two messages; 0: a second, Slack's limit
-	Fence  publish.Fence `yaml:"-"` // checked before each message; nil permits everything
-}
+// SlackOpener makes a Slack of its settings.
+type SlackOpener struct{ *SlackConfig }
 
-// SlackDriver returns the driver of the target "slack".
-func SlackDriver() *driver.Driver {
-	return &driver.Driver{
-		Name: "slack", Schemes: []string{"slack"}, URL: "slack:FILE", ObjectsOnly: true,
-		Default: func() driver.Config { return new(SlackConfig) },
-	}
-}
-
-// SetURL implements driver.Config.
-func (c *SlackConfig) SetURL(url string) (err error) {
-	name := strings.TrimPrefix(url, "slack:")
-	if name == "" || strings.HasPrefix(name, "http") {
-		return errors.New("must be slack:FILE, with the URL of a webhook in the file")
-	}
-	c.URLFile, err = filepath.Abs(name)
-	return err
-}
-
-// Validate implements driver.Config.
-func (c *SlackConfig) Validate(path *field.Path, _ *driver.Facts) field.ErrorList {
-	list := check.OnlyOne(path, "way", true, check.Choice{Name: "urlFile", Is: c.URLFile != ""}, check.Choice{
-		Name: "tokenFile",
-		Is:   c.TokenFile != "",
-	})
-	switch {
-	case len(list) > 0:
-	case c.TokenFile != "" && c.Channel == "":
-		list = append(list,
-			field.Required(path.Child("channel"), `is missing: tokenFile requires a channel, such as "#deploys"`))
-	case c.URLFile != "" && c.Channel != "":
-		list = append(list,
-			field.Forbidden(path.Child("channel"),
-				"has no effect with urlFile, because a webhook belongs to one channel; remove it"))
-	}
-	list = append(list, check.SecretFile(path.Child("urlFile"), c.URLFile)...)
-	return append(list, check.SecretFile(path.Child("tokenFile"), c.TokenFile)...)
-}
-
-// Summary implements driver.Config.
-func (*SlackConfig) Summary() driver.Summary { return driver.Summary{Kind: "slack"} }
-
-// Open implements driver.Config.
-func (c *SlackConfig) Open(e *driver.Env) (publish.Bus, error) {
-	o := *c
-	o.Fence = e.Fence
-	return NewSlack(o, e.Log), nil
+// Open implements driver.Opener.
+func (o SlackOpener) Open(e *driver.Env) (publish.Bus, error) {
+	cfg := *o.SlackConfig
+	cfg.Fence = e.Fence
+	return NewSlack(cfg, e.Log), nil
 }
 
 const (

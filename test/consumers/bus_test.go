@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/test/wait"
@@ -92,7 +93,7 @@ func (b *bus) restart(t testing.TB) {
 func (b *bus) createStream(t testing.TB) jetstream.Stream {
 	t.Helper()
 	s, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: natsbus.DefaultStream, Subjects: []string{"kubecdc.>"}, AllowDirect: true,
+		Name: natsconfig.DefaultStream, Subjects: []string{"kubecdc.>"}, AllowDirect: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +138,8 @@ func (b *bus) fill(t testing.TB, records []record) {
 func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
 	t.Helper()
 	n, err := natsbus.New(natsbus.Config{
-		URL: b.URL, Env: driver.Env{Cluster: o.Cluster, MaxEventBytes: 512 << 10}, Stream: natsbus.Stream{Create: true},
+		URL: b.URL, Env: driver.Env{Cluster: o.Cluster, MaxEventBytes: 512 << 10},
+		Stream: natsconfig.Stream{Create: true},
 	}, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +164,7 @@ func (b *bus) publish(t testing.TB, o encode.Options, deltas ...*object.Delta) {
 // records reads the whole stream.
 func (b *bus) records(t testing.TB) []record {
 	t.Helper()
-	s, err := b.js.Stream(t.Context(), natsbus.DefaultStream)
+	s, err := b.js.Stream(t.Context(), natsconfig.DefaultStream)
 	if err != nil {
 		t.Fatal(err)
 	}

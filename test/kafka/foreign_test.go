@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -111,7 +112,7 @@ func TestForeignConsumers(t *testing.T) {
 			t.Fatal(err)
 		}
 		publishAll(ctx, t,
-			kafkabus.Config{Brokers: brokers, Topic: name, Compression: kafkabus.Compression(compression)}, all)
+			kafkabus.Config{Brokers: brokers, Topic: name, Compression: kafkaconfig.Compression(compression)}, all)
 		cancel()
 	}
 	t.Run("java", func(t *testing.T) {

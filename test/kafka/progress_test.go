@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -30,8 +31,8 @@ func TestLastProgress(t *testing.T) {
 			topic := "progress-" + compression
 			start := func() *agent {
 				return startPublisher(t, kafkabus.Config{
-					Brokers: c.Inside(), Topic: topic, Compression: kafkabus.Compression(compression),
-					Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{
+					Brokers: c.Inside(), Topic: topic, Compression: kafkaconfig.Compression(compression),
+					Create: &kafkaconfig.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{
 						"retention.ms": "-1",
 					}},
 				})

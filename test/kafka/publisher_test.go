@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -151,8 +152,8 @@ func TestPublisherCompresses(t *testing.T) {
 	c, brokers := lasting.get(t), lasting.get(t).Inside()
 	for _, compression := range []string{"zstd", "lz4", "snappy", "gzip", "none"} {
 		a := startPublisher(t, kafkabus.Config{
-			Brokers: brokers, Topic: "compressed-" + compression, Compression: kafkabus.Compression(compression),
-			Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{
+			Brokers: brokers, Topic: "compressed-" + compression, Compression: kafkaconfig.Compression(compression),
+			Create: &kafkaconfig.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{
 				"retention.ms": "-1",
 			}},
 		})
@@ -177,7 +178,7 @@ func TestPublisherLosesAnswers(t *testing.T) {
 	c := lasting.get(t)
 	p := lasting.proxy
 	a := startPublisher(t, kafkabus.Config{
-		Brokers: []string{p.Addr()}, Topic: "lost", Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1},
+		Brokers: []string{p.Addr()}, Topic: "lost", Create: &kafkaconfig.Topic{Partitions: 3, ReplicationFactor: 1},
 	})
 	const keys, versions = 12, 60
 	acked := make(acknowledged, keys)
@@ -221,7 +222,7 @@ func TestPublisherSurvivesItsLeaders(t *testing.T) {
 	n, size := nodes(t), sizes(t, "LEADERS", 2, 200)
 	c := mortal.hold(t)
 	a := startPublisher(t, kafkabus.Config{
-		Brokers: c.Brokers(), Topic: "led", Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: min(n, 3)},
+		Brokers: c.Brokers(), Topic: "led", Create: &kafkaconfig.Topic{Partitions: 3, ReplicationFactor: min(n, 3)},
 	})
 	const keys = 12
 	kills, versions := size[0], size[1]
@@ -321,7 +322,7 @@ func TestPublisherAtRest(t *testing.T) {
 	t.Parallel()
 	c := lasting.get(t)
 	a := startPublisher(t, kafkabus.Config{
-		Brokers: c.Inside(), Topic: "rest.{namespace}", Create: &kafkabus.Topic{
+		Brokers: c.Inside(), Topic: "rest.{namespace}", Create: &kafkaconfig.Topic{
 			Partitions:        partitions,
 			ReplicationFactor: 1,
 		},
@@ -446,7 +447,7 @@ func TestPublisherSurvivesDeletedTopics(t *testing.T) {
 		}
 	}
 
-	a = startPublisher(t, kafkabus.Config{Brokers: c.Inside(), Topic: "again", Create: &kafkabus.Topic{
+	a = startPublisher(t, kafkabus.Config{Brokers: c.Inside(), Topic: "again", Create: &kafkaconfig.Topic{
 		Partitions:        2,
 		ReplicationFactor: 1,
 	}})

@@ -19,6 +19,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
@@ -144,7 +145,9 @@ func TestQuota(t *testing.T) {
 	limit(t, c, "producer_byte_rate")
 	a := startPublisher(t, kafkabus.Config{
 		Brokers: c.Brokers(), Topic: "quota", Compression: "none",
-		Create: &kafkabus.Topic{Partitions: 12, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
+		Create: &kafkaconfig.Topic{
+			Partitions: 12, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"},
+		},
 	})
 	written := publishUnderQuota(t, a, addr, span)
 	log := a.log.String()

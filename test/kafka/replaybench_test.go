@@ -18,6 +18,7 @@ import (
 	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/subjectfilter"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/past/record"
@@ -39,7 +40,7 @@ func BenchmarkReplay(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	jetStream := func(b *testing.B, url string) relay.Target {
 		b.Helper()
-		t, err := natsbus.New(natsbus.Config{URL: url, Env: driver.Env{Cluster: "c"}, Stream: natsbus.Stream{
+		t, err := natsbus.New(natsbus.Config{URL: url, Env: driver.Env{Cluster: "c"}, Stream: natsconfig.Stream{
 			Create: true,
 		}}, log, nil)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -210,8 +211,8 @@ func TestSecurity(t *testing.T) {
 			doors[mechanism+over.name] = func(t *testing.T, dir string) door {
 				file := filepath.Join(dir, "password")
 				return door{
-					listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{
-						Mechanism:    kafkabus.Mechanism(mechanism),
+					listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkaconfig.SASL{
+						Mechanism:    kafkaconfig.Mechanism(mechanism),
 						User:         s.User,
 						PasswordFile: file,
 					}},
@@ -233,7 +234,7 @@ func TestSecurity(t *testing.T) {
 				t.Fatal(err)
 			}
 			return door{
-				listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{
+				listener: over.listener, config: kafkabus.Config{TLS: over.tls, SASL: &kafkaconfig.SASL{
 					Mechanism: "OAUTHBEARER",
 					TokenFile: file,
 				}},
@@ -246,9 +247,9 @@ func TestSecurity(t *testing.T) {
 			server, file := issuer(t, s, secret), filepath.Join(dir, "secret")
 			return door{
 				listener: over.listener,
-				config: kafkabus.Config{TLS: over.tls, SASL: &kafkabus.SASL{
+				config: kafkabus.Config{TLS: over.tls, SASL: &kafkaconfig.SASL{
 					Mechanism: "OAUTHBEARER",
-					OAuth: &kafkabus.OAuth{
+					OAuth: &kafkaconfig.OAuth{
 						TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file, Scopes: []string{"write"},
 					},
 				}},

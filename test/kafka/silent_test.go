@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	kafkabus "github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/kafka"
@@ -44,7 +45,9 @@ func TestPathThatDiesSilently(t *testing.T) {
 	}})
 	a := startPublisher(t, kafkabus.Config{
 		Brokers: c.Brokers(), Topic: "written",
-		Create: &kafkabus.Topic{Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"}},
+		Create: &kafkaconfig.Topic{
+			Partitions: 3, ReplicationFactor: 1, Config: map[string]string{"retention.ms": "-1"},
+		},
 	})
 	if err := a.await(t.Context(), version("k", 1)); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -27,9 +28,10 @@ type NATS struct {
 
 // NATSConfig is the configuration of a bus on the server at url.
 func NATSConfig(url string) nats.Config {
-	return nats.Config{URL: url, Env: driver.Env{Cluster: "prod-eu-1", MaxEventBytes: 900 << 10}, Stream: nats.Stream{
-		Create: true,
-	}}
+	return nats.Config{
+		URL: url, Env: driver.Env{Cluster: "prod-eu-1", MaxEventBytes: 900 << 10},
+		Stream: natsconfig.Stream{Create: true},
+	}
 }
 
 // RunNATS runs a bus until the test ends.

@@ -6,26 +6,26 @@ import (
 	"slices"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	"github.com/kubecdc/kubecdc/internal/bus/http"
-	"github.com/kubecdc/kubecdc/internal/bus/kafka"
-	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
 	"github.com/kubecdc/kubecdc/internal/config/check"
-	"github.com/kubecdc/kubecdc/internal/relay"
+	"github.com/kubecdc/kubecdc/internal/relay/slackconfig"
 )
 
 // Buses returns the drivers. The first one is the bus of the default configuration.
 func Buses() []*driver.Driver {
 	return []*driver.Driver{
-		nats.Driver(),
-		kafka.Driver(),
-		http.Driver(),
+		natsconfig.Driver(),
+		kafkaconfig.Driver(),
+		httpconfig.Driver(),
 		stdout.Driver(),
 	}
 }
 
 // Targets returns the targets of relays: the buses and Slack.
-func Targets() []*driver.Driver { return append([]*driver.Driver{relay.SlackDriver()}, Buses()...) }
+func Targets() []*driver.Driver { return append([]*driver.Driver{slackconfig.Driver()}, Buses()...) }
 
 // Readable returns the buses that store records.
 func Readable() []*driver.Driver {

@@ -18,7 +18,7 @@ var bus = regexp.MustCompile(`(?i)nats|kafka|jetstream`)
 // ofBuses are the packages of the buses, of their clients, and this list.
 func ofBuses() []string {
 	return []string{
-		"internal/bus/nats", "internal/bus/kafka", "internal/bus/catalog", "internal/bus/bustest", "internal/bus/localbus",
+		"internal/bus/nats", "internal/bus/kafka", "internal/bus/catalog", "internal/bus/buses", "internal/bus/bustest", "internal/bus/localbus",
 		"internal/versions", "pkg/consume/fromnats", "pkg/consume/fromkafka",
 	}
 }

@@ -43,19 +43,24 @@ type Driver struct {
 }
 
 // Config is the settings of one bus: a pointer to a struct that package yamldoc decodes. It may
-// implement Readable, Named and Hinter too.
+// implement Readable, Named, Hinter, Changelogger and Splitter too. Package buses has the Opener of
+// each.
 //
 // SetURL sets the address from a URL with one of the driver's schemes. It does not validate the
 // URL. Its error does not repeat the URL, which may contain a secret.
 //
 // Validate returns the errors of the settings at path. It connects to nothing.
-//
-// Open returns the bus for valid settings, and starts nothing. The bus may implement Checker,
-// Logger, ObjectStorer, LastEventer, LastProgresser and Limiter too.
 type Config interface {
 	SetURL(url string) error
 	Validate(path *field.Path, f *Facts) field.ErrorList
 	Summary() Summary
+}
+
+// Opener makes buses of valid settings.
+//
+// Open returns the bus, and starts nothing. The bus may implement Checker, Logger, ObjectStorer,
+// LastEventer, LastProgresser and Limiter too.
+type Opener interface {
 	Open(e *Env) (publish.Bus, error)
 }
 

@@ -15,6 +15,12 @@ import (
 //
 // SetAccess overrides settings with command-line flags. Its error names a flag that does not apply
 // to the bus, or a wrong value.
+type Readable interface {
+	Config
+	SetAccess(a *Access) error
+}
+
+// Reader is the Opener of a Readable.
 //
 // Source returns the bus as a source of package consume. explain adds advice to an error of its
 // Read.
@@ -23,9 +29,7 @@ import (
 // that error.
 //
 // Relay returns the bus as the source of a relay.
-type Readable interface {
-	Config
-	SetAccess(a *Access) error
+type Reader interface {
 	Source(r *Reading) (source consume.Source, explain func(error) error, err error)
 	Logs(ctx context.Context, r *Reading) ([]consume.Log, error)
 	Relay(r *Relaying) (RelaySource, error)
@@ -45,7 +49,7 @@ type Confined interface {
 	Only() string
 }
 
-// Partitioned is the Config of a bus with several logs. CopiesOf returns how many of the logs have
+// Partitioned is the Opener of a bus with several logs. CopiesOf returns how many of the logs have
 // a copy of an event about the stream.
 type Partitioned interface {
 	CopiesOf(logs []consume.Position, e *consume.Event) int
@@ -155,9 +159,9 @@ type Mark struct {
 // next call continues after them; io.EOF at the end; another one is final. An earlier record may
 // come again, followed by its successors.
 //
-// Save stores the marks that have moved. Its error, with or without marks, wraps relay.ErrElsewhere
-// if another relay has taken the cursor; after other errors it is called again. Behind returns the
-// number of records after the marks.
+// Save stores the marks that have moved. Its error, with or without marks, wraps
+// relaysource.ErrElsewhere if another relay has taken the cursor; after other errors it is called
+// again. Behind returns the number of records after the marks.
 //
 // Next belongs to one goroutine, and after Open another one may call Save and Behind. Ready is safe
 // for concurrent use. Close is the last call.

@@ -16,28 +16,12 @@ import (
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/bus/claim"
-	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/bus/http/httpconfig"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
 // ClientConfig configures the requests of a Receiver or a ClaimStore.
-type ClientConfig struct {
-	URL     string           `yaml:"url"`     // http or https
-	Timeout yamldoc.Duration `yaml:"timeout"` // of a request, from dialling to the status; 0: 30 s
-	// lines "Name: value" for each request; read again after a change. "" for none
-	HeadersFile string `yaml:"headersFile,omitempty"`
-	// a bearer token; read again after a change. "" for none
-	TokenFile string       `yaml:"tokenFile,omitempty"`
-	Insecure  bool         `yaml:"insecure,omitempty"` // permits sending both unencrypted to another machine
-	TLS       *publish.TLS `yaml:"tls,omitempty"`      // nil with https: the system's certificates
-	// checked before each request of a ClaimStore and each write to a socket; nil passes everything
-	Fence publish.Fence `yaml:"-"`
-}
-
-// SetDefaults implements yamldoc.Defaulter.
-func (cfg *ClientConfig) SetDefaults() {
-	*cfg = ClientConfig{Timeout: yamldoc.Duration{Duration: defaultTimeout}}
-}
+type ClientConfig = httpconfig.ClientConfig
 
 // client holds the state for requests to one URL.
 type client struct {
@@ -53,7 +37,7 @@ type client struct {
 // newClient checks the URL and reads the files that cfg names. connections limits idle connections;
 // buffer is their write buffer, 0: 4 KiB.
 func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
-	if wrong := cfg.validateURL(nil); len(wrong) > 0 { // the URL may be a secret, so no error repeats it
+	if wrong := cfg.ValidateURL(nil); len(wrong) > 0 { // the URL may be a secret, so no error repeats it
 		return nil, wrong.ToAggregate()
 	}
 	u, err := url.Parse(cfg.URL)
@@ -63,7 +47,7 @@ func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 	c := &client{
 		url:         u,
 		origin:      originOf(u),
-		timeout:     cmp.Or(cfg.Timeout.Duration, defaultTimeout),
+		timeout:     cmp.Or(cfg.Timeout.Duration, httpconfig.DefaultTimeout),
 		fence:       publish.NewFencing(cfg.Fence),
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile, endpoint: secretsOf(u)},
 		links:       &links{tls: cfg.TLS, idle: connections, buffer: buffer},

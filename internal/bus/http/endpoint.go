@@ -70,7 +70,7 @@ func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, e
 	}
 	*limit = cmp.Or(cfg.InFlight, *limit)
 	var err error
-	p.client, err = newClient(cfg.client(), p.lanes[singles].limit, buffer)
+	p.client, err = newClient(cfg.Client(), p.lanes[singles].limit, buffer)
 	if err != nil {
 		return nil, err
 	}

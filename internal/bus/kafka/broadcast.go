@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/producer"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -284,7 +285,7 @@ func (s *broadcast) contentFor(t *topic) *encode.Event {
 func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err error) {
 	e := s.event
 	own := b.topicNames.Append(nil, e.Delta)
-	if len(own) > maxTopic {
+	if len(own) > kafkaconfig.MaxTopic {
 		return nil, false, false, errTopicName(e, own)
 	}
 	if !b.topicNames.Varies() {

@@ -17,6 +17,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/producer"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -31,7 +33,7 @@ type Bus struct {
 	log        *slog.Logger
 	metrics    *publish.Metrics
 	codec      *producer.Codec
-	topicNames *Topics
+	topicNames *kafkaconfig.Topics
 	deadTopic  string
 	conns      *kafkanet.Network
 	net, apart kafka.RoundTripper // of conns; apart makes each request on a connection of its own
@@ -61,9 +63,27 @@ type Bus struct {
 	listWanted bool
 }
 
+// Config is the settings of the bus.
+type Config = kafkaconfig.Config
+
+// Opener makes writers and readers of settings.
+type Opener struct{ *Config }
+
+// Open implements driver.Opener.
+func (c Opener) Open(e *driver.Env) (publish.Bus, error) {
+	o := *c.Config
+	o.Env = *e
+	if c.ShowsSecret() {
+		e.Log.Warn(
+			"the secret is sent to the brokers unencrypted, and readable on the network: set bus.kafka.tls, or use a SCRAM mechanism",
+			"mechanism", string(c.SASL.Mechanism))
+	}
+	return New(o, e.Log, e.Metrics)
+}
+
 // New returns a bus; Run connects it. cfg must be valid, see Config.Validate.
 func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
-	names, dead, err := cfg.destinations()
+	names, dead, err := destinations(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -103,12 +123,12 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 }
 
 // destinations returns the topics that c names, and the topic of dead letters, "" for none.
-func (c *Config) destinations() (names *Topics, dead string, err error) {
-	names, err = NewTopics(c.Topic, c.Cluster)
+func destinations(c *Config) (names *kafkaconfig.Topics, dead string, err error) {
+	names, err = kafkaconfig.NewTopics(c.Topic, c.Cluster)
 	if err != nil || c.DeadLetter == "" {
 		return names, "", err
 	}
-	t, err := NewTopics(c.DeadLetter, c.Cluster)
+	t, err := kafkaconfig.NewTopics(c.DeadLetter, c.Cluster)
 	if err != nil {
 		return nil, "", fmt.Errorf("dead letters: %w", err)
 	}
@@ -271,7 +291,7 @@ func (b *Bus) Publish(e *publish.Event) {
 		b.startBroadcast(e)
 		return
 	}
-	var buf [maxTopic + 1]byte
+	var buf [kafkaconfig.MaxTopic + 1]byte
 	name := append(buf[:0], b.deadTopic...)
 	if !e.DeadLetter {
 		name = b.topicNames.Append(buf[:0], e.Delta)
@@ -279,7 +299,7 @@ func (b *Bus) Publish(e *publish.Event) {
 	switch {
 	case len(name) == 0:
 		e.Done(fmt.Errorf("publish %s: %w: there is no topic of dead letters", e.ID, publish.ErrRefused))
-	case len(name) > maxTopic:
+	case len(name) > kafkaconfig.MaxTopic:
 		e.Done(errTopicName(e, name))
 	case !b.handOver(e, name):
 		e.Done(publish.ErrClosed)
@@ -288,7 +308,7 @@ func (b *Bus) Publish(e *publish.Event) {
 
 func errTopicName(e *publish.Event, name []byte) error {
 	return fmt.Errorf("publish %s: %w: its topic would have %d bytes, Kafka allows %d: shorten bus.kafka.topic", e.ID,
-		publish.ErrRefused, len(name), maxTopic)
+		publish.ErrRefused, len(name), kafkaconfig.MaxTopic)
 }
 
 // handOver gives an event to its partition, or queues it until the topic is ready. It reports false

@@ -18,6 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -390,7 +391,7 @@ func TestStreamEventsGoToEveryPartition(t *testing.T) {
 	}
 	cfg := kafkaConfig(m.addrs...)
 	cfg.Topic = "cdc.{group}.{resource}.{namespace}"
-	cfg.Create = &kafka.Topic{Partitions: 2, ReplicationFactor: 1}
+	cfg.Create = &kafkaconfig.Topic{Partitions: 2, ReplicationFactor: 1}
 	k := runKafka(t, cfg, m)
 	born := keyed("a", 1) // its topic is created
 	born.Delta.Ref = object.NewRef(pods, "newborn", "a", "uid")

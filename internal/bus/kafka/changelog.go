@@ -6,111 +6,38 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/object"
-	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay/debezium"
 )
 
-// Policies of topics (https://kafka.apache.org/documentation/#topicconfigs_cleanup.policy).
-const (
-	policyCompact = "compact"
-	policyDelete  = "delete"
-)
-
-// OpenChangelog implements driver.Changelogger.
-func (c *Config) OpenChangelog(e *driver.Env, streamTopic string) (publish.Bus, error) {
-	rows, stream := *c, *c
+// OpenChangelog implements driver.ChangelogOpener.
+func (c Opener) OpenChangelog(e *driver.Env, streamTopic string) (*driver.Changelog, error) {
+	rows, stream := *c.Config, *c.Config
 	rows.Tombstones = true // after the row of a deleted object
-	rows.Create = c.Create.with(policyCompact)
-	stream.Topic, stream.Create = cmp.Or(streamTopic, defaultStreamTopic(c.Topic)), c.Create.with(policyDelete)
+	rows.Create = c.Create.With(kafkaconfig.PolicyCompact)
+	stream.Topic = cmp.Or(streamTopic, kafkaconfig.DefaultStreamTopic(c.Topic))
+	stream.Create = c.Create.With(kafkaconfig.PolicyDelete)
 	var buses [2]*Bus
 	for i, settings := range []*Config{&rows, &stream} {
-		bus, err := settings.Open(e)
+		bus, err := Opener{settings}.Open(e)
 		if err != nil {
 			return nil, err
 		}
 		buses[i] = bus.(*Bus) //nolint:forcetypeassert // Open returns no other
 	}
-	return debezium.New(debezium.Options{Rows: buses[0], Stream: buses[1], Log: e.Log}), nil
+	return &driver.Changelog{Rows: buses[0], Stream: buses[1]}, nil
 }
 
-// with returns the settings with a cleanup policy; nil for nil.
-func (t *Topic) with(policy string) *Topic {
-	if t == nil {
-		return nil
-	}
-	all := *t
-	all.Config = maps.Clone(t.Config)
-	if all.Config == nil {
-		all.Config = map[string]string{}
-	}
-	all.Config[cleanupPolicy] = policy
-	return &all
-}
-
-// defaultStreamTopic returns the topic for the stream events of a table: "tables.prod" and
-// "tables.prod.stream", "tables.{resource}" and "tables._stream". No value of a placeholder begins
-// with "_s".
-func defaultStreamTopic(template string) string {
-	rest, known := template, 0
-	for {
-		i := strings.IndexByte(rest, '{')
-		if i < 0 {
-			return template + ".stream"
-		}
-		if !strings.HasPrefix(rest[i:], "{cluster}") {
-			return template[:known+i] + "_stream"
-		}
-		known += i + len("{cluster}")
-		rest = template[known:]
-	}
-}
-
-// ValidateChangelog implements driver.Changelogger.
-func (c *Config) ValidateChangelog(to, streamTopic *field.Path, topic string, f *driver.Facts) field.ErrorList {
-	var list field.ErrorList
-	if c.Create != nil && strings.Contains(c.Create.Config[cleanupPolicy], policyDelete) {
-		policy := to.Child("create", "config").Key(cleanupPolicy)
-		list = append(list, field.Invalid(policy, c.Create.Config[cleanupPolicy], "must be "+policyCompact+
-			", or left out, with format: debezium: the topic is the table, and keeps the last row of each object"))
-	}
-	used := cmp.Or(topic, defaultStreamTopic(c.Topic))
-	names, err := NewTopics(used, f.ClusterName())
-	if err == nil {
-		if _, fixed := names.Fixed(); !fixed {
-			err = fmt.Errorf(
-				"topic template %q: {cluster} is the only placeholder, because all stream events go to one topic",
-				used)
-		}
-	}
-	meets := func(topic string) bool { return topicsMeet(inCluster(used, f.Cluster), inCluster(topic, f.Cluster)) }
-	switch b, ok := f.Source.(*Config); {
-	case err != nil:
-		list = append(list, field.Invalid(streamTopic, used, err.Error()))
-	case meets(c.Topic):
-		list = append(list, field.Invalid(streamTopic, used, fmt.Sprintf(
-			"must differ from the topics of the rows (%s), such as %s", to.Child("topic"),
-			defaultStreamTopic(c.Topic))))
-	case ok && meets(b.Topic) && driver.ShareServer(b.Brokers, c.Brokers):
-		list = append(list, field.Invalid(streamTopic, used,
-			"is a topic of the bus itself: the relay would read its own output; use another topic"))
-	}
-	return list
-}
-
-// Scan implements debezium.Log. The user must be allowed to read the topics.
+// Scan implements driver.Log. The user must be allowed to read the topics.
 func (b *Bus) Scan(ctx context.Context, r *object.Resource, each func(key, value []byte) error) error {
 	var names []string // nil: all topics
 	fixed, isFixed := b.topicNames.Fixed()

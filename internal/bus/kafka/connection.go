@@ -8,6 +8,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -19,7 +20,7 @@ func newNetwork(b *Bus) *kafkanet.Network {
 	o := kafkanet.Options{
 		ClientID:   clientID,
 		Dial:       dialer(b.cfg.TLS, b.cfg.SASL),
-		Mechanism:  b.cfg.SASL.mechanism(),
+		Mechanism:  mechanismOf(b.cfg.SASL),
 		OnThrottle: b.noteThrottle,
 		OnVersions: b.noteVersions,
 	}
@@ -45,9 +46,9 @@ func (g guarded) Refused() error {
 
 // dialer returns the dial function for all brokers, configured or discovered. It reads the files of
 // t for each connection.
-func dialer(t *publish.TLS, s *SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialer(t *publish.TLS, s *kafkaconfig.SASL) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: publish.DialTimeout, KeepAlive: 15 * time.Second}
-	if s.inPlaintext(t) {
+	if s.InPlaintext(t) {
 		return publish.LoopbackOnly(d.DialContext)
 	}
 	return t.Dialer(d.DialContext)
@@ -63,7 +64,7 @@ func NewDialer(cfg *Config) (*kafka.Dialer, error) {
 		ClientID:      clientID,
 		Timeout:       2 * publish.DialTimeout,
 		DialFunc:      dialer(cfg.TLS, cfg.SASL),
-		SASLMechanism: cfg.SASL.mechanism(),
+		SASLMechanism: mechanismOf(cfg.SASL),
 	}, nil
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
 
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
-	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // SetRoundTripper puts another way to brokers in, with the time limits of the network.
@@ -56,15 +56,4 @@ func PartitionOf(key []byte, partitions int) int {
 }
 
 // MechanismOf is kafka-go's view of s.
-func MechanismOf(s *SASL) sasl.Mechanism { return s.mechanism() }
-
-// TopicsMeet reports whether two templates can make the same topic.
-func TopicsMeet(a, b string) bool { return topicsMeet(a, b) }
-
-// NamespaceIn is the namespace whose objects of a resource go to a topic.
-func NamespaceIn(t *Topics, topic string, r *object.Resource) (namespace string, ok bool) {
-	return t.namespaceIn(topic, r)
-}
-
-// DefaultStreamTopic is the default topic for the stream events of a table.
-func DefaultStreamTopic(template string) string { return defaultStreamTopic(template) }
+func MechanismOf(s *kafkaconfig.SASL) sasl.Mechanism { return mechanismOf(s) }

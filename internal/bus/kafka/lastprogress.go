@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -148,9 +149,9 @@ func (b *Bus) readersOf(res *kafka.MetadataResponse, isFixed bool) (topics [][]*
 		return t.Internal || t.Name == b.deadTopic || errors.Is(t.Error, kafka.UnknownTopicOrPartition) ||
 			!b.topicNames.Match(t.Name, nil)
 	})
-	ofClusterScoped := strings.ReplaceAll(b.topicNames.pattern, "{namespace}", "_")
+	ofClusterScoped := strings.ReplaceAll(b.topicNames.Pattern(), "{namespace}", "_")
 	homes := slices.DeleteFunc(slices.Clone(found), func(t kafka.Topic) bool {
-		return !topicsMeet(ofClusterScoped, t.Name)
+		return !kafkaconfig.TopicsMeet(ofClusterScoped, t.Name)
 	})
 	if len(homes) > 0 {
 		found = homes

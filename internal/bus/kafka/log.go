@@ -19,7 +19,7 @@ import (
 // takes reports whether events of objects of a resource in a namespace ("": any) may go to a topic.
 func (b *Bus) takes(topic string, r *object.Resource, namespace string) bool {
 	if namespace != "" && b.topicNames.Varies() {
-		return topic == string(b.topicNames.appendOf(nil, r, namespace))
+		return topic == string(b.topicNames.AppendOf(nil, r, namespace))
 	}
 	return b.topicNames.Match(topic, r)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -273,7 +274,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	write("wr0ng\n")
-	m := kafka.MechanismOf(&kafka.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{
+	m := kafka.MechanismOf(&kafkaconfig.SASL{Mechanism: "OAUTHBEARER", OAuth: &kafkaconfig.OAuth{
 		TokenURL:         server.URL,
 		ClientID:         "agent",
 		ClientSecretFile: file,
@@ -314,7 +315,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the refused token is used again: %q, %v", again, err)
 	}
 	write("a b")
-	m = kafka.MechanismOf(&kafka.SASL{Mechanism: "OAUTHBEARER", TokenFile: file})
+	m = kafka.MechanismOf(&kafkaconfig.SASL{Mechanism: "OAUTHBEARER", TokenFile: file})
 	if _, _, err := m.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "at byte 1") {
 		t.Errorf("a token with a space: %v", err)
 	}

@@ -12,7 +12,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
-	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -233,7 +233,7 @@ func creating(t *testing.T) (*kafkaRun, *model) {
 	m.topic(topicOf("old"), 2)
 	cfg := kafkaConfig(m.addrs...)
 	cfg.Topic = "cdc.{group}.{resource}.{namespace}"
-	cfg.Create = &kafka.Topic{Partitions: 2, ReplicationFactor: 1}
+	cfg.Create = &kafkaconfig.Topic{Partitions: 2, ReplicationFactor: 1}
 	return runKafka(t, cfg, m), m
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/segmentio/kafka-go"
+
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/producer"
 	"github.com/kubecdc/kubecdc/internal/encode"
@@ -375,4 +377,10 @@ func (p *partition) failed(res producer.Result, records []record, attempt int) {
 			advice,
 			"topic", p.topic.name, "partition", p.index, "attempt", attempt, "err", res.Err, "suppressed", suppressed)
 	}
+}
+
+// partitionOf returns the partition of a key, of those with these numbers, as Java's default
+// partitioner does.
+func partitionOf(key []byte, numbers []int) int {
+	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, numbers...)
 }

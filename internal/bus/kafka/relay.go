@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,11 +15,12 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 )
@@ -31,22 +31,22 @@ const relayGroup = "kubecdc-relay-"
 // relaySource is the source of a relay that reads topics of Kafka.
 type relaySource struct {
 	start   driver.Start
-	topics  *Topics
+	topics  *kafkaconfig.Topics
 	brokers string // for the log
 	log     *slog.Logger
 	window  publish.Window
 	bus     *fromkafka.Kafka
 	client  *kafka.Client
 	conns   *kafkanet.Network // the client's
-	reader  *relay.Reading
+	reader  *relaysource.Reading
 	fresh   bool // the group has no offsets
 
 	partitions atomic.Pointer[map[string]int] // by topic
 }
 
 // Relay implements driver.Readable.
-func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
-	d, err := NewDialer(c)
+func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
+	d, err := NewDialer(c.Config)
 	if err != nil {
 		return nil, fmt.Errorf("bus.kafka: %w", err)
 	}
@@ -55,7 +55,7 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 			driver.WithClusterAdvice(fmt.Errorf("bus.kafka: topic %q: the name of the cluster is not known", c.Topic),
 				r.Cluster)
 	}
-	topics, err := NewTopics(c.Topic, cmp.Or(r.Cluster, "-"))
+	topics, err := kafkaconfig.NewTopics(c.Topic, cmp.Or(r.Cluster, "-"))
 	if err != nil {
 		return nil, fmt.Errorf("bus.kafka: %w", err)
 	}
@@ -119,7 +119,7 @@ func (s *relaySource) Open(ctx context.Context) error {
 		return driver.Transient(err)
 	}
 	s.log.Info("relay starts", "group", s.bus.Group, "start", string(cmp.Or(s.start, driver.Live)))
-	s.reader = relay.NewReading(r, false)
+	s.reader = relaysource.NewReading(r, false)
 	return nil
 }
 
@@ -292,33 +292,17 @@ func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.Cur
 	return s
 }
 
-// SetAccess implements driver.Readable.
-func (c *Config) SetAccess(a *driver.Access) error {
-	if flag := a.Given(); flag != "" {
-		return fmt.Errorf(
-			"--%s is not for Kafka: give the topic as in kafka://host:port/topic, and credentials in the file (--config)",
-			flag)
-	}
-	for _, broker := range c.Brokers {
-		if _, _, err := net.SplitHostPort(broker); err != nil {
-			return errors.New("--bus: want kafka://host:port/topic, several brokers of one cluster separated by commas")
-		}
-	}
-	c.TLS = c.TLS.WithCA(a.CAFile)
-	return nil
-}
-
 // Source implements driver.Readable.
-func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
-	dialer, err := NewDialer(c)
+func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
+	dialer, err := NewDialer(c.Config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.kafka: %w", err)
 	}
-	match, err := topicsOf(c.Topic, r.Cluster)
+	match, err := kafkaconfig.MatchOf(c.Topic, r.Cluster)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.kafka.topic: %w", err)
 	}
-	dead, err := topicsOf(cmp.Or(r.DeadLetter, DefaultDeadTopic), r.Cluster)
+	dead, err := kafkaconfig.MatchOf(cmp.Or(r.DeadLetter, kafkaconfig.DefaultDeadTopic), r.Cluster)
 	if err != nil {
 		return nil, nil, fmt.Errorf("deadLetter.topic: %w", err)
 	}
@@ -331,25 +315,12 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 				return match(topic) && !dead(topic)
 			},
 		},
-		template: cmp.Or(c.Topic, DefaultTopic),
+		template: cmp.Or(c.Topic, kafkaconfig.DefaultTopic),
 	}, func(err error) error { return err }, nil
 }
 
-// topicsOf returns a function that reports whether a template may have produced a topic. An empty
-// cluster matches any name.
-func topicsOf(template, cluster string) (func(topic string) bool, error) {
-	topics, err := NewTopics(template, cmp.Or(cluster, "-"))
-	if err != nil {
-		return nil, err
-	}
-	if cluster == "" {
-		topics.pattern = strings.ReplaceAll(topics.template, "{cluster}", "{}")
-	}
-	return func(topic string) bool { return topics.Match(topic, nil) }, nil
-}
-
 // Logs implements driver.Readable.
-func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
+func (c Opener) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
 	source, _, err := c.Source(r)
 	if err != nil {
 		return nil, err
@@ -366,17 +337,11 @@ func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, er
 	return logs, nil
 }
 
-// SplitsNamespaces implements driver.Splitter.
-func (c *Config) SplitsNamespaces() bool {
-	topics, err := NewTopics(c.Topic, "-")
-	return err != nil || topics.Varies()
-}
-
 // CopiesOf implements driver.Partitioned: all partitions of every topic for objects of the event's
 // resource have a copy, and all partitions of the agent's progress. With {namespace} in the
 // template, most progress events are only in some of them: there each copy counts as complete.
-func (c *Config) CopiesOf(logs []consume.Position, e *consume.Event) int {
-	topics, err := NewTopics(c.Topic, e.Cluster)
+func (c Opener) CopiesOf(logs []consume.Position, e *consume.Event) int {
+	topics, err := kafkaconfig.NewTopics(c.Topic, e.Cluster)
 	if err != nil || topics.Varies() && e.Type == consume.TypeProgress {
 		return 1
 	}

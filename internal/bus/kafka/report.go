@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -207,7 +208,7 @@ func (b *Bus) assignEntries(r *report, all []string) (exist bool) {
 		if !ok {
 			of = map[string]string{}
 			for _, name := range all {
-				if namespace, ok := b.topicNames.namespaceIn(name, s.Resource); ok {
+				if namespace, ok := b.topicNames.NamespaceIn(name, s.Resource); ok {
 					of[namespace] = name
 				}
 			}
@@ -270,8 +271,8 @@ func onlyNamespace(s *object.ScopeReport) (string, bool) {
 func (b *Bus) assignOwn(s *broadcast) error {
 	var tooLong error
 	for i := range s.report.scopes {
-		own := b.topicNames.appendOf(nil, s.report.scopes[i].Resource, "")
-		if len(own) > maxTopic { // it has no events of objects either
+		own := b.topicNames.AppendOf(nil, s.report.scopes[i].Resource, "")
+		if len(own) > kafkaconfig.MaxTopic { // it has no events of objects either
 			tooLong = errTopicName(s.event, own)
 			continue
 		}
@@ -292,7 +293,7 @@ func (b *Bus) selectTopics(r *report, names []string) []string {
 	home := make([]string, len(r.scopes))
 	for _, name := range names {
 		for _, i := range r.entries[name] {
-			if home[i] == "" || name == string(b.topicNames.appendOf(nil, r.scopes[i].Resource, "")) {
+			if home[i] == "" || name == string(b.topicNames.AppendOf(nil, r.scopes[i].Resource, "")) {
 				home[i] = name
 			}
 		}

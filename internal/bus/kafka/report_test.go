@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -610,11 +611,11 @@ func TestNamespaceInTopic(t *testing.T) {
 		{"x{namespace}.{cluster}", "xshop.test", pods, "-"},
 		{"cdc.{resource}", "cdc.pods", pods, "-"},
 	} {
-		topics, err := kafka.NewTopics(c.template, "prod")
+		topics, err := kafkaconfig.NewTopics(c.template, "prod")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok := kafka.NamespaceIn(topics, c.topic, c.resource)
+		got, ok := topics.NamespaceIn(c.topic, c.resource)
 		if !ok {
 			got = "-"
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -26,19 +27,19 @@ const (
 	tokenMargin  = 30 * time.Second // a token that expires within this time is not used
 )
 
-// mechanism returns s, which must be valid, as a mechanism of kafka-go; nil for nil.
-func (s *SASL) mechanism() sasl.Mechanism {
+// mechanismOf returns s, which must be valid, as a mechanism of kafka-go; nil for nil.
+func mechanismOf(s *kafkaconfig.SASL) sasl.Mechanism {
 	switch {
 	case s == nil:
 		return nil
-	case s.Mechanism == SASLOAuthBearer:
+	case s.Mechanism == kafkaconfig.SASLOAuthBearer:
 		return &saslBearer{sasl: s}
 	}
 	return saslPassword{s}
 }
 
 // saslPassword is PLAIN (RFC 4616) and SCRAM (RFC 5802).
-type saslPassword struct{ *SASL }
+type saslPassword struct{ *kafkaconfig.SASL }
 
 func (p saslPassword) Name() string { return string(p.Mechanism) }
 
@@ -49,11 +50,11 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 	}
 	var m sasl.Mechanism = saslplain.Mechanism{Username: p.User, Password: secret}
 	switch p.Mechanism {
-	case SASLScramSHA256:
+	case kafkaconfig.SASLScramSHA256:
 		m, err = scram.Mechanism(scram.SHA256, p.User, secret)
-	case SASLScramSHA512:
+	case kafkaconfig.SASLScramSHA512:
 		m, err = scram.Mechanism(scram.SHA512, p.User, secret)
-	case SASLPlain, SASLOAuthBearer: // saslBearer has the latter
+	case kafkaconfig.SASLPlain, kafkaconfig.SASLOAuthBearer: // saslBearer has the latter
 	}
 	if err != nil {
 		return nil, nil,
@@ -65,7 +66,7 @@ func (p saslPassword) Start(ctx context.Context) (sasl.StateMachine, []byte, err
 
 // saslBearer is OAUTHBEARER (RFC 7628).
 type saslBearer struct {
-	sasl *SASL
+	sasl *kafkaconfig.SASL
 
 	mu     sync.Mutex // held during a token request: one token is enough for all connections
 	token  *oauth2.Token
@@ -111,7 +112,7 @@ func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error)
 		b.token, b.latest = nil, nil
 	}
 	if t := b.token; t == nil || !t.Expiry.IsZero() && time.Until(t.Expiry) <= tokenMargin {
-		t, err := b.sasl.OAuth.fetch(ctx)
+		t, err := fetchToken(ctx, b.sasl.OAuth)
 		if err != nil {
 			return nil, "", err
 		}
@@ -121,7 +122,7 @@ func (b *saslBearer) begin(ctx context.Context) (*bearerExchange, string, error)
 	return x, x.token.AccessToken, nil
 }
 
-func (o *OAuth) fetch(ctx context.Context) (*oauth2.Token, error) {
+func fetchToken(ctx context.Context, o *kafkaconfig.OAuth) (*oauth2.Token, error) {
 	secret, err := publish.ReadSecret("sasl clientSecretFile", o.ClientSecretFile)
 	if err != nil {
 		return nil, err
@@ -197,15 +198,4 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 	return false, nil,
 		fmt.Errorf("%w: the broker rejects the token of %s: %.200q", kafkanet.ErrAuthentication, x.b.source(),
 			refusal.Status)
-}
-
-// inPlaintext reports whether s must not leave this machine, because a password or token would be
-// sent without TLS.
-func (s *SASL) inPlaintext(t *publish.TLS) bool {
-	return s.sends() && !s.Insecure && t == nil
-}
-
-// sends reports whether a password or token is sent. SCRAM proves a password without sending it.
-func (s *SASL) sends() bool {
-	return s != nil && (s.Mechanism == SASLPlain || s.Mechanism == SASLOAuthBearer)
 }

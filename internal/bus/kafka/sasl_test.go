@@ -15,10 +15,11 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 )
 
 // tokens is an authorization server that issues token1, token2 and so on, which do not expire.
-func tokens(t *testing.T) (sasl *kafka.SASL, asked *atomic.Int64) {
+func tokens(t *testing.T) (sasl *kafkaconfig.SASL, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -33,8 +34,9 @@ func tokens(t *testing.T) (sasl *kafka.SASL, asked *atomic.Int64) {
 	if err := os.WriteFile(file, []byte("s3cret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &kafka.SASL{
-		Mechanism: "OAUTHBEARER", OAuth: &kafka.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file},
+	return &kafkaconfig.SASL{
+		Mechanism: "OAUTHBEARER",
+		OAuth:     &kafkaconfig.OAuth{TokenURL: server.URL, ClientID: "agent", ClientSecretFile: file},
 	}, asked
 }
 

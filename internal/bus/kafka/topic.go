@@ -14,6 +14,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -68,7 +69,7 @@ func (b *Bus) MaxEventBytes() int {
 		if t.name == b.deadTopic || t.partitions.Load() == nil {
 			continue
 		}
-		if n := int(t.maxBatch.Load()) - headRoom; most == 0 || n < most {
+		if n := int(t.maxBatch.Load()) - kafkaconfig.HeadRoom; most == 0 || n < most {
 			most = n
 		}
 	}
@@ -170,10 +171,6 @@ func (b *Bus) evict(now time.Time) {
 		b.log.Debug("dropped the state of an unused topic", "topic", name)
 	}
 }
-
-// headRoom is the maximum size of a record and its batch beside the event: key, header names,
-// lengths.
-const headRoom = 4 << 10
 
 // absent handles a topic that does not exist: it creates the topic if so configured. f is nil if
 // the broker's answer omits the topic. An error is final.
@@ -336,7 +333,7 @@ func (b *Bus) checkSize(t *topic, value string) error {
 		return nil
 	}
 	t.bound(limit)
-	need := int64(b.cfg.MaxEventBytes) + headRoom
+	need := int64(b.cfg.MaxEventBytes) + kafkaconfig.HeadRoom
 	if limit >= need {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 )
@@ -57,7 +58,7 @@ func (s *topicSource) Read(ctx context.Context, q consume.Query) (consume.Reader
 	some := all
 	some.Match = func(topic string) bool {
 		isOfQuery := slices.ContainsFunc(q.Objects, func(o consume.Objects) bool {
-			return topicsMeet(s.topicsOf(&o, cmp.Or(cluster, "{}")), topic)
+			return kafkaconfig.TopicsMeet(s.topicsOf(&o, cmp.Or(cluster, "{}")), topic)
 		})
 		return isOfQuery && s.Match(topic)
 	}
@@ -122,7 +123,7 @@ func (s *topicSource) sees(v *visible, o *consume.Objects, cluster string) bool 
 	if strings.Contains(strings.ReplaceAll(topic, "{}", ""), "{") {
 		return false
 	}
-	return slices.ContainsFunc(v.topics, func(name string) bool { return topicsMeet(topic, name) })
+	return slices.ContainsFunc(v.topics, func(name string) bool { return kafkaconfig.TopicsMeet(topic, name) })
 }
 
 // topicsOf returns the template of the topics to which objects go.

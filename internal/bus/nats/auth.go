@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/silence"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -18,25 +18,9 @@ import (
 // credentialsError describes an unusable file of credentials. It contains nothing from the file.
 type credentialsError struct{ error }
 
-// file returns the key and the name of the file with the secret, or two empty strings without a
-// file.
-func (a *Auth) file() (key, name string) {
-	switch {
-	case a.CredsFile != "":
-		return "credsFile", a.CredsFile
-	case a.PasswordFile != "":
-		return "passwordFile", a.PasswordFile
-	case a.TokenFile != "":
-		return "tokenFile", a.TokenFile
-	case a.NKeySeedFile != "":
-		return "nkeySeedFile", a.NKeySeedFile
-	}
-	return "", ""
-}
-
-// advice returns the fix if the server rejects the credentials.
-func (a *Auth) advice(key string) string {
-	name, file := a.file()
+// adviceOn returns the fix if the server rejects the credentials.
+func adviceOn(a *natsconfig.Auth, key string) string {
+	name, file := a.File()
 	if file == "" {
 		return fmt.Sprintf("the server requires credentials, or others than those in %s.url: set %s.auth", key, key)
 	}
@@ -49,10 +33,10 @@ func (a *Auth) advice(key string) string {
 		who, file, key, name)
 }
 
-// read reads the file and checks that it contains a secret. If the secret is a seed, nkey is the
-// public key of its user.
-func (a *Auth) read(key string) (secret, nkey string, err error) {
-	name, file := a.file()
+// readSecret reads the file and checks that it contains a secret. If the secret is a seed, nkey is
+// the public key of its user.
+func readSecret(a *natsconfig.Auth, key string) (secret, nkey string, err error) {
+	name, file := a.File()
 	if file == "" {
 		return "", "", nil
 	}
@@ -97,30 +81,31 @@ func (a *Auth) read(key string) (secret, nkey string, err error) {
 	return secret, nkey, nil
 }
 
-// changed reports whether the file has the seed of a user other than the one with this public key.
-func (a *Auth) changed(nkey *string) bool {
+// isOtherSeed reports whether the file has the seed of a user other than the one with this public
+// key.
+func isOtherSeed(a *natsconfig.Auth, nkey *string) bool {
 	if a.NKeySeedFile == "" || nkey == nil {
 		return false
 	}
-	_, now, err := a.read("")
+	_, now, err := readSecret(a, "")
 	return err == nil && now != *nkey
 }
 
 // ConnectOptions returns options for a separate connection with nats.go: credentials and
 // certificates, read again at each connect. key is the place of the bus in the configuration, "" if
 // it has none. An error names the key and the unusable file.
-func (c *Config) ConnectOptions(key string) ([]nats.Option, error) {
+func (c Opener) ConnectOptions(key string) ([]nats.Option, error) {
 	options, _, err := c.options(key, func(error) {}) // ignored: connecting reports an unreadable file
-	if err == nil && c.inPlaintext() {
+	if err == nil && c.InPlaintext() {
 		options = append(options, c.dialer(context.Background(), nil).use)
 	}
 	return options, err
 }
 
 // options returns the options of all connections except the dialer, and the public key if the
-// credentials are a seed. See Auth.option for unusable.
-func (c *Config) options(key string, unusable func(error)) (o []nats.Option, nkey string, err error) {
-	credentials, nkey, err := c.Auth.option(key, unusable)
+// credentials are a seed. See credentialsOption for unusable.
+func (c Opener) options(key string, unusable func(error)) (o []nats.Option, nkey string, err error) {
+	credentials, nkey, err := credentialsOption(&c.Auth, key, unusable)
 	if err != nil {
 		return nil, "", err
 	}
@@ -131,7 +116,7 @@ func (c *Config) options(key string, unusable func(error)) (o []nats.Option, nke
 	return []nats.Option{
 		credentials,
 		secure,
-		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, defaultInbox)),
+		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, natsconfig.DefaultInbox)),
 		nats.PingInterval(silence.Ping), // the dialer ends a connection on which no answer arrives
 		nats.MaxPingsOutstanding(silence.MaxPings),
 	}, nkey, nil
@@ -157,15 +142,15 @@ func tlsOption(t *publish.TLS, key string) (nats.Option, error) {
 	}, nil
 }
 
-// option returns the option with the credentials; nkey is the public key if they are a seed. If a
-// later reading of the file fails, the error goes to unusable, or fails the connect.
-func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey string, err error) {
-	_, nkey, err = a.read(key)
+// credentialsOption returns the option with the credentials; nkey is the public key if they are a
+// seed. If a later reading of the file fails, the error goes to unusable, or fails the connect.
+func credentialsOption(a *natsconfig.Auth, key string, unusable func(error)) (o nats.Option, nkey string, err error) {
+	_, nkey, err = readSecret(a, key)
 	if err != nil {
 		return nil, "", err
 	}
 	again := func() string {
-		secret, _, err := a.read(key)
+		secret, _, err := readSecret(a, key)
 		if err != nil {
 			unusable(err)
 		}
@@ -174,7 +159,7 @@ func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey str
 	switch {
 	case a.CredsFile != "":
 		creds := func() (*nats.Options, error) {
-			secret, _, err := a.read(key)
+			secret, _, err := readSecret(a, key)
 			o := new(nats.Options)
 			_ = nats.UserCredentialBytes([]byte(secret))(o)
 			return o, err
@@ -203,24 +188,4 @@ func (a *Auth) option(key string, unusable func(error)) (o nats.Option, nkey str
 		return o, nkey, err
 	}
 	return func(*nats.Options) error { return nil }, "", nil
-}
-
-// inPlaintext reports whether a secret may reach the servers without TLS and without permission.
-func (c *Config) inPlaintext() bool { return c.Token != nil || c.Auth.inPlaintext(c.URL, c.TLS) }
-
-// inPlaintext reports whether a secret may reach the servers without TLS and without permission. If
-// one of the URLs is tls:// or wss://, nats.go requires TLS for all of them.
-func (a *Auth) inPlaintext(urls string, t *publish.TLS) bool {
-	secret := a.PasswordFile != "" || a.TokenFile != ""
-	for s := range strings.SplitSeq(urls, ",") {
-		u, err := url.Parse(strings.TrimSpace(s))
-		if err != nil {
-			continue // nats.go rejects it
-		}
-		if u.Scheme == "tls" || u.Scheme == "wss" {
-			return false
-		}
-		secret = secret || u.User != nil
-	}
-	return secret && t == nil && !a.Insecure
 }

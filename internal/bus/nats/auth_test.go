@@ -26,7 +26,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -141,7 +141,7 @@ func write(tb testing.TB, file, content string) {
 type way struct {
 	name         string
 	server       func(*server.Options)
-	auth         func(file string) natsbus.Auth
+	auth         func(file string) natsconfig.Auth
 	right, wrong string
 	malformed    string // "": not applicable
 	secrets      []string
@@ -159,7 +159,7 @@ func ways(t *testing.T) []way {
 		{
 			name: "password", right: "correct-horse", wrong: "battery-staple",
 			server:   func(o *server.Options) { o.Username, o.Password = "agent", "correct-horse" },
-			auth:     func(f string) natsbus.Auth { return natsbus.Auth{User: "agent", PasswordFile: f} },
+			auth:     func(f string) natsconfig.Auth { return natsconfig.Auth{User: "agent", PasswordFile: f} },
 			secrets:  []string{"correct-horse", "battery-staple"},
 			advice:   "the server rejects the credentials for user agent in FILE (bus.nats.auth.passwordFile): correct them, they are read again at each attempt",
 			unusable: "bus.nats.auth.passwordFile FILE: ",
@@ -167,7 +167,7 @@ func ways(t *testing.T) []way {
 		{
 			name: "token", right: "open-sesame", wrong: "open-barley",
 			server:   func(o *server.Options) { o.Authorization = "open-sesame" },
-			auth:     func(f string) natsbus.Auth { return natsbus.Auth{TokenFile: f} },
+			auth:     func(f string) natsconfig.Auth { return natsconfig.Auth{TokenFile: f} },
 			secrets:  []string{"open-sesame", "open-barley"},
 			advice:   "the server rejects the credentials in FILE (bus.nats.auth.tokenFile): correct them, they are read again at each attempt",
 			unusable: "bus.nats.auth.tokenFile FILE: ",
@@ -175,7 +175,7 @@ func ways(t *testing.T) []way {
 		{
 			name: "nkey", right: seedOf(t, user), wrong: seedOf(t, stranger), malformed: "SUnotaseed",
 			server:   func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public(t, user)}} },
-			auth:     func(f string) natsbus.Auth { return natsbus.Auth{NKeySeedFile: f} },
+			auth:     func(f string) natsconfig.Auth { return natsconfig.Auth{NKeySeedFile: f} },
 			secrets:  []string{seedOf(t, user), seedOf(t, stranger), "SUnotaseed"},
 			advice:   "the server rejects the credentials in FILE (bus.nats.auth.nkeySeedFile): correct them, they are read again at each attempt",
 			unusable: "bus.nats.auth.nkeySeedFile FILE: ",
@@ -186,7 +186,7 @@ func ways(t *testing.T) []way {
 			wrong:     foreign,
 			malformed: "-----BEGIN NATS USER JWT-----\nnotajwt\n------END NATS USER JWT------\n",
 			server:    o.configure,
-			auth:      func(f string) natsbus.Auth { return natsbus.Auth{CredsFile: f} },
+			auth:      func(f string) natsconfig.Auth { return natsconfig.Auth{CredsFile: f} },
 			secrets:   []string{token, seed, foreignToken, foreignSeed, "notajwt"},
 			advice:    "the server rejects the credentials in FILE (bus.nats.auth.credsFile): correct them, they are read again at each attempt",
 			unusable:  "bus.nats.auth.credsFile FILE: ",
@@ -283,7 +283,7 @@ func TestCredentialsThatCannotBeUsedEndRun(t *testing.T) {
 			})
 		}
 	}
-	for _, auth := range []natsbus.Auth{{User: "u"}, {PasswordFile: "/p"}, {TokenFile: "/t", CredsFile: "/c"}} {
+	for _, auth := range []natsconfig.Auth{{User: "u"}, {PasswordFile: "/p"}, {TokenFile: "/t", CredsFile: "/c"}} {
 		cfg := bustest.NATSConfig("nats://127.0.0.1:1")
 		cfg.Auth = auth
 		wrong := cfg.Validate(field.NewPath("bus", "nats"), new(driver.Facts))

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -26,14 +28,25 @@ const (
 	idleSweepInterval = time.Second
 )
 
-const defaultInbox = "_INBOX" // nats.InboxPrefix without its dot
-
 func raceBackoff() publish.Backoff {
 	return publish.Backoff{First: 5 * time.Millisecond, Limit: time.Second}
 }
 
 func checkBackoff() publish.Backoff {
 	return publish.Backoff{First: 100 * time.Millisecond, Limit: 10 * time.Second}
+}
+
+// Config is the settings of the bus.
+type Config = natsconfig.Config
+
+// Opener makes writers and readers of settings.
+type Opener struct{ *Config }
+
+// Open implements driver.Opener.
+func (c Opener) Open(e *driver.Env) (publish.Bus, error) {
+	o := *c.Config
+	o.Env, o.DeadLetterOptional = *e, e.DeadLetter == natsconfig.DefaultDeadSubject
+	return New(o, e.Log, e.Metrics)
 }
 
 // Bus publishes to a JetStream stream. The package documentation describes how.
@@ -84,8 +97,8 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 		return nil, err
 	}
 	cfg.Key = cmp.Or(cfg.Key, "bus.nats")
-	cfg.InboxPrefix = cmp.Or(cfg.InboxPrefix, defaultInbox)
-	cfg.Stream.Name = cmp.Or(cfg.Stream.Name, DefaultStream)
+	cfg.InboxPrefix = cmp.Or(cfg.InboxPrefix, natsconfig.DefaultInbox)
+	cfg.Stream.Name = cmp.Or(cfg.Stream.Name, natsconfig.DefaultStream)
 	cfg.AckTimeout = cmp.Or(cfg.AckTimeout, ackTimeout)
 	b := &Bus{
 		cfg:      cfg,
@@ -104,7 +117,7 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 	}
 	b.tail = b.logs.Tail(cfg.Stream.Name, 0)
 	if cfg.DeadLetter != "" {
-		b.dead, err = DeadLetterSubject(cfg.DeadLetter, cfg.Cluster)
+		b.dead, err = natsconfig.DeadLetterSubject(cfg.DeadLetter, cfg.Cluster)
 		if err != nil {
 			return nil, err
 		}
@@ -132,3 +145,5 @@ func (b *Bus) Ready() error {
 	}
 	return fmt.Errorf("not connected to %s, or stream %s not checked yet", b.servers, b.cfg.Stream.Name)
 }
+
+func (b *Bus) opener() Opener { return Opener{&b.cfg} }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -507,7 +508,7 @@ func TestPasswordIsReadAgainAndNeverLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := bustest.NATSConfig("nats://" + s.Addr().String())
-	cfg.Auth = natsbus.Auth{User: "agent", PasswordFile: file}
+	cfg.Auth = natsconfig.Auth{User: "agent", PasswordFile: file}
 	r := bustest.RunNATS(t, cfg)
 	bustest.Wait(t, "the refusal", func() bool {
 		return bustest.Lines(r.Log.String(), "cannot reach the bus") > 0

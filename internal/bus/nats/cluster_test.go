@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
-	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsversion/natschild"
 )
 
@@ -133,7 +133,7 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 	describe := func() *jetstream.StreamInfo {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		s, err := js.Stream(ctx, natsbus.DefaultStream)
+		s, err := js.Stream(ctx, natsconfig.DefaultStream)
 		if err != nil || s.CachedInfo().Cluster == nil {
 			return nil
 		}
@@ -156,7 +156,7 @@ func TestClusterWhoseLeaderSteps(t *testing.T) {
 		before := leader()
 		bustest.Wait(t, "another leader", func() bool {
 			_, err := js.Conn().
-				Request("$JS.API.STREAM.LEADER.STEPDOWN."+natsbus.DefaultStream, nil, 500*time.Millisecond)
+				Request("$JS.API.STREAM.LEADER.STEPDOWN."+natsconfig.DefaultStream, nil, 500*time.Millisecond)
 			now := leader()
 			return (err == nil || now != before) && now != ""
 		})

@@ -24,7 +24,7 @@ import (
 // connectOptions returns the options of every connection, and the public key if the credentials are
 // a seed.
 func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err error) {
-	opts, nkey, err = b.cfg.options(b.cfg.Key, b.trouble)
+	opts, nkey, err = b.opener().options(b.cfg.Key, b.trouble)
 	if err != nil {
 		return nil, "", err
 	}
@@ -69,7 +69,7 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if netErr := net.Error(nil); errors.As(err, &netErr) {
 		return // the connection is lost, and onDown logs it
 	}
-	if kind, _ := b.cfg.diagnose(b.cfg.Key, err); kind == troubleAuth {
+	if kind, _ := b.opener().diagnose(b.cfg.Key, err); kind == troubleAuth {
 		b.trouble(err)
 		return
 	}
@@ -92,7 +92,7 @@ func (b *Bus) beforeReconnect(failures int) time.Duration {
 	if nc := b.conn.Load(); nc != nil && !nc.IsConnected() {
 		b.trouble(b.dialer.why(nc.LastError()))
 	}
-	if b.cfg.Auth.changed(b.seedOf.Load()) {
+	if isOtherSeed(&b.cfg.Auth, b.seedOf.Load()) {
 		b.renew.Raise()
 	}
 	return publish.BusyBackoff().Delay(failures)
@@ -111,7 +111,7 @@ func (b *Bus) trouble(err error) {
 	if b.closed.Load() || err == nil {
 		return
 	}
-	kind, advice := b.cfg.diagnose(b.cfg.Key, err)
+	kind, advice := b.opener().diagnose(b.cfg.Key, err)
 	why := err.Error()
 	if advice != "" {
 		why += ": " + advice
@@ -130,7 +130,7 @@ func (b *Bus) trouble(err error) {
 
 // diagnose classifies a connect error and returns the fix. key is the place of the bus in the
 // configuration.
-func (c *Config) diagnose(key string, err error) (kind, advice string) {
+func (c Opener) diagnose(key string, err error) (kind, advice string) {
 	var (
 		hostname  x509.HostnameError
 		authority x509.UnknownAuthorityError
@@ -146,7 +146,7 @@ func (c *Config) diagnose(key string, err error) (kind, advice string) {
 	case errors.As(err, &unusable):
 		return troubleAuth, "correct it, it is read again at each attempt"
 	case refusesCredentials(err):
-		return troubleAuth, c.Auth.advice(key)
+		return troubleAuth, adviceOn(&c.Auth, key)
 	case errors.As(err, &hostname):
 		return troubleTLS, "the server's certificate is for other names: use one of them in " + key + ".url"
 	case errors.As(err, &authority):
@@ -229,8 +229,8 @@ type dialer struct {
 }
 
 // dialer returns a dialer that stops when ctx ends.
-func (c *Config) dialer(ctx context.Context, f *publish.Fencing) *dialer {
-	return &dialer{ctx: ctx, fencing: f, plaintext: c.inPlaintext(), token: c.Token}
+func (c Opener) dialer(ctx context.Context, f *publish.Fencing) *dialer {
+	return &dialer{ctx: ctx, fencing: f, plaintext: c.InPlaintext(), token: c.Token}
 }
 
 // use is an option of nats.go: the connection uses the dialer, and its token if there is one.

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
@@ -54,9 +54,11 @@ type cursor struct {
 }
 
 // cursorBucket returns the name of the bucket with the cursors of relays.
-func (c *Config) cursorBucket() string {
+func (c Opener) cursorBucket() string {
 	if c.Reader != nil {
-		return c.Reader.bucket()
+		// a user who may write to a bucket can empty it (Nats-Rollup: all), so this one belongs to
+		// the reader alone
+		return CursorBucket + "-" + c.Reader.Consumers
 	}
 	return CursorBucket
 }
@@ -205,13 +207,13 @@ func (c *cursor) reread(ctx context.Context) error {
 	var invalid finalError
 	switch {
 	case errors.As(err, &invalid):
-		return fmt.Errorf("%w: %w", relay.ErrElsewhere, err)
+		return fmt.Errorf("%w: %w", relaysource.ErrElsewhere, err)
 	case err != nil:
 		return err
 	case revision == 0:
-		return fmt.Errorf("%w: its cursor was deleted: after a restart it starts over", relay.ErrElsewhere)
+		return fmt.Errorf("%w: its cursor was deleted: after a restart it starts over", relaysource.ErrElsewhere)
 	case at.Holder != c.last.Holder:
-		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run only one relay of a name", relay.ErrElsewhere,
+		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run only one relay of a name", relaysource.ErrElsewhere,
 			at.Host, at.Updated.Format(time.RFC3339))
 	}
 	c.revision = revision

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsversion"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/pause"
@@ -190,7 +191,7 @@ func (f *fullStream) logSigns() {
 // start runs a bus on a new stream.
 func (f *fullStream) start() {
 	f.streams++
-	name := fmt.Sprint(natsbus.DefaultStream, "-", f.streams)
+	name := fmt.Sprint(natsconfig.DefaultStream, "-", f.streams)
 	cfg := bustest.NATSConfig(f.urls)
 	cfg.Stream.Name, cfg.Stream.Replicas = name, f.servers
 	cfg.Stream.MaxBytes = yamldoc.Bytes(f.sizes.maxBytes)

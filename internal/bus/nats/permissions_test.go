@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -98,7 +99,7 @@ func TestDomainOfTheHub(t *testing.T) {
 	cfg := bustest.NATSConfig("")
 	cfg.Domain = "hub"
 	r := expectWholeService(t, leaf, cfg)
-	s, err := bustest.Admin(t, hub.ClientURL()).Stream(t.Context(), natsbus.DefaultStream)
+	s, err := bustest.Admin(t, hub.ClientURL()).Stream(t.Context(), natsconfig.DefaultStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestDomainOfTheHub(t *testing.T) {
 
 	// An event that a stream of the leaf node acknowledges may be missing on the hub.
 	js := bustest.Admin(t, strings.Replace(leaf.ClientURL(), "//", "//admin:secret@", 1))
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: natsbus.DefaultStream, Subjects: []string{
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: natsconfig.DefaultStream, Subjects: []string{
 		"kubecdc.>",
 	}}); err != nil {
 		t.Fatal(err)

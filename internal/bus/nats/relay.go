@@ -15,10 +15,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsversion"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/subjectfilter"
+	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/publish"
-	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
@@ -29,7 +30,7 @@ const recentlySaved = 30 * time.Second
 
 // relaySource is the source of a relay that reads a stream.
 type relaySource struct {
-	cfg     *Config
+	cfg     Opener
 	relay   driver.Relaying
 	options []nats.Option
 	log     *slog.Logger
@@ -40,7 +41,7 @@ type relaySource struct {
 	js     jetstream.JetStream
 	cursor *cursor
 	memo   json.RawMessage // see driver.Noter
-	reader *relay.Reading
+	reader *relaysource.Reading
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
 	// confined is the stream, without its connection, if the relay may read only a part of it; nil:
 	// choose selects the subjects.
@@ -50,7 +51,7 @@ type relaySource struct {
 }
 
 // Relay implements driver.Readable.
-func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
+func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	s := &relaySource{
 		cfg: c, relay: *r, log: r.Log.With("relay", r.Name), copies: &copies{
 			template: c.Subject,
@@ -84,7 +85,7 @@ func (c *Config) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 func (s *relaySource) confine() (driver.RelaySource, error) {
 	bus := fromnats.JetStream{Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name}
 	var err error
-	s.confined, err = s.cfg.confine(bus, s.cfg.Reader.consumersOf(s.relay.Name))
+	s.confined, err = s.cfg.confine(bus, s.cfg.Reader.ConsumersOf(s.relay.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +216,7 @@ func (s *relaySource) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.reader = relay.NewReading(reader, filtered, c.last.after())
+	s.reader = relaysource.NewReading(reader, filtered, c.last.after())
 	return nil
 }
 
@@ -370,30 +371,8 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 	return []driver.CursorStatus{p}, nil
 }
 
-// SetAccess implements driver.Readable.
-func (c *Config) SetAccess(a *driver.Access) error {
-	if inbox := a.Flags[flagInbox]; inbox != "" {
-		if nats.CustomInboxPrefix(inbox)(new(nats.Options)) != nil {
-			return fmt.Errorf(
-				"--%s %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end",
-				flagInbox, inbox)
-		}
-		c.InboxPrefix = inbox
-	}
-	c.Stream.Name, c.Domain = cmp.Or(a.Flags[flagStream], c.Stream.Name), cmp.Or(a.Flags[flagDomain], c.Domain)
-	c.CredsFlag = a.Flags[flagCreds]
-	if c.CredsFlag != "" {
-		c.Auth, c.Token = Auth{CredsFile: c.CredsFlag}, nil
-	}
-	if a.Token != nil && c.Auth == (Auth{}) {
-		c.Token = a.Token
-	}
-	c.TLS = c.TLS.WithCA(a.CAFile)
-	return nil
-}
-
 // Source implements driver.Readable.
-func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
+func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
 	key := r.Key
 	if c.CredsFlag != "" {
 		key = ""
@@ -417,7 +396,7 @@ func (c *Config) Source(r *driver.Reading) (consume.Source, func(error) error, e
 	case c.CredsFlag != "":
 		advice = "The server rejects the credentials in " + c.CredsFlag +
 			" (--creds): use those of a user who may read the stream"
-	case c.Auth != (Auth{}):
+	case c.Auth != (natsconfig.Auth{}):
 		advice = "The server rejects the credentials that bus.nats.auth in " + r.ConfigFile +
 			" names: correct them, or use others with --creds"
 	}
@@ -455,7 +434,7 @@ func refusesCredentials(err error) bool {
 }
 
 // Logs implements driver.Readable.
-func (c *Config) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
+func (c Opener) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
 	options, err := c.ConnectOptions(r.Key)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 func (b *Bus) Run(ctx context.Context) error {
 	defer b.shutdown() // after all goroutines that use flights
 	g, ctx := errgroup.WithContext(ctx)
-	b.dialer = b.cfg.dialer(ctx, b.fence)
+	b.dialer = b.opener().dialer(ctx, b.fence)
 	// An unusable file at the start is an error of the configuration; later, the file may be in the
 	// middle of a rotation.
 	if err := b.Check(); err != nil {

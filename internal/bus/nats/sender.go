@@ -257,7 +257,7 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := b.cfg.dialer(ctx, b.fence)
+	d := b.opener().dialer(ctx, b.fence)
 	options, _, err := b.connectOptions(d)
 	if err != nil {
 		return outcome{detail: err.Error()}, false

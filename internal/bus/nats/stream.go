@@ -12,21 +12,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// DefaultStream is the default name of the stream.
-const DefaultStream = "KUBECDC"
-
-// defaultDuplicateWindow is also the server's default.
-const defaultDuplicateWindow = 2 * time.Minute
-
 // headRoom is the space for a record's headers, in addition to the event's body.
 const headRoom = 16 << 10
 
-// config returns the configuration of a new stream.
-func (s *Stream) config(subjects []string) jetstream.StreamConfig {
+// streamConfig returns the configuration of a new stream.
+func streamConfig(s *natsconfig.Stream, subjects []string) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name:        s.Name,
 		Description: "Changes of Kubernetes objects, published by kubecdc",
@@ -38,10 +33,10 @@ func (s *Stream) config(subjects []string) jetstream.StreamConfig {
 		MaxAge:      s.MaxAge.Duration,
 		MaxBytes:    cmp.Or(int64(s.MaxBytes), -1),
 		MaxMsgs:     -1,
-		Duplicates:  cmp.Or(s.DuplicateWindow.Duration, defaultDuplicateWindow),
+		Duplicates:  cmp.Or(s.DuplicateWindow.Duration, natsconfig.DefaultDuplicateWindow),
 		AllowDirect: true, // replicas can serve reads of an object's records
 	}
-	if s.Discard == DiscardOld {
+	if s.Discard == natsconfig.DiscardOld {
 		c.Discard = jetstream.DiscardOld
 	}
 	if c.MaxAge > 0 { // required by the server
@@ -156,7 +151,7 @@ func differences(got, want *jetstream.StreamConfig) []string {
 // stream ensures that the configured stream exists and loses nothing. An error that wraps
 // publish.ErrStream is permanent.
 func (b *Bus) stream(ctx context.Context, js jetstream.JetStream, server string) error {
-	want := b.cfg.Stream.config(b.capture())
+	want := streamConfig(&b.cfg.Stream, b.capture())
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
 	seen := b.logs.Look(want.Name)
@@ -288,21 +283,6 @@ func created(info *jetstream.StreamInfo) string { return info.Created.UTC().Form
 // by the id alone, whatever the subject, and the event itself may still be published when the bus
 // accepts it.
 const deadLetterSuffix = ".dead"
-
-// DeadLetterSubject expands a template, in which {cluster} is the only placeholder.
-func DeadLetterSubject(template, cluster string) (string, error) {
-	if cluster == "" {
-		return "", errors.New("dead-letter subject: the cluster has no name")
-	}
-	parts, err := subject.Compile(template, cluster)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("dead-letter subject %q: %w", template, err)
-	case len(parts) != 1 || parts[0].Field != subject.FieldLiteral:
-		return "", fmt.Errorf("dead-letter subject %q: {cluster} is the only placeholder in it", template)
-	}
-	return parts[0].Text, nil
-}
 
 // takesDeadLetters reports whether the stream, which must have been checked, accepts dead letters.
 func (b *Bus) takesDeadLetters() bool { return b.dead != "" && !b.deadOff.Load() }

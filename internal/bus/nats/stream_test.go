@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -20,7 +21,7 @@ import (
 func TestStreamIsCreated(t *testing.T) {
 	s := bustest.StartAnyServer(t, t.TempDir(), -1)
 	cfg := bustest.NATSConfig(s.ClientURL())
-	cfg.Stream = natsbus.Stream{Name: "CHANGES", Create: true, MaxAge: yamldoc.Duration{
+	cfg.Stream = natsconfig.Stream{Name: "CHANGES", Create: true, MaxAge: yamldoc.Duration{
 		Duration: time.Minute,
 	}, MaxBytes: 1 << 20, DuplicateWindow: yamldoc.Duration{Duration: 2 * time.Minute}}
 	r := bustest.RunNATS(t, cfg)

@@ -39,7 +39,7 @@ func TestATokenIsNotSentOnAnEarlierConnection(t *testing.T) {
 		sent <- line
 	}()
 	c := &natsbus.Config{URL: "nats://" + l.Addr().String(), Token: func() string { return token.Load().(string) }}
-	options, err := c.ConnectOptions("")
+	options, err := natsbus.Opener{Config: c}.ConnectOptions("")
 	if err != nil {
 		t.Fatal(err)
 	}

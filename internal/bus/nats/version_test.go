@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
+	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
@@ -60,7 +61,7 @@ func TestRelayRefusesAServerThatIsTooOld(t *testing.T) {
 	s := startFakeServer(t, 1)
 	s.be("2.9.25", plainLimits)
 	cfg := bustest.NATSConfig("nats://" + s.l.Addr().String())
-	source, err := cfg.Relay(&driver.Relaying{Name: "hook", Log: bustest.Discard})
+	source, err := natsbus.Opener{Config: &cfg}.Relay(&driver.Relaying{Name: "hook", Log: bustest.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}

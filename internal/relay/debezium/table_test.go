@@ -151,7 +151,7 @@ type pair struct{ rows, stream topic }
 // relayed sends events by way of a relay that starts, and ends after them.
 func (p *pair) relayed(s *source) error {
 	log := slog.New(slog.DiscardHandler)
-	target := debezium.New(debezium.Options{Rows: &p.rows, Stream: &p.stream, Log: log})
+	target := debezium.New(debezium.Options{Changelog: driver.Changelog{Rows: &p.rows, Stream: &p.stream}, Log: log})
 	return relay.New(relay.Options{Name: "r", Source: s, Target: target}, log, nil).Run(context.Background())
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/encode"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -17,21 +18,10 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Log is a bus whose records can be read again: topics of Kafka.
-type Log interface {
-	publish.Bus
-	// Scan calls each with the key and the value of all records that the topics for objects of a
-	// resource have at the time of the call. nil: all topics. Those of a key come in order. The
-	// value of a tombstone is nil. key and value are valid during the call. Scan returns the first
-	// error of each.
-	Scan(ctx context.Context, r *object.Resource, each func(key, value []byte) error) error
-}
-
 // Options configure a Target.
 type Options struct {
-	Rows   Log // receives the rows of objects, and adds a tombstone to each event of op d
-	Stream Log // receives the events about the stream
-	Log    *slog.Logger
+	driver.Changelog
+	Log *slog.Logger
 }
 
 // Target is the target of a relay. It implements relay.Target and relay.LossReader.

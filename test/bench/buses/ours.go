@@ -13,7 +13,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	publishhttp "github.com/kubecdc/kubecdc/internal/bus/http"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats"
+	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
@@ -45,14 +47,14 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 	switch {
 	case s.NATS != "":
 		return nats.New(nats.Config{
-			URL: s.NATS, Stream: nats.Stream{Name: s.Name, Create: true}, Env: driver.Env{
+			URL: s.NATS, Stream: natsconfig.Stream{Name: s.Name, Create: true}, Env: driver.Env{
 				Cluster:       cluster,
 				MaxEventBytes: maxEventBytes,
 			},
 		}, log, nil)
 	case len(s.Kafka) > 0:
 		return kafka.New(kafka.Config{
-			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafka.Topic{
+			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafkaconfig.Topic{
 				Partitions:        partitions,
 				ReplicationFactor: 1,
 			},

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/kubecdc/kubecdc/internal/agent"
+	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config"
@@ -97,7 +98,7 @@ func (t *Target) Open(ctx context.Context, o *Options) (*Opened, error) {
 // check returns an error if the target bus has a log of the record.
 func (o *Options) check(ctx context.Context, cfg *config.Config) error {
 	d, settings := cfg.Bus.Chosen()
-	bus, ok := settings.(driver.Readable)
+	bus, ok := buses.Of(settings).(driver.Reader)
 	if !ok {
 		return nil
 	}

@@ -1,7 +1,8 @@
-package kafka
+package kafkaconfig
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -157,26 +158,11 @@ func defaultDeadTopic(bus driver.Config, cluster string) string {
 	switch {
 	case !ok || c.Create == nil:
 		return ""
-	case topicsMeet(inCluster(c.Topic, cluster), inCluster(DefaultDeadTopic, cluster)):
+	case TopicsMeet(InCluster(c.Topic, cluster), InCluster(DefaultDeadTopic, cluster)):
 		return SpareDeadTopic
 	}
 	return DefaultDeadTopic
 }
-
-// Open implements driver.Config.
-func (c *Config) Open(e *driver.Env) (publish.Bus, error) {
-	o := *c
-	o.Env = *e
-	if c.showsSecret() {
-		e.Log.Warn(
-			"the secret is sent to the brokers unencrypted, and readable on the network: set bus.kafka.tls, or use a SCRAM mechanism",
-			"mechanism", string(c.SASL.Mechanism))
-	}
-	return New(o, e.Log, e.Metrics)
-}
-
-// showsSecret reports whether a secret leaves this machine unencrypted.
-func (c *Config) showsSecret() bool { return c.SASL.sends() && c.TLS == nil && c.isRemote() }
 
 // isRemote reports whether a broker's name is that of another machine.
 func (c *Config) isRemote() bool {
@@ -231,7 +217,7 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 	if c.TLS != nil || c.SASL != nil {
 		return nil
 	}
-	kcat, topic := "kcat -b "+strings.Join(c.Brokers, ","), inCluster(c.Topic, h.Cluster)
+	kcat, topic := "kcat -b "+strings.Join(c.Brokers, ","), InCluster(c.Topic, h.Cluster)
 	if strings.Contains(topic, "{") {
 		return []driver.Hint{{Command: kcat + " -L", Purpose: "the topics"}}
 	}
@@ -239,4 +225,40 @@ func (c *Config) Hints(h *driver.Hinting) []driver.Hint {
 		{Command: kcat + " -C -o end -t " + topic, Purpose: "each change as it happens"},
 		{Command: kcat + " -C -e -t " + topic, Purpose: "all records of the topic"},
 	}
+}
+
+// ShowsSecret reports whether a secret leaves this machine unencrypted.
+func (c *Config) ShowsSecret() bool { return c.SASL.sends() && c.TLS == nil && c.isRemote() }
+
+// SetAccess implements driver.Readable.
+func (c *Config) SetAccess(a *driver.Access) error {
+	if flag := a.Given(); flag != "" {
+		return fmt.Errorf(
+			"--%s is not for Kafka: give the topic as in kafka://host:port/topic, and credentials in the file (--config)",
+			flag)
+	}
+	for _, broker := range c.Brokers {
+		if _, _, err := net.SplitHostPort(broker); err != nil {
+			return errors.New("--bus: want kafka://host:port/topic, several brokers of one cluster separated by commas")
+		}
+	}
+	c.TLS = c.TLS.WithCA(a.CAFile)
+	return nil
+}
+
+// SplitsNamespaces implements driver.Splitter.
+func (c *Config) SplitsNamespaces() bool {
+	topics, err := NewTopics(c.Topic, "-")
+	return err != nil || topics.Varies()
+}
+
+// InPlaintext reports whether s must not leave this machine, because a password or token would be
+// sent without TLS.
+func (s *SASL) InPlaintext(t *publish.TLS) bool {
+	return s.sends() && !s.Insecure && t == nil
+}
+
+// sends reports whether a password or token is sent. SCRAM proves a password without sending it.
+func (s *SASL) sends() bool {
+	return s != nil && (s.Mechanism == SASLPlain || s.Mechanism == SASLOAuthBearer)
 }

@@ -1,9 +1,9 @@
-package kafka_test
+package kafkaconfig_test
 
 import (
 	"testing"
 
-	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 )
 
 func TestTopicsMeet(t *testing.T) {
@@ -32,10 +32,10 @@ func TestTopicsMeet(t *testing.T) {
 		{"{group}{resource}{group}{resource}{group}.a", "{group}{namespace}{group}{namespace}{group}.b", false},
 		{"", "", true},
 	} {
-		if got := kafka.TopicsMeet(tc.a, tc.b); got != tc.want {
+		if got := kafkaconfig.TopicsMeet(tc.a, tc.b); got != tc.want {
 			t.Errorf("%q and %q: %t", tc.a, tc.b, got)
 		}
-		if got := kafka.TopicsMeet(tc.b, tc.a); got != tc.want {
+		if got := kafkaconfig.TopicsMeet(tc.b, tc.a); got != tc.want {
 			t.Errorf("%q and %q: %t", tc.b, tc.a, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package kafka
+package kafkaconfig
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func (c *Config) Validate(path *field.Path, f *driver.Facts) field.ErrorList {
 		list = append(list, c.Create.validate(path.Child("create"), f.MaxEventBytes)...)
 	}
 	list = append(list, c.TLS.Validate(path.Child("tls"))...)
-	if b, ok := f.Source.(*Config); ok && topicsMeet(inCluster(b.Topic, f.Cluster), inCluster(c.Topic, f.Cluster)) &&
+	if b, ok := f.Source.(*Config); ok && TopicsMeet(InCluster(b.Topic, f.Cluster), InCluster(c.Topic, f.Cluster)) &&
 		driver.ShareServer(b.Brokers, c.Brokers) {
 		list = append(list,
 			field.Forbidden(path,
@@ -133,6 +133,10 @@ const (
 	kafkaMessageBytes = 1048588 // default of max.message.bytes (https://kafka.apache.org/documentation/#topicconfigs)
 )
 
+// HeadRoom is the maximum size of a record and its batch beside the event: key, header names,
+// lengths.
+const HeadRoom = 4 << 10
+
 var (
 	topicConfig = regexp.MustCompile(`^[a-z][a-z0-9.]*[a-z0-9]$`)
 	cleanup     = regexp.MustCompile(`^(delete|compact|compact, ?delete|delete, ?compact)$`)
@@ -140,14 +144,14 @@ var (
 
 func (t *Topic) validateMessageBytes(path *field.Path, maxEvent yamldoc.Bytes) field.ErrorList {
 	s, ok := t.Config[maxMessageBytes]
-	need := int64(maxEvent) + headRoom
+	need := int64(maxEvent) + HeadRoom
 	if !ok {
 		if need <= kafkaMessageBytes {
 			return nil
 		}
 		return field.ErrorList{
 			field.Required(path, fmt.Sprintf("must be set to at least %d, for event.maxBytes (%v) plus %v: "+
-				"Kafka's default is %d", need, maxEvent, yamldoc.Bytes(headRoom), kafkaMessageBytes)),
+				"Kafka's default is %d", need, maxEvent, yamldoc.Bytes(HeadRoom), kafkaMessageBytes)),
 		}
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -158,7 +162,7 @@ func (t *Topic) validateMessageBytes(path *field.Path, maxEvent yamldoc.Bytes) f
 		return field.ErrorList{
 			field.Invalid(path, s,
 				fmt.Sprintf("must be at least %d, for event.maxBytes (%v) plus %v: raise it, or lower event.maxBytes",
-					need, maxEvent, yamldoc.Bytes(headRoom))),
+					need, maxEvent, yamldoc.Bytes(HeadRoom))),
 		}
 	}
 	return nil
@@ -231,7 +235,7 @@ func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 				"write https:// in "+at.Child("oauth", "tokenURL").String(),
 				at.Child("oauth", "insecure").String()+": true"))
 	}
-	if !s.inPlaintext(c.TLS) || !c.isRemote() {
+	if !s.InPlaintext(c.TLS) || !c.isRemote() {
 		return list
 	}
 	what := "passwordFile"
@@ -251,7 +255,7 @@ func validateDeadTopic(path *field.Path, value string, bus driver.Config, f *dri
 		return field.ErrorList{field.Invalid(path, value, "must be a topic such as "+DefaultDeadTopic+
 			`: at most 249 letters, digits, ".", "_" and "-"; {cluster} is the only placeholder`)}
 	}
-	if c, ok := bus.(*Config); ok && topicsMeet(inCluster(value, f.Cluster), inCluster(c.Topic, f.Cluster)) {
+	if c, ok := bus.(*Config); ok && TopicsMeet(InCluster(value, f.Cluster), InCluster(c.Topic, f.Cluster)) {
 		return field.ErrorList{
 			field.Invalid(path, value,
 				"must differ from the topics of the events (bus.kafka.topic), such as "+SpareDeadTopic),

@@ -1,4 +1,4 @@
-package kafka
+package kafkaconfig
 
 import (
 	"cmp"
@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/segmentio/kafka-go"
-
 	"github.com/kubecdc/kubecdc/internal/bus/subject"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
@@ -16,8 +14,8 @@ import (
 // DefaultTopic is the default topic template.
 const DefaultTopic = "kubecdc.{cluster}"
 
-// maxTopic is the maximum length of a topic's name (org.apache.kafka.common.internals.Topic).
-const maxTopic = 249
+// MaxTopic is the maximum length of a topic's name (org.apache.kafka.common.internals.Topic).
+const MaxTopic = 249
 
 // Topics is a compiled topic template.
 type Topics struct {
@@ -28,6 +26,9 @@ type Topics struct {
 
 // String returns the template.
 func (t *Topics) String() string { return t.template }
+
+// Pattern returns the template in its cluster, if the name of that is known.
+func (t *Topics) Pattern() string { return t.pattern }
 
 // NewTopics compiles a topic template; "" is DefaultTopic. Placeholders are {cluster}, with the
 // value cluster, {group}, {resource} and {namespace}. Topics consist of A-Za-z0-9._- and have at
@@ -42,7 +43,7 @@ func NewTopics(template, cluster string) (*Topics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topic template %q: %w", template, err)
 	}
-	return &Topics{template: template, pattern: inCluster(template, cluster), parts: parts}, nil
+	return &Topics{template: template, pattern: InCluster(template, cluster), parts: parts}, nil
 }
 
 func compileTopic(template, cluster string) ([]subject.Part, error) {
@@ -88,8 +89,8 @@ func compileTopic(template, cluster string) ([]subject.Part, error) {
 	for _, p := range parts {
 		shortest += max(len(p.Text), 1)
 	}
-	if shortest > maxTopic {
-		return nil, fmt.Errorf("yields topics of at least %d bytes, Kafka allows %d", shortest, maxTopic)
+	if shortest > MaxTopic {
+		return nil, fmt.Errorf("yields topics of at least %d bytes, Kafka allows %d", shortest, MaxTopic)
 	}
 	return parts, nil
 }
@@ -107,13 +108,13 @@ func alphanumeric(c byte) bool {
 // resources.
 func (t *Topics) Append(dst []byte, d *object.Delta) []byte {
 	if d.Stream != nil {
-		return t.appendOf(dst, d.Stream.Resource, "")
+		return t.AppendOf(dst, d.Stream.Resource, "")
 	}
-	return t.appendOf(dst, d.Ref.Resource, d.Ref.Namespace())
+	return t.AppendOf(dst, d.Ref.Resource, d.Ref.Namespace())
 }
 
-// appendOf appends the topic of the objects of a resource in a namespace; "": of those without one.
-func (t *Topics) appendOf(dst []byte, r *object.Resource, namespace string) []byte {
+// AppendOf appends the topic of the objects of a resource in a namespace; "": of those without one.
+func (t *Topics) AppendOf(dst []byte, r *object.Resource, namespace string) []byte {
 	for i := range t.parts {
 		switch t.parts[i].Field {
 		case subject.FieldGroup:
@@ -150,12 +151,12 @@ func (t *Topics) Match(topic string, r *object.Resource) bool {
 	if r != nil {
 		pattern = strings.NewReplacer("{group}", cmp.Or(r.Group, "core"), "{resource}", r.Name).Replace(pattern)
 	}
-	return topicsMeet(pattern, topic)
+	return TopicsMeet(pattern, topic)
 }
 
-// namespaceIn returns the namespace whose objects of a resource go to a topic, "" for those without
+// NamespaceIn returns the namespace whose objects of a resource go to a topic, "" for those without
 // one. It returns false if none do. The template must have {namespace}.
-func (t *Topics) namespaceIn(topic string, r *object.Resource) (namespace string, ok bool) {
+func (t *Topics) NamespaceIn(topic string, r *object.Resource) (namespace string, ok bool) {
 	// All occurrences have the same length.
 	fixed := 0
 	places := 0
@@ -183,23 +184,17 @@ func (t *Topics) namespaceIn(topic string, r *object.Resource) (namespace string
 	if namespace == "_" {
 		namespace = ""
 	}
-	var buf [maxTopic]byte
-	if strings.IndexByte(namespace, '.') >= 0 || string(t.appendOf(buf[:0], r, namespace)) != topic {
+	var buf [MaxTopic]byte
+	if strings.IndexByte(namespace, '.') >= 0 || string(t.AppendOf(buf[:0], r, namespace)) != topic {
 		return "", false
 	}
 	return namespace, true
 }
 
-// partitionOf returns the partition of a key, of those with these numbers, as Java's default
-// partitioner does.
-func partitionOf(key []byte, numbers []int) int {
-	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, numbers...)
-}
-
-// topicsMeet reports whether two templates can produce the same topic, in the same cluster of
+// TopicsMeet reports whether two templates can produce the same topic, in the same cluster of
 // Kubernetes. Values of placeholders begin with a letter or digit; only {group} can contain dots.
 // For a cluster-scoped object, {namespace} is "_". {} is any text.
-func topicsMeet(a, b string) bool {
+func TopicsMeet(a, b string) bool {
 	clusterScoped := func(template string) string { return strings.ReplaceAll(template, "{namespace}", "_") }
 	for _, a := range []string{a, clusterScoped(a)} {
 		for _, b := range []string{b, clusterScoped(b)} {
@@ -211,8 +206,8 @@ func topicsMeet(a, b string) bool {
 	return false
 }
 
-// inCluster replaces {cluster} in a template, if the name of the cluster is known.
-func inCluster(template, cluster string) string {
+// InCluster replaces {cluster} in a template, if the name of the cluster is known.
+func InCluster(template, cluster string) string {
 	if cluster == "" {
 		return template
 	}
@@ -289,4 +284,17 @@ func (s symbol) shares(t symbol) bool {
 		return !s.noDot
 	}
 	return true
+}
+
+// MatchOf returns a function that reports whether a template may have produced a topic. An empty
+// cluster matches any name.
+func MatchOf(template, cluster string) (func(topic string) bool, error) {
+	topics, err := NewTopics(template, cmp.Or(cluster, "-"))
+	if err != nil {
+		return nil, err
+	}
+	if cluster == "" {
+		topics.pattern = strings.ReplaceAll(topics.template, "{cluster}", "{}")
+	}
+	return func(topic string) bool { return topics.Match(topic, nil) }, nil
 }

@@ -1,10 +1,11 @@
-package kafka_test
+package kafkaconfig_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/bustest"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -18,14 +19,14 @@ func TestTopics(t *testing.T) {
 		namespace string
 		want      string
 	}{
-		{"", pods, "shop", "kubecdc.prod-eu-1"},
-		{"all", pods, "shop", "all"},
-		{"{cluster}.{group}.{resource}", pods, "shop", "prod-eu-1.core.pods"},
+		{"", bustest.Pods, "shop", "kubecdc.prod-eu-1"},
+		{"all", bustest.Pods, "shop", "all"},
+		{"{cluster}.{group}.{resource}", bustest.Pods, "shop", "prod-eu-1.core.pods"},
 		{"{cluster}.{group}.{resource}", ingresses, "shop", "prod-eu-1.networking.k8s.io.ingresses"},
 		{"x-{namespace}_{resource}", deployments, "shop", "x-shop_deployments"},
 		{"x-{namespace}_{resource}", nodes, "", "x-__nodes"},
 	} {
-		topics, err := kafka.NewTopics(c.template, "prod-eu-1")
+		topics, err := kafkaconfig.NewTopics(c.template, "prod-eu-1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,11 +54,11 @@ func TestTopicsOfNobody(t *testing.T) {
 		"kubecdc.{cluster}.{resource}":  "kubecdc.prod-eu-1._",
 		"{group}.{resource}":            "kubecdc.prod-eu-1._dead",
 	} {
-		topics, err := kafka.NewTopics(template, "prod-eu-1")
+		topics, err := kafkaconfig.NewTopics(template, "prod-eu-1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if topics.Match(topic, nil) || topics.Match(topic, pods) {
+		if topics.Match(topic, nil) || topics.Match(topic, bustest.Pods) {
 			t.Errorf("%s makes %s", template, topic)
 		}
 	}
@@ -73,28 +74,11 @@ func TestTopicTemplateErrors(t *testing.T) {
 		"{group}{resource}":      "at byte 7: {resource} directly after another",
 		strings.Repeat("a", 250): "Kafka allows 249",
 	} {
-		if _, err := kafka.NewTopics(template, "prod-eu-1"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := kafkaconfig.NewTopics(template, "prod-eu-1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q, got %v", template, want, err)
 		}
 	}
-	if _, err := kafka.NewTopics("", "prod/eu"); err == nil || !strings.Contains(err.Error(), "at byte 4") {
+	if _, err := kafkaconfig.NewTopics("", "prod/eu"); err == nil || !strings.Contains(err.Error(), "at byte 4") {
 		t.Errorf("a cluster with a slash: %v", err)
-	}
-}
-
-// The expected values are those of org.apache.kafka.common.utils.UtilsTest.testMurmur2, as int32.
-func TestPartitionsAreThoseOfJava(t *testing.T) {
-	const many = 1_000_003
-	for key, hash := range map[string]int32{
-		"21":                         -973932308,
-		"foobar":                     -790332482,
-		"a-little-bit-long-string":   -985981536,
-		"a-little-bit-longer-string": -1486304829,
-		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-		"abc": 479470107,
-	} {
-		if got, want := kafka.PartitionOf([]byte(key), many), int(hash&0x7fffffff)%many; got != want {
-			t.Errorf("%s: %d, want %d", key, got, want)
-		}
 	}
 }

@@ -1,9 +1,9 @@
-package kafka_test
+package kafkaconfig_test
 
 import (
 	"testing"
 
-	"github.com/kubecdc/kubecdc/internal/bus/kafka"
+	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 )
 
 // TestDefaultStreamTopic checks that the topic of a table's stream events is none of the table's
@@ -19,14 +19,14 @@ func TestDefaultStreamTopic(t *testing.T) {
 		"{resource}":                          "_stream",
 		"tables.{namespace}.{resource}":       "tables._stream",
 	} {
-		got := kafka.DefaultStreamTopic(template)
+		got := kafkaconfig.DefaultStreamTopic(template)
 		if got != want {
 			t.Errorf("for %s: %s, want %s", template, got, want)
 		}
-		if kafka.TopicsMeet(template, got) {
+		if kafkaconfig.TopicsMeet(template, got) {
 			t.Errorf("%s may be a topic of the table %s", got, template)
 		}
-		if topics, err := kafka.NewTopics(got, "prod"); err != nil {
+		if topics, err := kafkaconfig.NewTopics(got, "prod"); err != nil {
 			t.Error(err)
 		} else if _, isFixed := topics.Fixed(); !isFixed {
 			t.Errorf("%s is not one topic", got)

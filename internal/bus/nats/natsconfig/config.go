@@ -1,6 +1,8 @@
-package nats
+package natsconfig
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -88,6 +90,16 @@ type Auth struct {
 	Insecure     bool   `yaml:"insecure,omitempty"` // the password or token may be sent unencrypted to other machines
 }
 
+// DefaultStream is the default name of the stream.
+const DefaultStream = "KUBECDC"
+
+// DefaultDuplicateWindow is also the server's default.
+const DefaultDuplicateWindow = 2 * time.Minute
+
+// DefaultInbox is the default prefix of the subjects of responses: nats.InboxPrefix without its
+// dot.
+const DefaultInbox = "_INBOX"
+
 // DefaultDeadSubject is the default subject of dead letters.
 const DefaultDeadSubject = "kubecdc.{cluster}.dead"
 
@@ -126,7 +138,7 @@ func accessFlags() []driver.Flag {
 		{
 			Name: flagInbox,
 			Help: "`prefix` of the subjects on which the NATS server answers, for a user with a private inbox\n" +
-				"(default: that of --config, else " + defaultInbox + ")",
+				"(default: that of --config, else " + DefaultInbox + ")",
 		},
 		{
 			Name: flagDomain,
@@ -138,10 +150,10 @@ func accessFlags() []driver.Flag {
 // SetDefaults implements yamldoc.Defaulter.
 func (c *Config) SetDefaults() {
 	*c = Config{
-		URL: "nats://127.0.0.1:4222", Subject: subject.Default, InboxPrefix: defaultInbox,
+		URL: "nats://127.0.0.1:4222", Subject: subject.Default, InboxPrefix: DefaultInbox,
 		Stream: Stream{
 			Name: DefaultStream, Create: true, Replicas: 1, MaxAge: yamldoc.Duration{Duration: 7 * 24 * time.Hour},
-			Discard: DiscardNew, DuplicateWindow: yamldoc.Duration{Duration: defaultDuplicateWindow},
+			Discard: DiscardNew, DuplicateWindow: yamldoc.Duration{Duration: DefaultDuplicateWindow},
 		},
 	}
 }
@@ -150,13 +162,6 @@ func (c *Config) SetDefaults() {
 func (c *Config) SetURL(url string) error {
 	c.URL = url // a comma-separated list of servers is not a URL, so no parsing
 	return nil
-}
-
-// Open implements driver.Config.
-func (c *Config) Open(e *driver.Env) (publish.Bus, error) {
-	o := *c
-	o.Env, o.DeadLetterOptional = *e, e.DeadLetter == DefaultDeadSubject
-	return New(o, e.Log, e.Metrics)
 }
 
 // Destinations implements driver.Named.
@@ -399,8 +404,8 @@ func (c *Config) validateSecrecy(path *field.Path) field.ErrorList {
 		u, err := url.Parse(strings.TrimSpace(server)) // an error is reported elsewhere
 		return err == nil && !check.IsLoopbackHost(u.Hostname())
 	})
-	key, _ := c.Auth.file()
-	if key != "passwordFile" && key != "tokenFile" || !remote || !c.Auth.inPlaintext(c.URL, c.TLS) {
+	key, _ := c.Auth.File()
+	if key != "passwordFile" && key != "tokenFile" || !remote || !c.Auth.InPlaintext(c.URL, c.TLS) {
 		return nil
 	}
 	at := path.Child("auth")
@@ -422,4 +427,77 @@ func validateDeadSubject(path *field.Path, value string, _ driver.Config, f *dri
 		return field.ErrorList{check.Template(path, DefaultDeadSubject, err)}
 	}
 	return nil
+}
+
+// DeadLetterSubject expands a template, in which {cluster} is the only placeholder.
+func DeadLetterSubject(template, cluster string) (string, error) {
+	if cluster == "" {
+		return "", errors.New("dead-letter subject: the cluster has no name")
+	}
+	parts, err := subject.Compile(template, cluster)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("dead-letter subject %q: %w", template, err)
+	case len(parts) != 1 || parts[0].Field != subject.FieldLiteral:
+		return "", fmt.Errorf("dead-letter subject %q: {cluster} is the only placeholder in it", template)
+	}
+	return parts[0].Text, nil
+}
+
+// SetAccess implements driver.Readable.
+func (c *Config) SetAccess(a *driver.Access) error {
+	if inbox := a.Flags[flagInbox]; inbox != "" {
+		if strings.ContainsAny(inbox, "*>") || strings.HasSuffix(inbox, ".") { // as nats.CustomInboxPrefix
+			return fmt.Errorf(
+				"--%s %q: want a subject such as _INBOX_reader, without * and >, and without a dot at the end",
+				flagInbox, inbox)
+		}
+		c.InboxPrefix = inbox
+	}
+	c.Stream.Name, c.Domain = cmp.Or(a.Flags[flagStream], c.Stream.Name), cmp.Or(a.Flags[flagDomain], c.Domain)
+	c.CredsFlag = a.Flags[flagCreds]
+	if c.CredsFlag != "" {
+		c.Auth, c.Token = Auth{CredsFile: c.CredsFlag}, nil
+	}
+	if a.Token != nil && c.Auth == (Auth{}) {
+		c.Token = a.Token
+	}
+	c.TLS = c.TLS.WithCA(a.CAFile)
+	return nil
+}
+
+// File returns the key and the name of the file with the secret, or two empty strings without a
+// file.
+func (a *Auth) File() (key, name string) {
+	switch {
+	case a.CredsFile != "":
+		return "credsFile", a.CredsFile
+	case a.PasswordFile != "":
+		return "passwordFile", a.PasswordFile
+	case a.TokenFile != "":
+		return "tokenFile", a.TokenFile
+	case a.NKeySeedFile != "":
+		return "nkeySeedFile", a.NKeySeedFile
+	}
+	return "", ""
+}
+
+// InPlaintext reports whether a secret may reach the servers without TLS and without permission.
+func (c *Config) InPlaintext() bool { return c.Token != nil || c.Auth.InPlaintext(c.URL, c.TLS) }
+
+// InPlaintext reports whether a secret may reach the servers without TLS and without permission. If
+// one of the URLs is tls:// or wss://, nats.go requires TLS for all of them.
+func (a *Auth) InPlaintext(urls string, t *publish.TLS) bool {
+	secret := a.PasswordFile != "" || a.TokenFile != ""
+	for s := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(s))
+		if err != nil {
+			continue // nats.go rejects it
+		}
+		if u.Scheme == "tls" || u.Scheme == "wss" {
+			return false
+		}
+		secret = secret || u.User != nil
+	}
+	return secret && t == nil && !a.Insecure
 }
