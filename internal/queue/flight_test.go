@@ -120,6 +120,29 @@ func TestBytesInFlight(t *testing.T) {
 	})
 }
 
+// The item itself counts in the share of its lane.
+func TestLargeItemWouldCrowdOutOtherLanes(t *testing.T) {
+	inFlightOf(t, 90, func(q *flightQueue) {
+		q.put("pods", "pod-0", 20)
+		q.put("pods", "pod-1", 44)
+		q.want("pod-0")
+		q.put("nodes", "node-0", 10)
+		q.want("pod-0", "node-0")
+	})
+}
+
+// The item that overtakes may need all of the free room.
+func TestItemThatFitsTheFreeRoomOvertakes(t *testing.T) {
+	inFlightOf(t, 90, func(q *flightQueue) {
+		q.put("pods", "pod-0", 40)
+		q.put("nodes", "node-0", 30)
+		q.put("secrets", "large", 60)
+		q.put("events", "event-0", 21)
+		q.put("leases", "lease-0", 20)
+		q.want("pod-0", "node-0", "lease-0")
+	})
+}
+
 func TestItemLargerThanTheFlightGoesAlone(t *testing.T) {
 	inFlightOf(t, 90, func(q *flightQueue) {
 		q.put("pods", "pod-0", 10)
