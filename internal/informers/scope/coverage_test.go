@@ -233,6 +233,17 @@ func TestCoverage(t *testing.T) {
 				o.changes(begin+0.7, 30+2*uint64(k))
 			}
 		}, "to 212.7; cut 200-212.7"},
+		"two interruptions of one reason, just near each other": {func(o *observation) {
+			o.live()
+			for k := range 2 {
+				begin := 210 + 3*float64(k)
+				o.endWatch(object.InterruptedCut, false, at(begin))
+				o.opens(begin+0.5, 30+10*uint64(k))
+				o.changes(begin+0.75, 29+10*uint64(k))
+				o.changes(begin+1, 31+10*uint64(k))
+				o.changes(begin+3, 32+10*uint64(k)) // two seconds later, as the next one begins
+			}
+		}, "to 216; cut 200-214"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
