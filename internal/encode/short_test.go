@@ -193,7 +193,7 @@ func TestEncodeShortRefuses(t *testing.T) {
 	}
 }
 
-// What is just as long as it may be is neither refused nor shortened.
+// A value that is just as long as it may be is neither refused nor shortened.
 func TestEncodeShortAtItsLimits(t *testing.T) {
 	ref := refOf(roles, "", strings.Repeat("r", 1024))
 	d := &object.Delta{Op: object.Created, Ref: ref, ResourceVersion: 1, After: version(ref, 1, `{}`)}
