@@ -70,8 +70,12 @@ func (r report) has(file string) bool {
 }
 
 // efficacy returns how many percent of the covered changes of the whole package are caught, as far
-// as is known. Those that are accepted, and those that survived in this part, are not.
+// as is known. Those that are accepted, and those that survived in this part, are not. Of a package
+// that is not held, only the changes that were tried are known.
 func (v *verdict) efficacy() float64 {
+	if v.pack.Floor == nil {
+		return percent(v.triedCount()-v.tried.count(lived), v.triedCount())
+	}
 	covered := v.found.count(runnable)
 	return percent(covered-v.accepted-len(v.survivors), covered)
 }

@@ -188,6 +188,24 @@ func TestTooSlow(t *testing.T) {
 	}
 }
 
+// TestEfficacyOfAPart checks that nothing is said of changes that were not tried, unless the
+// package is held, so that they were judged in other nights.
+func TestEfficacyOfAPart(t *testing.T) {
+	found := report{Files: []file{{Mutations: slices.Repeat([]mutation{{Status: runnable}}, 20)}}}
+	tried := report{Files: []file{{Mutations: []mutation{{Status: lived}, {Status: killed}, {Status: timedOut}, {
+		Status: lived,
+	}}}}}
+	p := &pack{}
+	v := verdict{pack: p, found: found, tried: tried, survivors: make([]place, 1), accepted: 3}
+	if e := v.efficacy(); e != 50 {
+		t.Errorf("two of four changes survived, and the efficacy is %g %%", e)
+	}
+	p.Floor = &floor{}
+	if e := v.efficacy(); e != 80 {
+		t.Errorf("four of 20 changes survive, and the efficacy is %g %%", e)
+	}
+}
+
 // TestParts checks that each night has about as many changes to try, and that all nights together
 // have every file once.
 func TestParts(t *testing.T) {
