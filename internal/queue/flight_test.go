@@ -178,7 +178,7 @@ func TestResize(t *testing.T) {
 }
 
 // An item that has bytes in flight again counts in the share of its lane. The lane then loses its
-// place in line, so another one that waited behind it goes.
+// place in line, and the next lane is served.
 func TestResizeOfASuspendedItemServesOtherLanes(t *testing.T) {
 	inFlightOf(t, 90, func(q *flightQueue) {
 		q.put("pods", "pod-0", 10)

@@ -70,8 +70,8 @@ func (r report) has(file string) bool {
 }
 
 // efficacy returns how many percent of the covered changes of the whole package are caught, as far
-// as is known. Those that are accepted, and those that survived in this part, are not. Of a package
-// that is not held, only the changes that were tried are known.
+// as is known. Those that are accepted, and those that survived in this part, are not. Only
+// the changes that were tried count in a package that is not held.
 func (v *verdict) efficacy() float64 {
 	if v.pack.Floor == nil {
 		return percent(v.triedCount()-v.tried.count(lived), v.triedCount())
