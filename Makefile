@@ -66,7 +66,7 @@ APART := ./chart/... ./kubelet/... ./prometheus/... ./image/...
 TESTS  = ./e2e $$(go list ./... | grep -vxFf <(go list $(APART)))
 
 # Of the test module, what the fast tier runs.
-CHECKED := ./e2e ./oracle/... ./process ./prose ./proxy ./style ./wait
+CHECKED := ./e2e ./mutate ./oracle/... ./process ./prose ./proxy ./style ./wait
 
 # Of e2e, what CI runs with an agent that has the race detector.
 RACED := ^Test(Faults|Failover|Reload|Truth|HTTPTruth|Selection)$$
@@ -92,7 +92,7 @@ LAG_READS ?= 1000
 FLINK ?= 3m
 
 # The steps of the long tier: targets, with variables. The nightly workflow has a job for each (walk TestNightly).
-LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-versions test-lag test-memory test-clients test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" "test-flink FLINK=1h" race-all fuzz mutants
+LONG := test-schedules test-crashes test-faults test-selection test-hostile test-failover test-log-identity test-full-stream test-truth test-versions test-lag test-memory test-clients test-e2e "test-kafka NODES=3 LEADERS=4,400 ROTATIONS=3 QUOTA=600" "test-flink FLINK=1h" race-all fuzz mutants mutate
 
 # test-memory: for how many seconds the bus stops
 MEMORY ?= 25
@@ -224,9 +224,10 @@ race-all: control-plane kafka ## Run all tests with the race detector, the agent
 mutants: control-plane ## Make small wrong changes to the agent, one at a time, and check that its tests catch each (some minutes); ONLY=queue,leader runs some
 	cd test && go run ./mutants $(if $(ONLY),--only $(ONLY))
 
+# A package that is named is tried whole; without one, each listed package's part of this night.
 .PHONY: mutate
-mutate: $(GREMLINS) ## Have a tool change each covered condition and operator of the package PKG (./internal/queue), and list the changes that its tests do not catch (hours)
-	$(GREMLINS) unleash $(PKG) --workers 1 --timeout-coefficient 8 --output-statuses lt
+mutate: $(GREMLINS) ## Have a tool change covered conditions and operators of each package of test/mutate, and judge the changes that its tests do not catch; PKG=./internal/queue tries one whole, PART=3/7 a part (up to hours)
+	cd test && go run ./mutate --gremlins $(GREMLINS) $(if $(filter-out file,$(origin PKG)),--package $(PKG)) $(if $(PART),--part $(PART))
 
 .PHONY: lint
 lint: prose $(GOLANGCI_LINT) $(GOFUMPT) ## Check formatting and language, lint the agent and its tests (test/cluster is only formatted: linting it takes all of Kubernetes)

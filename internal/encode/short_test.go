@@ -193,6 +193,35 @@ func TestEncodeShortRefuses(t *testing.T) {
 	}
 }
 
+// A value that is just as long as it may be is neither refused nor shortened.
+func TestEncodeShortAtItsLimits(t *testing.T) {
+	ref := refOf(roles, "", strings.Repeat("r", 1024))
+	d := &object.Delta{Op: object.Created, Ref: ref, ResourceVersion: 1, After: version(ref, 1, `{}`)}
+	s := encode.Short{
+		Without: nothing,
+		DataRef: "https://x/" + strings.Repeat("x", 4096-len("https://x/")),
+		Reason:  strings.Repeat("r", 1024),
+	}
+	var ev encode.Event
+	if err := encode.New(full).EncodeShort(&ev, d, s); err != nil {
+		t.Fatal(err)
+	}
+	got := checkBySDK(t, &ev).Extensions()
+	for name, want := range map[string]string{
+		"name":             ref.Name(),
+		"dataref":          s.DataRef,
+		"deadletterreason": s.Reason,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %s", name, got[name], want)
+		}
+	}
+	s.DataRef += "x"
+	if err := encode.New(full).EncodeShort(&ev, d, s); err == nil {
+		t.Error("a longer dataref is taken")
+	}
+}
+
 // An event without its object is small, whatever the object and its name are.
 func TestEncodeShortIsSmall(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -243,3 +243,13 @@ func (*endless) Done(...*object.Delta)       {}
 func (*endless) Resize(*object.Delta, int64) {}
 func (*endless) Suspend(*object.Delta)       {}
 func (*endless) Resume(*object.Delta)        {}
+
+// An event may be retried for hours. All failures are counted, and a bounded number is kept.
+func TestStepKeepsTheFirstFailures(t *testing.T) {
+	for _, failures := range []int{0, 1, publish.MaxFailures, publish.MaxFailures + 1, 1000} {
+		s := publish.StepOf(failures)
+		if s.Failed != failures || len(s.Failures) != min(failures, publish.MaxFailures) {
+			t.Errorf("of %d failures, %d are counted and %d kept", failures, s.Failed, len(s.Failures))
+		}
+	}
+}

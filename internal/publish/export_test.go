@@ -2,6 +2,7 @@ package publish
 
 import (
 	"net"
+	"time"
 )
 
 // GuardConn returns c guarded by f, like the connections of publishers. carries reports whether
@@ -30,3 +31,13 @@ func (l *LogOf) Looked(id string) (again bool) { return l.Found(l.Look(l.name), 
 
 // WentBack records an acknowledgement at a position that an earlier record had.
 func (l *LogOf) WentBack() { l.Logs.WentBack(l.name, 0, l.Tail(l.name, 0).Mark()) }
+
+// StepOf returns a step in which that many attempts have failed.
+func StepOf(failures int) Step {
+	var c Capture
+	for range failures {
+		c.note("timeout")
+	}
+	c.step(StepPublish, time.Time{}, time.Time{}, 0, nil)
+	return c.Steps[0]
+}

@@ -120,6 +120,29 @@ func TestBytesInFlight(t *testing.T) {
 	})
 }
 
+// The item itself counts in the share of its lane.
+func TestLargeItemWouldCrowdOutOtherLanes(t *testing.T) {
+	inFlightOf(t, 90, func(q *flightQueue) {
+		q.put("pods", "pod-0", 20)
+		q.put("pods", "pod-1", 44)
+		q.want("pod-0")
+		q.put("nodes", "node-0", 10)
+		q.want("pod-0", "node-0")
+	})
+}
+
+// The item that overtakes may need all of the free room.
+func TestItemThatFitsTheFreeRoomOvertakes(t *testing.T) {
+	inFlightOf(t, 90, func(q *flightQueue) {
+		q.put("pods", "pod-0", 40)
+		q.put("nodes", "node-0", 30)
+		q.put("secrets", "large", 60)
+		q.put("events", "event-0", 21)
+		q.put("leases", "lease-0", 20)
+		q.want("pod-0", "node-0", "lease-0")
+	})
+}
+
 func TestItemLargerThanTheFlightGoesAlone(t *testing.T) {
 	inFlightOf(t, 90, func(q *flightQueue) {
 		q.put("pods", "pod-0", 10)
@@ -150,6 +173,40 @@ func TestResize(t *testing.T) {
 		q.done("node-0")
 		if got := q.Stats().InflightBytes; got != 0 {
 			t.Errorf("%d bytes are in flight at the end", got)
+		}
+	})
+}
+
+// An item that has bytes in flight again counts in the share of its lane. The lane then loses its
+// place in line, and the next lane is served.
+func TestResizeOfASuspendedItemServesOtherLanes(t *testing.T) {
+	inFlightOf(t, 90, func(q *flightQueue) {
+		q.put("pods", "pod-0", 10)
+		q.put("nodes", "node-0", 60)
+		q.want("pod-0", "node-0")
+		q.Suspend(q.find("pod-0"))
+		q.put("pods", "large", 80)
+		q.put("secrets", "secret-0", 20)
+		q.want("pod-0", "node-0")
+		q.Resize(q.find("pod-0"), 5)
+		q.want("pod-0", "node-0", "secret-0")
+	})
+}
+
+func TestStatsCountWaitingPuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.New[int](queue.Options{Events: 1, Bytes: 100}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var puts sync.WaitGroup
+		for n := range 3 {
+			puts.Go(func() { _ = q.Lane("pods").Put(ctx, fmt.Sprint(n), 1, n) }) // the last two are cancelled
+		}
+		synctest.Wait()
+		waiting := q.Stats().Waiting
+		cancel()
+		puts.Wait()
+		if left := q.Stats().Waiting; waiting != 2 || left != 0 {
+			t.Errorf("%d wait, then %d; want 2, then none", waiting, left)
 		}
 	})
 }

@@ -133,6 +133,13 @@ func TestCoverage(t *testing.T) {
 			o.changes(211, 29)
 			o.changes(211.2, 31)
 		}, "to 211.2"},
+		"the API server ends a watch, and the next one is just swift": {func(o *observation) {
+			o.live()
+			o.endWatch(object.InterruptedClosed, true, at(210))
+			o.opens(211, 30)
+			o.changes(211.5, 29)
+			o.changes(212, 31)
+		}, "to 212"},
 		"the API server ends a watch, and the next one opens late": {func(o *observation) {
 			o.live()
 			o.endWatch(object.InterruptedClosed, true, at(210))
@@ -187,6 +194,10 @@ func TestCoverage(t *testing.T) {
 			o.bookmarks(266, 30)
 			o.proves(266.5, 30)
 		}, "to 266"},
+		"a watch with bookmarks is silent for as long as one may be": {func(o *observation) {
+			o.live()
+			o.changes(265, 21)
+		}, "to 265"},
 		"a watch without bookmarks is silent": {func(o *observation) {
 			o.opens(101, 10)
 			o.changes(102, 11)
@@ -222,6 +233,17 @@ func TestCoverage(t *testing.T) {
 				o.changes(begin+0.7, 30+2*uint64(k))
 			}
 		}, "to 212.7; cut 200-212.7"},
+		"two interruptions of one reason, just near each other": {func(o *observation) {
+			o.live()
+			for k := range 2 {
+				begin := 210 + 3*float64(k)
+				o.endWatch(object.InterruptedCut, false, at(begin))
+				o.opens(begin+0.5, 30+10*uint64(k))
+				o.changes(begin+0.75, 29+10*uint64(k))
+				o.changes(begin+1, 31+10*uint64(k))
+				o.changes(begin+3, 32+10*uint64(k)) // two seconds later, as the next one begins
+			}
+		}, "to 216; cut 200-214"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -303,4 +325,47 @@ func TestInterruptionLastsUntilAWatchHoldsBackNothing(t *testing.T) {
 	says(253, "to 101; silent 101-…")
 	o.pass(at(254))
 	says(255, "to 253; silent 101-254")
+}
+
+// TestVersionIsAskedForOnceAMinute has watches that end again and again. Each question is a list,
+// so their number is bounded. After a change the version is asked for at once, for only then an
+// interruption can be reported.
+func TestVersionIsAskedForOnceAMinute(t *testing.T) {
+	t.Parallel()
+	o := observe()
+	asks := func(seconds float64, want bool) (round int) {
+		t.Helper()
+		select {
+		case <-o.asks:
+			if !want {
+				t.Errorf("at %g the version is asked for", seconds)
+			}
+			round, _ = o.question(at(seconds))
+		default:
+			if want {
+				t.Errorf("at %g the version is not asked for", seconds)
+			}
+		}
+		return round
+	}
+	reopens := func(seconds float64) {
+		o.endWatch(object.InterruptedClosed, true, at(seconds))
+		o.openWatch(false, false, at(seconds))
+	}
+	o.openWatch(false, false, at(101))
+	asks(101, true)
+	reopens(160.9)
+	asks(160.9, false)
+	reopens(161)
+	asks(161, true)
+	o.changes(162, 8)
+	round := asks(162, true)
+	if round == 0 {
+		t.Fatal("after the change, no version is wanted")
+	}
+	o.prove(round, 10, at(163))
+	o.changes(164, 9)
+	asks(164, false) // the version is known
+	reopens(165)
+	asks(165, true)
 }

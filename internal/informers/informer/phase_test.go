@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -41,5 +42,19 @@ func TestTableOfPhases(t *testing.T) {
 	if got := log.String(); !strings.Contains(got,
 		`level=ERROR msg="illegal change of phase" scope=pods from=relisting to=live`) {
 		t.Errorf("logged %q", got)
+	}
+}
+
+// The size of a list is shown only while the list is loaded.
+func TestExpectedObjectsAreThoseOfTheList(t *testing.T) {
+	s := &state{scope: "pods", log: slog.New(slog.DiscardHandler), changed: func() {}, phase: PhaseWaiting}
+	s.to(PhaseListing)
+	s.answered(time.Now(), 500)
+	if s.expects != 500 {
+		t.Errorf("while the list is loaded, %d objects are expected", s.expects)
+	}
+	s.to(PhaseDraining)
+	if s.expects != 0 {
+		t.Errorf("after the list, %d objects are expected", s.expects)
 	}
 }

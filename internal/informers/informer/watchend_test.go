@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -79,6 +80,37 @@ func TestEndOfAWatchRaisesDoubt(t *testing.T) {
 	}
 }
 
+// A watch that was of use ends the growing delays. One that lasted long without a frame was of use
+// too, but if it has expired, the next one is likely to expire as well.
+func TestUsefulWatchForgetsFailures(t *testing.T) {
+	cut := errors.New("connection reset")
+	for _, c := range []struct {
+		got watched
+		err error
+
+		reopens, found, sound bool
+	}{
+		{watched{}, cut, false, false, false},
+		{watched{frames: 1}, cut, false, false, true},
+		{watched{frames: 1, objects: 1}, cut, true, true, true},
+		{watched{lasted: apiserver.ShortWatch}, cut, false, false, false},
+		{watched{lasted: apiserver.ShortWatch + 1}, cut, true, true, false},
+		{watched{lasted: apiserver.ShortWatch + 1}, gone(), true, false, false},
+		{watched{lasted: apiserver.SoundAfter - 1}, cut, true, true, false},
+		{watched{lasted: apiserver.SoundAfter}, cut, true, true, true},
+	} {
+		i := &Informer{metrics: NewVectors(prometheus.NewRegistry()).of("pods")}
+		i.broken = true
+		delays := retry.New()
+		f := &follower{informer: i, reopen: delays, expired: 2, doubt: doubt{informer: i}}
+		f.note(&c.got, c.err)
+		if (f.reopen != delays) != c.reopens || (f.expired == 0) != c.found || i.broken == c.sound {
+			t.Errorf("%+v, %v: delays anew %t, %d expired, broken %t", c.got, c.err, f.reopen != delays, f.expired,
+				i.broken)
+		}
+	}
+}
+
 // A watch that expires is tried again some times, because another API server may go back further.
 // Then a list is needed: at once if the definition has changed, because then no API server has
 // more.
@@ -89,10 +121,14 @@ func TestExpiredWatchIsTriedAgain(t *testing.T) {
 			if changed {
 				i.generation.number.Add(1)
 			}
-			f := &follower{informer: i, again: retry.New()}
+			worn := retry.New()
+			f := &follower{informer: i, again: worn}
 			tries, began := 0, time.Now()
 			for f.triesAgain(t.Context()) {
 				tries++
+				if f.again == worn {
+					t.Errorf("try %d: the pause is as long as after earlier expiries", tries)
+				}
 			}
 			want := freshTries
 			if changed {
