@@ -68,8 +68,8 @@ func (s *Manager) goRun(ctx context.Context, all ...func(context.Context)) {
 
 func (s *Manager) loop(ctx context.Context) {
 	var nodes chan *nodeEvent
-	if s.takeovers != nil {
-		nodes = s.takeovers.events
+	if s.deletedNodes != nil {
+		nodes = s.deletedNodes.events
 	}
 	for {
 		var input func(context.Context)
@@ -78,8 +78,8 @@ func (s *Manager) loop(ctx context.Context) {
 			return
 		case input = <-s.inputs:
 		case ev := <-nodes:
-			s.takeovers.received.Notify()
-			input = func(ctx context.Context) { s.takeovers.apply(ctx, ev) }
+			s.deletedNodes.received.Notify()
+			input = func(ctx context.Context) { s.deletedNodes.applyEvent(ctx, ev) }
 		}
 		s.mu.Lock()
 		input(ctx)
@@ -273,16 +273,16 @@ func (now *served) outdates(r *object.Resource) bool {
 	return ok && *current != *r && !slices.Contains(now.unknown, r.APIVersion())
 }
 
-// observeChosen starts informers of chosen resources that have none, take-overs, and tombstones of
-// scopes that are no longer selected. ended are the replaced informers. It must be called with mu
-// held.
+// observeChosen starts informers of chosen resources that have none or are of deleted nodes, and
+// tombstones of scopes that are no longer selected. ended are the replaced informers. It must be
+// called with mu held.
 func (s *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running) (added []*running) {
 	for _, spec := range s.add(chosen, ended) {
 		added = append(added, s.enroll(spec))
 	}
-	if s.takeovers != nil {
+	if s.deletedNodes != nil {
 		added = append(added, s.followNodes()...)
-		added = append(added, s.resumeTakeovers(ctx)...)
+		added = append(added, s.resumeDeletedNodes(ctx)...)
 	}
 	s.start(ctx, added, s.tombstonesOf(ctx, added))
 	s.startCreated(ctx)
@@ -325,8 +325,8 @@ func (s *Manager) remove(r *running, f fate) {
 	delete(a.informers, r.Name())
 	a.lingering[r.Name()] = lastReport(r)
 	defer r.SetRemoved()
-	if s.takeovers != nil {
-		s.takeovers.drop(r)
+	if s.deletedNodes != nil {
+		s.deletedNodes.dropInformer(r)
 	}
 	a.raiseHistory(r.Resource(), r.IsAggregated(), r.Store().View().History)
 	p, ok := r.Position()
@@ -343,7 +343,7 @@ func (s *Manager) remove(r *running, f fate) {
 	case ok:
 		a.origins[r.Name()] = informer.Origin{Scope: p.Scope, Continued: f == succeeded && r.IsContinuable()}
 	case f == succeeded && r.Spec().Origin != nil && r.Spec().Origin.Lost != nil:
-		// it could not begin the take-over of its scope
+		// it could not begin: the history of its scope was lost
 		a.origins[r.Name()] = *r.Spec().Origin
 	}
 	if f == gone || f == deselected && !ok {

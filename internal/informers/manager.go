@@ -42,10 +42,10 @@ type Manager struct {
 	deps   informer.Deps // of all informers
 	limits limits
 
-	finder     *discovery.Finder
-	extensions *discovery.Extensions // CustomResourceDefinitions and APIServices
-	namespaces *namespaces           // resources that may be read in some namespaces only
-	takeovers  *takeovers            // of deleted nodes; nil if another agent does that
+	finder       *discovery.Finder
+	extensions   *discovery.Extensions // CustomResourceDefinitions and APIServices
+	namespaces   *namespaces           // resources that may be read in some namespaces only
+	deletedNodes *deletedNodes         // nil if another agent observes their objects
 
 	inputs      chan func(ctx context.Context) // not buffered: the loop calls them with mu held
 	group       *errgroup.Group                // of everything that Run starts; set before the loop starts
@@ -183,12 +183,12 @@ func New(o Options) (*Manager, error) {
 	if o.Memory != nil {
 		s.deps.Save = o.Memory.Flush
 	}
-	if o.TakeOver {
-		s.takeovers = &takeovers{
-			set:    s,
-			lasts:  takeoverFor,
-			events: make(chan *nodeEvent, nodeEvents),
-			nodes:  map[string]*takeover{},
+	if o.DeletedNodes {
+		s.deletedNodes = &deletedNodes{
+			manager:    s,
+			observeFor: observeDeletedFor,
+			events:     make(chan *nodeEvent, nodeEvents),
+			nodes:      map[string]*deletedNode{},
 		}
 	}
 	o.Registerer.MustRegister(newConditions(s))
@@ -367,8 +367,8 @@ type Options struct {
 	Every          time.Duration // interval of snapshots, 0: never
 	// Match compiles a checkpoint's patterns of namespaces into a function that reports whether
 	// they take a namespace. nil: all are taken.
-	Match    func(patterns []string) func(namespace string) bool
-	TakeOver bool // of deleted nodes. Its Part is that of the central agent.
+	Match        func(patterns []string) func(namespace string) bool
+	DeletedNodes bool // it observes the objects of deleted nodes. Its Part is that of the central agent.
 	// the most objects of a list without pages, which is made if the pages of a list always expire
 	MaxUnpaged  int
 	Ignore      []Name                       // objects that are never captured: the agent's own

@@ -146,10 +146,10 @@ func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 		}
 		for _, one := range scopes {
 			out[one.Name] = one
-			if s.takeovers == nil || c.Part.FieldSelector == "" {
+			if s.deletedNodes == nil || c.Part.FieldSelector == "" {
 				continue
 			}
-			for node := range s.takeovers.nodes { // scopes that are taken over
+			for node := range s.deletedNodes.nodes { // scopes that are taken over
 				of := one.ForNode(node)
 				out[of.Name] = of
 			}

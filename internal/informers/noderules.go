@@ -39,7 +39,7 @@ func (t *nodeRules) forward(d *object.Delta) *object.Delta {
 // selectNodes sets the rules for deletions of Nodes, as the agents of those nodes would apply them.
 // It must be called with mu held.
 func (s *Manager) selectNodes() error {
-	d := s.takeovers
+	d := s.deletedNodes
 	if d == nil || d.resource == nil {
 		return nil
 	}
