@@ -162,31 +162,31 @@ func createdAt(o *object.Object) time.Time {
 
 // followNodes returns a new informer that follows which Nodes exist, unless there is one. It must
 // be called with mu held.
-func (s *Manager) followNodes() []*running {
-	d := s.deletedNodes
+func (m *Manager) followNodes() []*running {
+	d := m.deletedNodes
 	if d.resource == nil {
-		r, ok := s.served.index.Current(&object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
-		if !ok || len(s.informersOfNoNode()) == 0 {
+		r, ok := m.served.index.Current(&object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
+		if !ok || len(m.informersOfNoNode()) == 0 {
 			return nil
 		}
-		d.resource, d.lane = r, s.o.Lane(r.String())
+		d.resource, d.lane = r, m.o.Lane(r.String())
 	}
-	whole, err := s.sel.Whole(d.resource)
+	whole, err := m.sel.Whole(d.resource)
 	if err == nil {
-		if s.active.informers[whole.Name] != nil {
+		if m.active.informers[whole.Name] != nil {
 			return nil
 		}
-		err = s.selectNodes()
+		err = m.selectNodes()
 	}
 	if err != nil {
-		s.o.Log.Error("cannot follow which nodes are deleted", "err", err)
+		m.o.Log.Error("cannot follow which nodes are deleted", "err", err)
 		return nil
 	}
-	spec := s.specOf(whole, d)
+	spec := m.specOf(whole, d)
 	spec.Snapshots = informer.SnapshotNever
 	spec.Every = 0
 	spec.Internal = true
-	r := s.enroll(spec)
+	r := m.enroll(spec)
 	d.existing = r.Store()
 	return []*running{r}
 }
@@ -199,9 +199,9 @@ func (r *running) redactsAs(sel *selection.Selection) bool {
 
 // informersOfNoNode returns informers of objects on no node: with a node's name, their scopes are
 // its agent's. It must be called with mu held.
-func (s *Manager) informersOfNoNode() (out []*running) {
-	for _, i := range s.active.informers {
-		if p := s.sel.PartOf(i.Resource()); p.FieldSelector != "" &&
+func (m *Manager) informersOfNoNode() (out []*running) {
+	for _, i := range m.active.informers {
+		if p := m.sel.PartOf(i.Resource()); p.FieldSelector != "" &&
 			strings.HasSuffix(i.Selection().FieldSelector, p.FieldSelector) {
 			out = append(out, i)
 		}
@@ -212,24 +212,24 @@ func (s *Manager) informersOfNoNode() (out []*running) {
 // resumeDeletedNodes starts the informers of nodes that the last run observed, or that a reload has
 // interrupted.
 // It must be called with mu held.
-func (s *Manager) resumeDeletedNodes(ctx context.Context) (out []*running) {
-	if s.deletedNodes.resource == nil {
+func (m *Manager) resumeDeletedNodes(ctx context.Context) (out []*running) {
+	if m.deletedNodes.resource == nil {
 		return nil
 	}
-	for _, of := range s.informersOfNoNode() {
-		if s.active.drains[objectsOf(of.Resource())] != nil {
+	for _, of := range m.informersOfNoNode() {
+		if m.active.drains[objectsOf(of.Resource())] != nil {
 			continue
 		}
-		for scope, c := range s.active.origins {
+		for scope, c := range m.active.origins {
 			node, ok := strings.CutPrefix(c.FieldSelector, of.Selection().FieldSelector)
 			is := of.Selection().ForNode(node)
 			if !ok || node == "" || scope != is.Name {
 				continue
 			}
-			r := s.enrollForNode(of, s.specOf(is, of.Spec().Lane))
-			t := s.deletedNodes.nodes[node]
+			r := m.enrollForNode(of, m.specOf(is, of.Spec().Lane))
+			t := m.deletedNodes.nodes[node]
 			if t == nil {
-				t = s.deletedNodes.add(ctx, node)
+				t = m.deletedNodes.add(ctx, node)
 			}
 			t.scopes = append(t.scopes, r)
 			out = append(out, r)
@@ -240,9 +240,9 @@ func (s *Manager) resumeDeletedNodes(ctx context.Context) (out []*running) {
 
 // enrollForNode enrolls an informer of a node's objects. of observes those of the same resource on
 // no node. It must be called with mu held.
-func (s *Manager) enrollForNode(of *running, spec *informer.Spec) *running {
+func (m *Manager) enrollForNode(of *running, spec *informer.Spec) *running {
 	spec.Shared = true
-	r := s.enroll(spec)
+	r := m.enroll(spec)
 	r.Store().CopyFilter(of.Store()) // a new selection may have filters that differ from those of its clauses
 	return r
 }
@@ -286,19 +286,19 @@ func (d *deletedNodes) applyEvent(ctx context.Context, ev *nodeEvent) {
 
 // awaitAdopted waits until r, or an informer that replaces it, has a position to resume from, or
 // none replaces it: its node exists again.
-func (s *Manager) awaitAdopted(ctx context.Context, r *running) error {
+func (m *Manager) awaitAdopted(ctx context.Context, r *running) error {
 	next, adopted := r, false
 	err := r.Wait(ctx, func(v informer.View) bool {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		next, adopted = s.active.informers[r.Name()], v.Adopted
-		_, waits := s.active.origins[r.Name()] // for an informer
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		next, adopted = m.active.informers[r.Name()], v.Adopted
+		_, waits := m.active.origins[r.Name()] // for an informer
 		return adopted || next != r && (next != nil || !waits)
 	})
 	if err != nil || adopted || next == nil {
 		return err
 	}
-	return s.awaitAdopted(ctx, next)
+	return m.awaitAdopted(ctx, next)
 }
 
 // startInformers starts the informers of a deleted node. It must be called with mu held.

@@ -128,10 +128,10 @@ func NodesOutstanding(s *Manager) (outstanding int, same bool) {
 const ConcurrentLists = apiserver.ConcurrentLists
 
 // Owes reports whether a snapshot is due or being sent.
-func (s *Manager) Owes() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range s.active.informers {
+func (m *Manager) Owes() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range m.active.informers {
 		if i.Store().View().Sweeping {
 			return true
 		}

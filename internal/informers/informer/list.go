@@ -261,7 +261,7 @@ type listTaker struct {
 }
 
 // listed passes an object of a list that has each one once.
-func (p *listTaker) listed(raw []byte) error { return p.each(watch.Added, raw) }
+func (t *listTaker) listed(raw []byte) error { return t.each(watch.Added, raw) }
 
 // listInSlot makes a list in a slot, and returns its resourceVersion, and the highest one of its
 // objects.
