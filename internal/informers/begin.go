@@ -280,7 +280,7 @@ func (m *Manager) startCreated(ctx context.Context) {
 	if len(created) == 0 {
 		return
 	}
-	out, _ := m.sel.Choose(created, nil, m.taken(nil))
+	out, _ := m.sel.Choose(created, nil, m.resourcesTakenBy(nil))
 	specs := m.add(out, nil)
 	m.extensions.Started(created)
 	var added []*running

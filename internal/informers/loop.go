@@ -186,7 +186,7 @@ func (m *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 		}
 		m.served.failure = err
 		if err == nil {
-			m.takeServed(ctx, &now)
+			m.applyServed(ctx, &now)
 		}
 		if len(m.served.missing) > 0 {
 			again = rediscoverUnserved
@@ -207,10 +207,10 @@ func (m *Manager) askServed(ctx context.Context) (now served, err error) {
 	return now, err
 }
 
-// takeServed drains informers of versions that are no longer served. It starts informers of
+// applyServed drains informers of versions that are no longer served. It starts informers of
 // resources that have none, and tombstones of scopes that only the last run had. An answer older
 // than the one in force changes nothing. It must be called with mu held.
-func (m *Manager) takeServed(ctx context.Context, now *served) {
+func (m *Manager) applyServed(ctx context.Context, now *served) {
 	if now.discovery < m.served.discovery {
 		return
 	}
@@ -220,7 +220,7 @@ func (m *Manager) takeServed(ctx context.Context, now *served) {
 			i.FailsBecause(apiserver.ReasonNotFound)
 	})
 	m.drainOutdated(ctx, now)
-	chosen, missing := m.sel.Choose(now.all, now.unknown, m.taken(nil))
+	chosen, missing := m.sel.Choose(now.all, now.unknown, m.resourcesTakenBy(nil))
 	now.missing, now.uncapturable = m.sel.Uncapturable(missing, now.unwatchable)
 	m.warnOfMissing(now)
 	if len(now.unknown) > 0 && !slices.Equal(now.unknown, m.served.unknown) {

@@ -285,7 +285,7 @@ type interrupted struct {
 	waiting []object.Interruption
 }
 
-func (i *interrupted) take() []object.Interruption {
+func (i *interrupted) takeWaiting() []object.Interruption {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	all := i.waiting
@@ -301,7 +301,7 @@ func (m *Manager) noteInterruptions(ctx context.Context) {
 			return
 		case <-m.interrupted.added:
 		}
-		for _, i := range m.interrupted.take() {
+		for _, i := range m.interrupted.takeWaiting() {
 			for _, r := range m.observing() {
 				r.Interrupt(i.From, i.Why)
 			}

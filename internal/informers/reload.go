@@ -68,7 +68,7 @@ func (m *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	var draining map[schema.GroupResource]*drain
 	var wrong error
 	err = m.decide(ctx, func(ctx context.Context) {
-		wrong = m.takeSelection(ctx, next, &now, whole)
+		wrong = m.applySelection(ctx, next, &now, whole)
 		draining = maps.Clone(m.active.drains)
 	})
 	if err = cmp.Or(wrong, err); err != nil {
@@ -87,9 +87,9 @@ func (m *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	return context.Cause(ctx)
 }
 
-// takeSelection puts sel in force, except where informers drain. After an error nothing has
+// applySelection puts sel in force, except where informers drain. After an error nothing has
 // changed. It must be called with mu held.
-func (m *Manager) takeSelection(
+func (m *Manager) applySelection(
 	ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource,
 ) error {
 	if m.served.discovery == 0 { // nothing runs yet
@@ -104,7 +104,7 @@ func (m *Manager) takeSelection(
 	for _, gr := range whole {
 		delete(m.namespaces.resources, gr)
 	}
-	chosen, missing := sel.Choose(m.withObserved(now), now.unknown, m.taken(sel))
+	chosen, missing := sel.Choose(m.withObserved(now), now.unknown, m.resourcesTakenBy(sel))
 	want, err := m.want(sel, chosen)
 	if err != nil {
 		m.namespaces.resources = split
@@ -149,7 +149,7 @@ func (m *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 			if m.deletedNodes == nil || c.Part.FieldSelector == "" {
 				continue
 			}
-			for node := range m.deletedNodes.nodes { // scopes that are taken over
+			for node := range m.deletedNodes.nodes { // their scopes are observed too
 				of := one.ForNode(node)
 				out[of.Name] = of
 			}
@@ -158,9 +158,9 @@ func (m *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 	return out, nil
 }
 
-// taken returns the resources with an informer that a rule of sel takes, or, if sel is nil, all of
-// them. It must be called with mu held.
-func (m *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool {
+// resourcesTakenBy returns the resources with an informer that a rule of sel takes, or, if sel is
+// nil, all of them. It must be called with mu held.
+func (m *Manager) resourcesTakenBy(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	for _, i := range m.active.informers {
 		if r := i.Resource(); sel == nil || sel.Takes(r) {

@@ -170,5 +170,5 @@ func (i *Informer) inferRemoved(at uint64) {
 	}
 	s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
 	// if it is defined again in the same versions, etcd's history may still be readable
-	s.EndList(at, s.Gap(at, i.find))
+	s.EndList(at, s.Gap(at, i.recoverVersions))
 }

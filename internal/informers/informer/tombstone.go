@@ -124,7 +124,7 @@ func (t *Tombstone) Run(ctx context.Context) {
 			}
 		}
 	}, func(err error, delay time.Duration) bool {
-		t.failed(ctx, "list", err, delay)
+		t.noteFailed(ctx, "list", err, delay)
 		return true
 	})
 }
@@ -321,7 +321,7 @@ func (t *Tombstone) awaitLater(ctx context.Context) (now uint64, err error) {
 			return t.removeInSuccessors(ctx, now) // it may be compacted
 		}
 	}, func(err error, delay time.Duration) bool {
-		t.failed(ctx, "list", err, delay)
+		t.noteFailed(ctx, "list", err, delay)
 		return true
 	})
 	return now, err

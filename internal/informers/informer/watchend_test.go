@@ -72,7 +72,7 @@ func TestEndOfAWatchRaisesDoubt(t *testing.T) {
 	} {
 		i := &Informer{}
 		f := &follower{informer: i, reopen: retry.New(), doubt: doubt{informer: i}}
-		f.note(&c.got, c.err)
+		f.noteWatch(&c.got, c.err)
 		if f.doubt.phase != c.want {
 			t.Errorf("%+v, %v: %s, want %s", c.got, c.err, f.doubt.phase, c.want)
 		}
@@ -91,7 +91,7 @@ func TestExpiredWatchIsTriedAgain(t *testing.T) {
 			}
 			f := &follower{informer: i, again: retry.New()}
 			tries, began := 0, time.Now()
-			for f.triesAgain(t.Context()) {
+			for f.awaitExpiredRetry(t.Context()) {
 				tries++
 			}
 			want := freshTries
