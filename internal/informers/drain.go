@@ -16,11 +16,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// drain has the draining informers of the same objects: they take no more events from their
-// watches, and wait until the bus has acknowledged everything. Meanwhile no informer of these
-// objects starts: its reads must not overtake events in the queue. An informer whose list is being
-// read ends in the middle of it, but first sends the changes of a scope that it replaces. Guarded
-// by the manager's mu.
+// drain replaces informers of the same objects by others: the selection has changed, or the version
+// in which the resource is served. The reads of a new informer must not overtake the events of the
+// old one that are still in the queue. So:
+//
+//  1. The old informers take no more events from their watches. No informer of these objects starts
+//     as long as the drain lasts; informers that must leave meanwhile join it (drain).
+//  2. Each old informer ends when it rests, and the drain waits until the bus has acknowledged all
+//     of its events (endDrained). An informer whose list is being read ends in the middle of it, but
+//     first sends the changes of a scope that it replaces.
+//  3. The selection that is in force then decides which informers follow (replace).
+//
+// Guarded by the manager's mu.
 type drain struct {
 	informers []*running
 	reload    time.Time // when the first changed selection began to wait for it; zero: none does

@@ -1,4 +1,4 @@
-// Package style has the rules of the code's form that no linter has: the widths of comments and
-// code, how many values a statement assigns, and what the header of an if statement may change. It
-// also holds each word of the glossary to one meaning in exported names.
+// Package style has rules that no linter has. Some are about the code's form: the widths of
+// comments and code, assignments of many values, and mutations in the headers of if statements.
+// Another one is about words: each word of the glossary has one meaning in exported names.
 package style
