@@ -346,7 +346,7 @@ func (r *kafkaReader) locate(
 func (r *kafkaReader) Next(ctx context.Context) (*consume.Event, error) {
 	for {
 		if r.pending != nil {
-			if e, err := r.take(); e != nil || err != nil {
+			if e, err := r.takeEvent(); e != nil || err != nil {
 				return e, err
 			}
 			continue
@@ -376,8 +376,8 @@ func (r *kafkaReader) Next(ctx context.Context) (*consume.Event, error) {
 	}
 }
 
-// take returns the next event of the pending batch. Neither event nor error: it has none.
-func (r *kafkaReader) take() (*consume.Event, error) {
+// takeEvent returns the next event of the pending batch. Neither event nor error: it has none.
+func (r *kafkaReader) takeEvent() (*consume.Event, error) {
 	b := r.pending
 	if b.of != nil && b.of.left {
 		r.pending = nil
