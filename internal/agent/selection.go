@@ -92,7 +92,7 @@ func NewInformers(l *reload.Loaded, o informers.Options, m *filter.Metrics) (*in
 		return nil, err
 	}
 	o.Spec = s
-	o.TakeOver = l.Mode == config.ModeCentral
+	o.DeletedNodes = l.Mode == config.ModeCentral
 	o.Snapshot, o.Every = informer.SnapshotMode(l.Snapshot.Mode), l.Snapshot.Every.Duration
 	o.MaxUnpaged = int(l.Snapshot.UnpagedObjects)
 	o.Match = func(patterns []string) func(string) bool {

@@ -152,39 +152,39 @@ type Resourced struct {
 }
 
 // Withholds returns the reason to withhold d, "" if d is sent. Stream events are always sent.
-func (x *Resourced) Withholds(d *object.Delta) (reason string) {
+func (r *Resourced) Withholds(d *object.Delta) (reason string) {
 	if d.Stream != nil {
 		return ""
 	}
-	if slices.Contains(x.f.withheld, d.Op) {
+	if slices.Contains(r.f.withheld, d.Op) {
 		return ReasonOperations
 	}
 	var noise []*masked
 	if d.Op == object.Updated && d.Before != nil && d.After != nil {
-		noise = x.noise
+		noise = r.noise
 		if d.Before.Hides() || d.After.Hides() {
-			noise = x.hiding
+			noise = r.hiding
 		}
 	}
-	if len(noise) == 0 && x.f.where == nil {
+	if len(noise) == 0 && r.f.where == nil {
 		return ""
 	}
-	e := x.f.pool.Get().(*evaluation)
-	defer x.f.pool.Put(e)
-	e.begin(d, x.f.where)
+	e := r.f.pool.Get().(*evaluation)
+	defer r.f.pool.Put(e)
+	e.begin(d, r.f.where)
 	defer e.end()
 	for _, n := range noise {
 		if n.takes(e) {
 			return n.reason
 		}
 	}
-	if x.f.where == nil {
+	if r.f.where == nil {
 		return ""
 	}
-	sent, err := x.f.where.holds(e)
+	sent, err := r.f.where.holds(e)
 	switch {
 	case err != nil:
-		return x.failed(d, err)
+		return r.failed(d, err)
 	case !sent:
 		return ReasonWhere
 	}
@@ -192,8 +192,8 @@ func (x *Resourced) Withholds(d *object.Delta) (reason string) {
 }
 
 // failed counts a failed evaluation, and logs the first in each window.
-func (x *Resourced) failed(d *object.Delta, err error) string {
-	f := x.f
+func (r *Resourced) failed(d *object.Delta, err error) string {
+	f := r.f
 	f.errors.Inc()
 	reason, what := "", "send"
 	if f.drop {
@@ -203,7 +203,7 @@ func (x *Resourced) failed(d *object.Delta, err error) string {
 	if (last == 0 || now-last >= int64(warnEvery)) && f.warned.CompareAndSwap(last, now) {
 		f.log.Warn(
 			"cannot evaluate where for a change; further failures of this rule are counted, and logged once a minute",
-			"rule", f.rule, "resource", x.resource, "namespace", d.Ref.Namespace(), "name", d.Ref.Name(), "op",
+			"rule", f.rule, "resource", r.resource, "namespace", d.Ref.Namespace(), "name", d.Ref.Name(), "op",
 			string(d.Op),
 			"error_kind", kindOf(err), "on_error", what)
 	}

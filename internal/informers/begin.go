@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-func (s *Manager) ignored(ref *object.Ref) bool {
-	return slices.ContainsFunc(s.o.Ignore, func(n Name) bool {
+func (m *Manager) ignored(ref *object.Ref) bool {
+	return slices.ContainsFunc(m.o.Ignore, func(n Name) bool {
 		return n.Resource == ref.Resource.Name && n.Group == ref.Resource.Group && n.Name == ref.Name() &&
 			n.Namespace == ref.Namespace()
 	})
@@ -25,36 +25,36 @@ func (s *Manager) ignored(ref *object.Ref) bool {
 
 // specOf returns the spec of a scope that begins from its own position or a creation, and removes
 // its position from active. It must be called with mu held.
-func (s *Manager) specOf(of selection.Scope, lane store.Lane) *informer.Spec {
-	spec, from := s.newSpec(of, lane)
+func (m *Manager) specOf(of selection.Scope, lane store.Lane) *informer.Spec {
+	spec, from := m.newSpec(of, lane)
 	begin(spec, from.choose())
 	return spec
 }
 
 // newSpec returns the spec of a scope without a beginning, and what it may begin from, except for
 // other scopes. It removes the position of the scope from active. It must be called with mu held.
-func (s *Manager) newSpec(of selection.Scope, lane store.Lane) (*informer.Spec, *heritage) {
+func (m *Manager) newSpec(of selection.Scope, lane store.Lane) (*informer.Spec, *heritage) {
 	r := of.Resource
 	spec := &informer.Spec{
-		Scope: of, Lane: lane, OwnNames: s.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
-		Snapshots:  s.o.Snapshot,
-		Every:      s.o.Every,
-		History:    s.lastHistory(r),
-		Remembered: s.active.remembered[groupResource(r)],
+		Scope: of, Lane: lane, OwnNames: m.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
+		Snapshots:  m.o.Snapshot,
+		Every:      m.o.Every,
+		History:    m.lastHistory(r),
+		Remembered: m.active.remembered[groupResource(r)],
 	}
 	from := new(heritage)
-	from.created.rv, from.created.at = s.extensions.CreatedAt(r)
-	if rv, at := s.namespaces.createdAt(r, of.Namespace); rv > from.created.rv {
+	from.created.rv, from.created.at = m.extensions.CreatedAt(r)
+	if rv, at := m.namespaces.createdAt(r, of.Namespace); rv > from.created.rv {
 		from.created = creation{rv, at}
 	}
-	if own, ok := s.active.origins[of.Name]; ok {
-		delete(s.active.origins, of.Name)
+	if own, ok := m.active.origins[of.Name]; ok {
+		delete(m.active.origins, of.Name)
 		if own.Recalled {
 			return spec, from // it asks the bus itself
 		}
 		from.own = &own
-		if isAnnounced(&own) && s.deps.LastEvents != nil {
-			s.deps.LastEvents.AddTombstone(r)
+		if isAnnounced(&own) && m.deps.LastEvents != nil {
+			m.deps.LastEvents.AddTombstone(r)
 		}
 	}
 	return spec, from
@@ -70,11 +70,11 @@ func begin(spec *informer.Spec, b beginning) {
 // lastHistory returns the highest history number in the etcd of a resource. A scope without a
 // position starts with it: consumers ignore events with a lower one, and only other scopes found
 // later restores. It must be called with mu held.
-func (s *Manager) lastHistory(r *object.Resource) uint32 {
-	aggregated, _ := s.extensions.IsAggregated(r)
+func (m *Manager) lastHistory(r *object.Resource) uint32 {
+	aggregated, _ := m.extensions.IsAggregated(r)
 	in := etcdOf(r, aggregated)
-	last := s.active.history[in]
-	for _, o := range s.active.informers {
+	last := m.active.history[in]
+	for _, o := range m.active.informers {
 		if etcdOf(o.Resource(), o.IsAggregated()) == in {
 			last = max(last, o.Store().View().History)
 		}
@@ -91,8 +91,8 @@ func (a *active) raiseHistory(r *object.Resource, aggregated bool, n uint32) {
 // leave adds to what a scope may begin from the positions that other scopes of its resource have
 // left. ended are informers that may have ended before their first list: it adds what those of the
 // resource were to begin from. It must be called with mu held.
-func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
-	for _, c := range s.active.origins {
+func (m *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
+	for _, c := range m.active.origins {
 		if c.Group == of.Resource.Group && c.Resource == of.Resource.Name && !c.Recalled {
 			to.left = append(to.left, c)
 		}
@@ -113,43 +113,43 @@ func (s *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 
 // add returns specs of the chosen resources that have no informer yet. ended are the informers that
 // they replace. It must be called with mu held.
-func (s *Manager) add(all []selection.Choice, ended []*running) (out []*informer.Spec) {
+func (m *Manager) add(all []selection.Choice, ended []*running) (out []*informer.Spec) {
 	var from []*heritage
 	for n := range all {
 		resource := &all[n].Resource
-		scopes, err := s.scopesOf(s.sel, &all[n])
+		scopes, err := m.scopesOf(m.sel, &all[n])
 		if err != nil {
-			s.o.Log.Error("cannot capture a resource as configured", "resource", resource.String(), "err", err)
+			m.o.Log.Error("cannot capture a resource as configured", "resource", resource.String(), "err", err)
 		}
 		for _, of := range scopes {
-			if s.active.informers[of.Name] != nil || s.active.drains[objectsOf(resource)] != nil {
+			if m.active.informers[of.Name] != nil || m.active.drains[objectsOf(resource)] != nil {
 				// in the latter case it starts after the drain
 				continue
 			}
-			spec, own := s.newSpec(of, s.o.Lane(of.Name))
+			spec, own := m.newSpec(of, m.o.Lane(of.Name))
 			spec.Shared = all[n].Part.FieldSelector != ""
 			out, from = append(out, spec), append(from, own)
 		}
 	}
 	for k, spec := range out { // only now the positions are left from which none of them begins
-		s.leave(from[k], &spec.Scope, ended)
+		m.leave(from[k], &spec.Scope, ended)
 		begin(spec, from[k].choose())
 	}
 	return out
 }
 
 // enroll adds an informer. It must be called with mu held.
-func (s *Manager) enroll(spec *informer.Spec) *running {
-	i := informer.New(&s.deps, spec)
-	ends := s.active.endings[i.Name()]
-	if !s.isRetired(i.Name()) && ends == nil {
-		s.track(i)
+func (m *Manager) enroll(spec *informer.Spec) *running {
+	i := informer.New(&m.deps, spec)
+	ends := m.active.endings[i.Name()]
+	if !m.isRetired(i.Name()) && ends == nil {
+		m.track(i)
 	}
-	r := &running{Informer: i, set: &s.mu.Signal}
+	r := &running{Informer: i, set: &m.mu.Signal}
 	if ends != nil {
 		r.after = append(r.after, ends.done)
 	}
-	for _, t := range s.active.tombstones {
+	for _, t := range m.active.tombstones {
 		if t.HasEnded() || !t.ObservesResource(i.Resource()) {
 			continue
 		}
@@ -159,33 +159,33 @@ func (s *Manager) enroll(spec *informer.Spec) *running {
 			t.SelectAgain()
 		}
 	}
-	s.active.informers[i.Name()] = r
-	delete(s.active.lingering, i.Name())
+	m.active.informers[i.Name()] = r
+	delete(m.active.lingering, i.Name())
 	return r
 }
 
 // track stores the position of an informer at each save. Until the tombstone of its scope has
 // ended, the tombstone's position is stored.
-func (s *Manager) track(i *informer.Informer) {
-	if s.o.Memory != nil {
-		s.o.Memory.Track(i.Name(), i.Position, i.Store().ChangeCount)
+func (m *Manager) track(i *informer.Informer) {
+	if m.o.Memory != nil {
+		m.o.Memory.Track(i.Name(), i.Position, i.Store().ChangeCount)
 	}
 }
 
 // forget deletes a scope from the checkpoint, unless it has a tombstone or an end that is not on
 // the bus yet. It must be called with mu held.
-func (s *Manager) forget(scope string) {
-	if s.o.Memory != nil && !s.isRetired(scope) && s.active.endings[scope] == nil {
-		s.o.Memory.Forget(scope)
+func (m *Manager) forget(scope string) {
+	if m.o.Memory != nil && !m.isRetired(scope) && m.active.endings[scope] == nil {
+		m.o.Memory.Forget(scope)
 	}
 }
 
 // scopesOf returns the scopes of a resource under sel. It must be called with mu held.
-func (s *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]selection.Scope, error) {
-	if names, split := s.namespaces.of(&c.Resource); split && c.SpansNamespaces() {
+func (m *Manager) scopesOf(sel *selection.Selection, c *selection.Choice) ([]selection.Scope, error) {
+	if names, split := m.namespaces.of(&c.Resource); split && c.SpansNamespaces() {
 		return sel.InNamespaces(c, names...)
 	}
-	return s.scopes.of(sel, c)
+	return m.scopes.of(sel, c)
 }
 
 // scopes has the scopes of choices under one selection. Discovery asks for those of all resources
@@ -232,12 +232,12 @@ func (s *scopes) retain(all []selection.Choice) {
 // ownNames returns the names of the agent's own objects of a resource: the ConfigMap of its
 // checkpoint, the Lease of its election. They are never captured, and not part of a scope's
 // fingerprint (store.Matches). nil: no agent has any of the resource.
-func (s *Manager) ownNames(r *object.Resource) []string {
+func (m *Manager) ownNames(r *object.Resource) []string {
 	var out []string
 	if r.Group == "" && r.Name == "configmaps" || r.Group == "coordination.k8s.io" && r.Name == "leases" {
 		out = []string{}
 	}
-	for _, n := range s.o.Ignore {
+	for _, n := range m.o.Ignore {
 		if n.Group == r.Group && n.Resource == r.Name {
 			out = append(out, informer.OwnName(n.Namespace, n.Name))
 		}
@@ -248,8 +248,8 @@ func (s *Manager) ownNames(r *object.Resource) []string {
 
 // foreign reports whether other agents now observe the objects of a scope of the last run, which
 // belongs to another part of the cluster. This agent must not send that they left.
-func (s *Manager) foreign(c *checkpoint.Scope) bool {
-	p := s.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
+func (m *Manager) foreign(c *checkpoint.Scope) bool {
+	p := m.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
 	return p.None || p.FieldSelector != "" && !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
 }
 
@@ -266,28 +266,28 @@ func (s *Manager) foreign(c *checkpoint.Scope) bool {
 
 // startCreated starts informers of resources that were defined while the manager watched, unless
 // one of that name is still being retired. It must be called with mu held.
-func (s *Manager) startCreated(ctx context.Context) {
-	if s.served.discovery == 0 {
+func (m *Manager) startCreated(ctx context.Context) {
+	if m.served.discovery == 0 {
 		return // the first discovery starts them
 	}
 	retiring := map[schema.GroupResource]bool{}
-	for _, i := range s.active.informers {
+	for _, i := range m.active.informers {
 		if i.RemovedAt() != 0 {
 			retiring[groupResource(i.Resource())] = true
 		}
 	}
-	created := s.extensions.Created(retiring)
+	created := m.extensions.Created(retiring)
 	if len(created) == 0 {
 		return
 	}
-	out, _ := s.sel.Choose(created, nil, s.taken(nil))
-	specs := s.add(out, nil)
-	s.extensions.Started(created)
+	out, _ := m.sel.Choose(created, nil, m.resourcesTakenBy(nil))
+	specs := m.add(out, nil)
+	m.extensions.Started(created)
 	var added []*running
 	for _, spec := range specs {
-		s.o.Log.Info("a resource was defined: capturing it from its creation", "scope", spec.Scope.Name, "rv",
+		m.o.Log.Info("a resource was defined: capturing it from its creation", "scope", spec.Scope.Name, "rv",
 			spec.Created)
-		added = append(added, s.enroll(spec))
+		added = append(added, m.enroll(spec))
 	}
-	s.start(ctx, added, nil)
+	m.start(ctx, added, nil)
 }

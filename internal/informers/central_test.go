@@ -37,7 +37,7 @@ func startCentral(t *testing.T, s *apiServer, m *memory, change func(*informers.
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	l := live(t, s, m, func(o *informers.Options, rec *recorder) {
-		o.TakeOver, o.Registerer = true, reg
+		o.DeletedNodes, o.Registerer = true, reg
 		o.Rules = append(o.Rules, rule(func(r *selection.Rule) { r.Resources = []selection.Pattern{pattern("nodes")} }))
 		o.Part = func(_, resource string) selection.Part {
 			if resource == "nodes" {

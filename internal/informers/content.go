@@ -14,21 +14,21 @@ const versionEvery = time.Minute
 
 // followVersion asks for the version of the API server until ctx ends. Another one may serve known
 // versions of objects in another form, and may have other etcds.
-func (s *Manager) followVersion(ctx context.Context) {
+func (m *Manager) followVersion(ctx context.Context) {
 	last := ""
 	for again := true; again; again = pause.For(ctx, versionEvery) == nil {
-		version, err := s.client.ServerVersion(ctx)
+		version, err := m.client.ServerVersion(ctx)
 		now := version.Release
 		if err != nil { // the last one holds for progress
-			s.o.Log.Debug("cannot read the version of the API server, retrying", "err", err, "retry_in", versionEvery)
+			m.o.Log.Debug("cannot read the version of the API server, retrying", "err", err, "retry_in", versionEvery)
 		} else {
-			s.sharing.noteVersion(version.Git)
+			m.sharing.noteVersion(version.Git)
 		}
 		if now != "" && last != "" && now != last {
-			s.o.Log.Info("the API server has another version: comparing the contents of all objects", "was", last,
+			m.o.Log.Info("the API server has another version: comparing the contents of all objects", "was", last,
 				"version", now)
 		}
-		s.noteVersion(last, now)
+		m.noteVersion(last, now)
 		if now != "" {
 			last = now
 		}
@@ -37,16 +37,16 @@ func (s *Manager) followVersion(ctx context.Context) {
 
 // noteVersion passes to each informer whether the version of the API server has changed. "": it is
 // not known.
-func (s *Manager) noteVersion(last, now string) {
-	seen := s.extensions.SeenAt()
-	for _, i := range s.capturing() {
+func (m *Manager) noteVersion(last, now string) {
+	seen := m.extensions.SeenAt()
+	for _, i := range m.capturing() {
 		isKnown := now != "" && last != ""
 		if isKnown && now != last {
 			i.NoteContentChange()
-			broadcast.Wake(s.forms)
+			broadcast.Wake(m.forms)
 		}
 		if i.NoteOtherForms() {
-			broadcast.Wake(s.forms)
+			broadcast.Wake(m.forms)
 		}
 		if isKnown && now == last {
 			i.NoteSameServer(seen)
@@ -55,16 +55,16 @@ func (s *Manager) noteVersion(last, now string) {
 }
 
 // capturing returns the informers whose objects are captured.
-func (s *Manager) capturing() []*running {
-	return slices.DeleteFunc(s.observing(), func(r *running) bool { return r.Spec().Internal })
+func (m *Manager) capturing() []*running {
+	return slices.DeleteFunc(m.observing(), func(r *running) bool { return r.Spec().Internal })
 }
 
 // compareForms compares the scopes that are due until ctx ends, one after the other: after an
 // upgrade of the API server, all are due at once.
-func (s *Manager) compareForms(ctx context.Context) {
+func (m *Manager) compareForms(ctx context.Context) {
 	for {
 		var next time.Time
-		for _, i := range s.capturing() {
+		for _, i := range m.capturing() {
 			if at, is := i.FormsDue(); is && !at.After(time.Now()) {
 				i.CompareForms(ctx)
 			}
@@ -79,7 +79,7 @@ func (s *Manager) compareForms(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.forms:
+		case <-m.forms:
 		case <-due:
 		}
 	}

@@ -7,7 +7,7 @@
 // A Manager has one loop (loop.go). Its inputs are:
 //
 //   - answers of discovery (package discovery) and new selections (reload.go)
-//   - changes of definitions, namespaces (namespaces.go, access.go) and Nodes (takeover.go)
+//   - changes of definitions, namespaces (namespaces.go, access.go) and Nodes (deletednodes.go)
 //   - informers that have drained (drain.go), or have sent everything of a removed resource
 //     (retire.go)
 //
@@ -59,7 +59,7 @@
 // # Goroutines and locks
 //
 // Per manager: the loop, discovery, the watches of package discovery, one that logs denials, and
-// one that waits for Captured. One for each drain, tombstone, take-over of a node, and informer
+// one that waits for Captured. One for each drain, tombstone, deleted node, and informer
 // that is being retired. Run returns after all have ended.
 //
 // Goroutines that wait for an informer or for the manager do not poll. They wait for a condition on

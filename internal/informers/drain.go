@@ -16,11 +16,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// drain has the draining informers of the same objects: they take no more events from their
-// watches, and wait until the bus has acknowledged everything. Meanwhile no informer of these
-// objects starts: its reads must not overtake events in the queue. An informer whose list is being
-// read ends in the middle of it, but first sends the changes of a scope that it replaces. Guarded
-// by the manager's mu.
+// drain replaces informers of the same objects by others: the selection has changed, or the version
+// in which the resource is served. The reads of a new informer must not overtake the events of the
+// old one that are still in the queue. So:
+//
+//  1. The old informers take no more events from their watches. No informer of these objects starts
+//     as long as the drain lasts; informers that must leave meanwhile join it (drain).
+//  2. Each old informer ends when it rests, and the drain waits until the bus has acknowledged all
+//     of its events (endDrained). An informer whose list is being read ends in the middle of it, but
+//     first sends the changes of a scope that it replaces.
+//  3. The selection that is in force then decides which informers follow (replace).
+//
+// Guarded by the manager's mu.
 type drain struct {
 	informers []*running
 	reload    time.Time // when the first changed selection began to wait for it; zero: none does
@@ -30,26 +37,26 @@ type drain struct {
 func objectsOf(r *object.Resource) schema.GroupResource { return selection.Canonical(groupResource(r)) }
 
 // drain drains an informer. again: its scope is still selected. It must be called with mu held.
-func (s *Manager) drain(ctx context.Context, r *running, again bool) {
+func (m *Manager) drain(ctx context.Context, r *running, again bool) {
 	drains, objects := r.Phase().IsLeaving(), objectsOf(r.Resource())
 	r.Drain(again)
 	if drains {
 		return
 	}
-	d, ok := s.active.drains[objects]
+	d, ok := m.active.drains[objects]
 	if !ok {
 		d = new(drain)
-		s.active.drains[objects] = d
-		s.goRun(ctx, func(ctx context.Context) { s.endDrain(ctx, objects, d) })
+		m.active.drains[objects] = d
+		m.goRun(ctx, func(ctx context.Context) { m.endDrain(ctx, objects, d) })
 	}
 	d.informers = append(d.informers, r)
 }
 
 // drainForReload is drain for a changed selection, which does not apply to the informer's objects
 // until the drain ends. It must be called with mu held.
-func (s *Manager) drainForReload(ctx context.Context, r *running, again bool) {
-	s.drain(ctx, r, again)
-	d := s.active.drains[objectsOf(r.Resource())]
+func (m *Manager) drainForReload(ctx context.Context, r *running, again bool) {
+	m.drain(ctx, r, again)
+	d := m.active.drains[objectsOf(r.Resource())]
 	if d != nil && d.reload.IsZero() { // nil: its resource is removed
 		d.reload = time.Now()
 	}
@@ -57,10 +64,10 @@ func (s *Manager) drainForReload(ctx context.Context, r *running, again bool) {
 
 // Unapplied returns the scopes whose informers drain before a changed selection applies to them,
 // and since when the first of them waits.
-func (s *Manager) Unapplied() (scopes []string, since time.Time) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, d := range s.active.drains {
+func (m *Manager) Unapplied() (scopes []string, since time.Time) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, d := range m.active.drains {
 		if d.reload.IsZero() {
 			continue
 		}
@@ -76,26 +83,26 @@ func (s *Manager) Unapplied() (scopes []string, since time.Time) {
 }
 
 // endDrain waits until all informers of a drain rest, ends them, and replaces them.
-func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d *drain) {
-	slow := time.AfterFunc(informer.RetiringSlow, func() { s.logDraining(d) })
+func (m *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d *drain) {
+	slow := time.AfterFunc(informer.RetiringSlow, func() { m.logDraining(d) })
 	defer slow.Stop()
 	for replaced := false; !replaced; {
 		var all []*running
-		err := s.decide(ctx, func(context.Context) { all = slices.Clone(d.informers) })
+		err := m.decide(ctx, func(context.Context) { all = slices.Clone(d.informers) })
 		var g errgroup.Group
 		for _, r := range all {
-			g.Go(func() error { return s.endDrained(ctx, r) })
+			g.Go(func() error { return m.endDrained(ctx, r) })
 		}
 		if err = cmp.Or(err, g.Wait()); err != nil {
 			return // the manager ends
 		}
-		err = s.decide(ctx, func(ctx context.Context) {
+		err = m.decide(ctx, func(ctx context.Context) {
 			for _, r := range all {
 				r.SetDrained()
 			}
 			replaced = len(all) == len(d.informers)
 			if replaced {
-				s.replace(ctx, objects, d)
+				m.replace(ctx, objects, d)
 			}
 		})
 		if err != nil {
@@ -107,9 +114,9 @@ func (s *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 // endDrained waits until an informer rests, and ends it at once: a list that is loaded meanwhile
 // would send content that is no longer configured. Then it waits until the bus has everything. Its
 // error is the cause of ctx.
-func (s *Manager) endDrained(ctx context.Context, r *running) error {
+func (m *Manager) endDrained(ctx context.Context, r *running) error {
 	err := r.Wait(ctx, func(v informer.View) bool {
-		return v.Ended || v.Resting && (v.Adopted || !s.isSuccessor(r, v))
+		return v.Ended || v.Resting && (v.Adopted || !m.isSuccessor(r, v))
 	})
 	if err != nil {
 		return err
@@ -118,22 +125,22 @@ func (s *Manager) endDrained(ctx context.Context, r *running) error {
 	<-r.Done()
 	// Reads may have been sent meanwhile. It does not wait for an informer that was removed.
 	return r.Wait(ctx, func(v informer.View) bool {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		return v.InFlight == 0 || s.active.informers[r.Name()] != r
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		return v.InFlight == 0 || m.active.informers[r.Name()] != r
 	})
 }
 
 // isSuccessor reports whether an informer replaces another scope, and must still send the changes
 // of its objects: no other informer does. It is not waited for while its list, or that of a
 // tombstone before it, fails.
-func (s *Manager) isSuccessor(r *running, v informer.View) bool {
+func (m *Manager) isSuccessor(r *running, v informer.View) bool {
 	if origin := r.Spec().Origin; origin == nil || !origin.Inherited || v.Failing {
 		return false
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, t := range s.active.tombstones {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, t := range m.active.tombstones {
 		if slices.Contains(r.after, t.Released()) && t.Status().Error != "" {
 			return false
 		}
@@ -142,11 +149,11 @@ func (s *Manager) isSuccessor(r *running, v informer.View) bool {
 }
 
 // logDraining logs the informers that have not drained yet.
-func (s *Manager) logDraining(d *drain) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+func (m *Manager) logDraining(d *drain) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	for _, r := range d.informers {
-		s.o.Log.Warn(
+		m.o.Log.Warn(
 			"a changed configuration or version of a resource does not apply to a scope yet: the bus has not acknowledged all of its events",
 			"scope", r.Name(), "phase", r.Phase().String(), "advice",
 			"check why the bus rejects the records of this resource; other resources are not affected")
@@ -155,26 +162,26 @@ func (s *Manager) logDraining(d *drain) {
 
 // replace replaces drained informers by those of the selection in force. It must be called with mu
 // held.
-func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
-	chosen := s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return selection.Canonical(gr) == objects })
+func (m *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
+	chosen := m.chosenOf(&m.served, func(gr schema.GroupResource) bool { return selection.Canonical(gr) == objects })
 	ended := slices.DeleteFunc(slices.Clone(d.informers), func(r *running) bool {
-		return s.active.informers[r.Name()] != r // its resource was removed meanwhile
+		return m.active.informers[r.Name()] != r // its resource was removed meanwhile
 	})
 	for _, r := range ended {
 		if r.Phase() == informer.PhaseRetiring {
-			s.remove(r, deselected)
+			m.remove(r, deselected)
 		} else {
-			s.remove(r, succeeded)
+			m.remove(r, succeeded)
 		}
 	}
-	delete(s.active.drains, objects)
-	s.namespaces.replaced(objects, s.observeChosen(ctx, chosen, ended))
+	delete(m.active.drains, objects)
+	m.namespaces.replaced(objects, m.observeChosen(ctx, chosen, ended))
 	for _, r := range ended {
-		if _, ok := s.active.origins[r.Name()]; !ok && s.active.informers[r.Name()] == nil { // without a successor
-			s.forget(r.Name())
-			s.release(r.Name())
-			if s.active.tombstones[r.Name()] == nil {
-				delete(s.active.lingering, r.Name()) // it has not begun
+		if _, ok := m.active.origins[r.Name()]; !ok && m.active.informers[r.Name()] == nil { // without a successor
+			m.forget(r.Name())
+			m.release(r.Name())
+			if m.active.tombstones[r.Name()] == nil {
+				delete(m.active.lingering, r.Name()) // it has not begun
 			}
 		}
 	}
@@ -182,20 +189,20 @@ func (s *Manager) replace(ctx context.Context, objects schema.GroupResource, d *
 
 // IsRetiring reports whether a scope is no longer selected, and the bus does not have all of its
 // events.
-func (s *Manager) IsRetiring(name string) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if r := s.active.informers[name]; r != nil {
+func (m *Manager) IsRetiring(name string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if r := m.active.informers[name]; r != nil {
 		return r.Phase() == informer.PhaseRetiring
 	}
-	return s.isRetired(name)
+	return m.isRetired(name)
 }
 
 // tombstonesOf returns tombstones of the scopes of the last run whose resource is served, but no
 // longer selected, or no longer defined. The informers that replace them wait for the tombstones.
 // It must be called with mu held.
-func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*informer.Tombstone) {
-	for name, c := range s.active.origins {
+func (m *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*informer.Tombstone) {
+	for name, c := range m.active.origins {
 		r := &object.Resource{
 			Group:      c.Group,
 			Version:    c.Version,
@@ -203,14 +210,14 @@ func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*in
 			Kind:       c.Kind,
 			Namespaced: c.Namespaced,
 		}
-		if s.active.drains[objectsOf(r)] != nil || !selection.GroupKnown(s.served.unknown, c.Group) {
+		if m.active.drains[objectsOf(r)] != nil || !selection.GroupKnown(m.served.unknown, c.Group) {
 			continue // its informers are chosen after the drain, or it may be served
 		}
 		var t *informer.Tombstone
-		if current, ok := s.served.index.Current(r); ok {
-			t = s.tombstoneOf(ctx, current, name, &c.Scope)
+		if current, ok := m.served.index.Current(r); ok {
+			t = m.tombstoneOf(ctx, current, name, &c.Scope)
 		} else {
-			t = s.tombstoneOfGone(r, name, &c.Scope)
+			t = m.tombstoneOfGone(r, name, &c.Scope)
 		}
 		if t == nil {
 			continue
@@ -227,70 +234,70 @@ func (s *Manager) tombstonesOf(ctx context.Context, begin []*running) (out []*in
 
 // tombstoneOf returns the tombstone of a scope whose resource is served, or nil if it has none. It
 // must be called with mu held.
-func (s *Manager) tombstoneOf(
+func (m *Manager) tombstoneOf(
 	ctx context.Context, r *object.Resource, name string, c *checkpoint.Scope,
 ) *informer.Tombstone {
-	if !selection.AliasesKnown(s.served.unknown) {
+	if !selection.AliasesKnown(m.served.unknown) {
 		return nil // it may be selected
 	}
-	if s.foreign(c) {
-		s.o.Log.Info("a scope of the previous run is now captured by other agents", "scope", name)
-		delete(s.active.origins, name)
+	if m.foreign(c) {
+		m.o.Log.Info("a scope of the previous run is now captured by other agents", "scope", name)
+		delete(m.active.origins, name)
 		c.Ended = &checkpoint.Ended{Reason: string(object.TakenOver)}
-		s.announceEnd(ctx, name, c)
+		m.announceEnd(ctx, name, c)
 		return nil
 	}
-	was, err := s.sel.FromCheckpoint(r, name, c, s.o.Match)
+	was, err := m.sel.FromCheckpoint(r, name, c, m.o.Match)
 	if err != nil {
-		s.o.Log.Error("cannot send the end of a scope of the previous run", "scope", name, "err", err)
+		m.o.Log.Error("cannot send the end of a scope of the previous run", "scope", name, "err", err)
 		return nil
 	}
-	return s.newTombstone(c, was)
+	return m.newTombstone(c, was)
 }
 
 // tombstoneOfGone returns the tombstone of a scope whose resource is not served, or nil if it may
 // return. It must be called with mu held.
-func (s *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint.Scope) *informer.Tombstone {
+func (m *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint.Scope) *informer.Tombstone {
 	if c.Aggregated {
 		return nil
 	}
-	at, gone := s.extensions.DeletedAt(r, c.Definition)
-	if !gone && c.Definition != "" && !s.foreign(c) && !s.takesExtensions(s.sel) {
+	at, gone := m.extensions.DeletedAt(r, c.Definition)
+	if !gone && c.Definition != "" && !m.foreign(c) && !m.takesExtensions(m.sel) {
 		// No rule can take a custom resource, so nothing observes definitions: it is not selected.
-		return s.newTombstone(c, selection.Unreadable(r, name, c, s.o.Match))
+		return m.newTombstone(c, selection.Unreadable(r, name, c, m.o.Match))
 	}
 	if !gone {
-		if !s.active.unserved[name] {
-			s.active.unserved[name] = true
-			s.o.Log.Warn(
+		if !m.active.unserved[name] {
+			m.active.unserved[name] = true
+			m.o.Log.Warn(
 				"a resource of the previous run is no longer served, and no deletion of its CustomResourceDefinition is known: "+
 					"no deletion is inferred, and the scope resumes when the resource is served again", "scope", name)
 		}
 		return nil
 	}
-	t := s.newTombstone(c, selection.Unreadable(r, name, c, s.o.Match))
+	t := m.newTombstone(c, selection.Unreadable(r, name, c, m.o.Match))
 	t.Gone = at
 	return t
 }
 
 // newTombstone adds the tombstone of the scope was, whose position is c, to the manager. It must be
 // called with mu held.
-func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *informer.Tombstone {
+func (m *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *informer.Tombstone {
 	r, uid := was.Resource, c.Definition
-	delete(s.active.origins, was.Name)
+	delete(m.active.origins, was.Name)
 	t := &informer.Tombstone{
-		Informer: informer.New(&s.deps, &informer.Spec{
+		Informer: informer.New(&m.deps, &informer.Spec{
 			Scope:     was,
-			Lane:      s.o.Lane(was.Name),
-			Snapshots: s.o.Snapshot,
-			OwnNames:  s.ownNames(r),
+			Lane:      m.o.Lane(was.Name),
+			Snapshots: m.o.Snapshot,
+			OwnNames:  m.ownNames(r),
 			BuiltIn:   discovery.IsBuiltIn(r.Group),
 			Origin:    &informer.Origin{Scope: *c},
 		}),
-		Patience: s.limits.unreadable, DeletedAt: func() (uint64, bool) { return s.extensions.DeletedAt(r, uid) },
+		Patience: m.limits.unreadable, DeletedAt: func() (uint64, bool) { return m.extensions.DeletedAt(r, uid) },
 	}
 	t.Successors = func() (out []informer.Successor) {
-		for _, o := range s.observing() {
+		for _, o := range m.observing() {
 			if o.ObservesResource(r) {
 				waits := slices.Contains(o.after, t.Released())
 				out = append(out, informer.Successor{Informer: o.Informer, Waits: waits})
@@ -301,7 +308,7 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *inform
 	t.Heirs = func() []string { return successorsOf(t) }
 	if etcdOf(r, c.Aggregated) == "" {
 		t.Elsewhere = func() (out []*informer.Informer) {
-			for _, o := range s.observing() {
+			for _, o := range m.observing() {
 				if etcdOf(o.Resource(), o.IsAggregated()) == "" {
 					out = append(out, o.Informer)
 				}
@@ -309,19 +316,19 @@ func (s *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *inform
 			return out
 		}
 	}
-	if s.o.Memory != nil {
-		t.Forget = func() { s.o.Memory.Forget(was.Name) }
-		s.o.Memory.Track(was.Name, t.Position, nil)
+	if m.o.Memory != nil {
+		t.Forget = func() { m.o.Memory.Forget(was.Name) }
+		m.o.Memory.Track(was.Name, t.Position, nil)
 	}
 	t.Retire()
-	s.active.tombstones[was.Name] = t
+	m.active.tombstones[was.Name] = t
 	return t
 }
 
 // isRetired reports whether the tombstone of a scope is not on the bus yet. It must be called with
 // mu held.
-func (s *Manager) isRetired(scope string) bool {
-	t := s.active.tombstones[scope]
+func (m *Manager) isRetired(scope string) bool {
+	t := m.active.tombstones[scope]
 	return t != nil && !t.HasEnded()
 }
 

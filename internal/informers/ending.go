@@ -21,14 +21,14 @@ type ending struct{ done chan struct{} }
 
 // announceEnd sends the end of a scope that has neither an informer nor a tombstone. c has its
 // position, and why it ends. It must be called with mu held.
-func (s *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Scope) {
-	if s.active.endings[name] != nil {
+func (m *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Scope) {
+	if m.active.endings[name] != nil {
 		return
 	}
 	e := &ending{done: make(chan struct{})}
-	s.active.endings[name] = e
-	if s.o.Memory != nil {
-		s.o.Memory.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: *c}, true }, nil)
+	m.active.endings[name] = e
+	if m.o.Memory != nil {
+		m.o.Memory.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: *c}, true }, nil)
 	}
 	event := &object.StreamEvent{
 		Kind: object.ScopeEnded, Scope: name, History: c.History, ResourceVersion: c.ResourceVersion,
@@ -41,20 +41,20 @@ func (s *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Sc
 		},
 		End: object.EndReason(c.Ended.Reason), Successors: c.Ended.Successors,
 	}
-	lane := s.o.Lane(name)
-	reports := s.active.lingering[name].ResourceVersion != 0
-	s.goRun(ctx, func(ctx context.Context) {
-		if reports && s.reportEnd(ctx) != nil {
+	lane := m.o.Lane(name)
+	reports := m.active.lingering[name].ResourceVersion != 0
+	m.goRun(ctx, func(ctx context.Context) {
+		if reports && m.reportEnd(ctx) != nil {
 			return // the manager ends: the next run sends the end
 		}
-		if store.Send(ctx, lane, event, s.o.Now()) != nil {
+		if store.Send(ctx, lane, event, m.o.Now()) != nil {
 			return // the manager ends: the next run sends it
 		}
-		_ = s.decide(ctx, func(context.Context) { // or the manager ends
-			delete(s.active.endings, name)
-			delete(s.active.lingering, name)
-			s.forget(name)
-			s.release(name)
+		_ = m.decide(ctx, func(context.Context) { // or the manager ends
+			delete(m.active.endings, name)
+			delete(m.active.lingering, name)
+			m.forget(name)
+			m.release(name)
 			close(e.done)
 		})
 	})

@@ -80,8 +80,8 @@ func WalkBack(
 // test.
 func Hasten(s *Manager) {
 	s.limits.unreadable = time.Second
-	if s.takeovers != nil {
-		s.takeovers.lasts = 100 * time.Millisecond
+	if s.deletedNodes != nil {
+		s.deletedNodes.observeFor = 100 * time.Millisecond
 	}
 }
 
@@ -119,7 +119,7 @@ func NewHearing(hear func(context.Context, *object.Resource) (informer.LastEvent
 // NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether
 // their position matches the last-known Nodes.
 func NodesOutstanding(s *Manager) (outstanding int, same bool) {
-	nodes := s.takeovers.existing
+	nodes := s.deletedNodes.existing
 	p, _ := nodes.Position()
 	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil) == store.MatchesForms
 }
@@ -128,10 +128,10 @@ func NodesOutstanding(s *Manager) (outstanding int, same bool) {
 const ConcurrentLists = apiserver.ConcurrentLists
 
 // Owes reports whether a snapshot is due or being sent.
-func (s *Manager) Owes() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range s.active.informers {
+func (m *Manager) Owes() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range m.active.informers {
 		if i.Store().View().Sweeping {
 			return true
 		}

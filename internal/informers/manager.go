@@ -42,10 +42,10 @@ type Manager struct {
 	deps   informer.Deps // of all informers
 	limits limits
 
-	finder     *discovery.Finder
-	extensions *discovery.Extensions // CustomResourceDefinitions and APIServices
-	namespaces *namespaces           // resources that may be read in some namespaces only
-	takeovers  *takeovers            // of deleted nodes; nil if another agent does that
+	finder       *discovery.Finder
+	extensions   *discovery.Extensions // CustomResourceDefinitions and APIServices
+	namespaces   *namespaces           // resources that may be read in some namespaces only
+	deletedNodes *deletedNodes         // nil if another agent observes their objects
 
 	inputs      chan func(ctx context.Context) // not buffered: the loop calls them with mu held
 	group       *errgroup.Group                // of everything that Run starts; set before the loop starts
@@ -183,12 +183,12 @@ func New(o Options) (*Manager, error) {
 	if o.Memory != nil {
 		s.deps.Save = o.Memory.Flush
 	}
-	if o.TakeOver {
-		s.takeovers = &takeovers{
-			set:    s,
-			lasts:  takeoverFor,
-			events: make(chan *nodeEvent, nodeEvents),
-			nodes:  map[string]*takeover{},
+	if o.DeletedNodes {
+		s.deletedNodes = &deletedNodes{
+			manager:    s,
+			observeFor: observeDeletedFor,
+			events:     make(chan *nodeEvent, nodeEvents),
+			nodes:      map[string]*deletedNode{},
 		}
 	}
 	o.Registerer.MustRegister(newConditions(s))
@@ -197,11 +197,11 @@ func New(o Options) (*Manager, error) {
 
 // ClusterUID reads the uid of namespace kube-system. It retries after temporary errors, and calls
 // failed with each of them. It returns an error if the API server refuses the request, or ctx ends.
-func (s *Manager) ClusterUID(
+func (m *Manager) ClusterUID(
 	ctx context.Context, failed func(err error, retryIn time.Duration),
 ) (uid string, err error) {
 	err = retry.Do(ctx, func() error {
-		uid, err = s.client.ClusterUID(ctx)
+		uid, err = m.client.ClusterUID(ctx)
 		return err
 	}, func(err error, delay time.Duration) (again bool) {
 		if r := apiserver.Reason(err); r == "forbidden" || r == "unauthorized" || r == "not_found" {
@@ -216,20 +216,20 @@ func (s *Manager) ClusterUID(
 // Captured returns a channel that is closed once the bus has the first snapshot of every resource
 // (snapshot.mode never: once every resource is loaded). It does not wait for resources that Ready
 // does not wait for.
-func (s *Manager) Captured() <-chan struct{} { return s.captured }
+func (m *Manager) Captured() <-chan struct{} { return m.captured }
 
 // awaitCapture waits until no informer holds the first snapshot back, and closes captured. It must
 // be called after the first discovery.
-func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
+func (m *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
-	if s.mu.Wait(ctx, func() bool { return !s.heldBack(&waiting) }) != nil {
+	if m.mu.Wait(ctx, func() bool { return !m.heldBack(&waiting) }) != nil {
 		return
 	}
 	objects := 0
 	missing := 0
 	resumed := 0
 	resources := map[string]bool{}
-	for _, st := range s.Status() {
+	for _, st := range m.Status() {
 		switch {
 		case st.Phase == informer.PhaseRetiring:
 			continue
@@ -246,52 +246,52 @@ func (s *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	if missing > 0 {
 		attrs = append(attrs, "not_captured", missing)
 	}
-	s.deps.Denials.Flush() // log missing resources before the line that the others are complete
+	m.deps.Denials.Flush() // log missing resources before the line that the others are complete
 	switch {
 	case resumed > 0:
-		s.o.Log.Info("resumed where the last run ended, waiting for changes",
+		m.o.Log.Info("resumed where the last run ended, waiting for changes",
 			append(attrs, "scopes_resumed", resumed)...)
-	case s.o.Snapshot == informer.SnapshotNever:
-		s.o.Log.Info("all resources are loaded, waiting for changes", attrs...)
+	case m.o.Snapshot == informer.SnapshotNever:
+		m.o.Log.Info("all resources are loaded, waiting for changes", attrs...)
 	default:
-		s.o.Log.Info("first snapshot complete, waiting for changes", attrs...)
+		m.o.Log.Info("first snapshot complete, waiting for changes", attrs...)
 	}
-	close(s.captured)
+	close(m.captured)
 }
 
-func (s *Manager) observing() []*running {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Collect(maps.Values(s.active.informers))
+func (m *Manager) observing() []*running {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.Collect(maps.Values(m.active.informers))
 }
 
 // Status returns the status of each scope, sorted by name.
-func (s *Manager) Status() []informer.Status { return s.statusOf(func(*running) bool { return true }) }
+func (m *Manager) Status() []informer.Status { return m.statusOf(func(*running) bool { return true }) }
 
 // troubled returns the status of each scope that is not known to be well, sorted by name. It costs
 // little if all of them are.
-func (s *Manager) troubled() []informer.Status {
+func (m *Manager) troubled() []informer.Status {
 	now := time.Now()
-	return s.statusOf(func(r *running) bool { return !r.IsWell(now) })
+	return m.statusOf(func(r *running) bool { return !r.IsWell(now) })
 }
 
 // statusOf returns the status of the informers that is selects, and of each scope without an
 // informer, sorted by name.
-func (s *Manager) statusOf(is func(*running) bool) (out []informer.Status) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, i := range s.active.informers {
+func (m *Manager) statusOf(is func(*running) bool) (out []informer.Status) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, i := range m.active.informers {
 		if is(i) {
 			out = append(out, i.Status())
 		}
 	}
-	for name, t := range s.active.tombstones {
-		if !t.HasEnded() && s.active.informers[name] == nil { // otherwise the informer that waits for it shows
+	for name, t := range m.active.tombstones {
+		if !t.HasEnded() && m.active.informers[name] == nil { // otherwise the informer that waits for it shows
 			out = append(out, t.Status())
 		}
 	}
-	out = append(out, s.namespaces.statuses()...)
-	for _, u := range s.served.missing {
+	out = append(out, m.namespaces.statuses()...)
+	for _, u := range m.served.missing {
 		out = append(out, informer.Status{
 			Scope:    u,
 			Resource: u,
@@ -299,7 +299,7 @@ func (s *Manager) statusOf(is func(*running) bool) (out []informer.Status) {
 			Health:   informer.HealthNotServed,
 		})
 	}
-	for _, u := range s.served.uncapturable {
+	for _, u := range m.served.uncapturable {
 		out = append(out, informer.Status{
 			Scope:    u.Pattern,
 			Resource: u.Pattern,
@@ -321,12 +321,12 @@ const undiscoveredFor = 3 * time.Minute
 // list, except while a scope is stale or discovery fails for minutes. It does not wait for a
 // resource that is forbidden, not served, cannot be captured or keeps failing while others do not:
 // Status shows it.
-func (s *Manager) Ready() error {
-	s.mu.RLock()
-	discovered := s.served.discovery != 0
-	err := s.served.failure
-	failing := s.served.failing
-	s.mu.RUnlock()
+func (m *Manager) Ready() error {
+	m.mu.RLock()
+	discovered := m.served.discovery != 0
+	err := m.served.failure
+	failing := m.served.failing
+	m.mu.RUnlock()
 	switch {
 	case !discovered:
 		return cmp.Or(err, errors.New("resources are not discovered yet"))
@@ -334,7 +334,7 @@ func (s *Manager) Ready() error {
 		return fmt.Errorf("new resources are not captured: %w", err)
 	}
 	var waiting, stale []string
-	for _, st := range s.troubled() {
+	for _, st := range m.troubled() {
 		if st.Health == informer.HealthStale {
 			stale = append(stale, st.Scope)
 		}
@@ -345,7 +345,7 @@ func (s *Manager) Ready() error {
 	if len(stale) > 0 {
 		return fmt.Errorf("the API server, or the path to it, has been silent for too long: %s", informer.Few(stale))
 	}
-	waiting = append(waiting, s.namespaces.deciding()...)
+	waiting = append(waiting, m.namespaces.deciding()...)
 	if len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", informer.Few(waiting))
 	}
@@ -353,8 +353,8 @@ func (s *Manager) Ready() error {
 }
 
 // AcquireLocks acquires and releases the locks of the manager and of its informers.
-func (s *Manager) AcquireLocks() {
-	for _, i := range s.observing() {
+func (m *Manager) AcquireLocks() {
+	for _, i := range m.observing() {
 		i.AcquireLocks()
 	}
 }
@@ -367,8 +367,8 @@ type Options struct {
 	Every          time.Duration // interval of snapshots, 0: never
 	// Match compiles a checkpoint's patterns of namespaces into a function that reports whether
 	// they take a namespace. nil: all are taken.
-	Match    func(patterns []string) func(namespace string) bool
-	TakeOver bool // of deleted nodes. Its Part is that of the central agent.
+	Match        func(patterns []string) func(namespace string) bool
+	DeletedNodes bool // it observes the objects of deleted nodes. Its Part is that of the central agent.
 	// the most objects of a list without pages, which is made if the pages of a list always expire
 	MaxUnpaged  int
 	Ignore      []Name                       // objects that are never captured: the agent's own
@@ -438,14 +438,14 @@ type Planned struct {
 
 // Plan asks the API server once for the served resources, and applies the rules as Run does. It
 // starts nothing.
-func (s *Manager) Plan(ctx context.Context) (*Plan, error) {
-	served, err := discovery.Discover(ctx, s.client)
+func (m *Manager) Plan(ctx context.Context) (*Plan, error) {
+	served, err := discovery.Discover(ctx, m.client)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	sel := s.sel
-	s.mu.Unlock()
+	m.mu.Lock()
+	sel := m.sel
+	m.mu.Unlock()
 	out, unserved := sel.Choose(served.Resources, served.Unknown, nil)
 	p := &Plan{Unknown: served.Unknown}
 	p.Unserved, p.Uncapturable = sel.Uncapturable(unserved, served.Unwatchable)

@@ -202,7 +202,7 @@ func (n *namespaces) statuses() (out []informer.Status) {
 
 // chosenOf returns the served resources that the rules take and for which keep returns true. It
 // must be called with mu held.
-func (s *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
-	out, _ := s.sel.Choose(s.withObserved(now), now.unknown, s.taken(s.sel))
+func (m *Manager) chosenOf(now *served, keep func(gr schema.GroupResource) bool) []selection.Choice {
+	out, _ := m.sel.Choose(m.withObserved(now), now.unknown, m.resourcesTakenBy(m.sel))
 	return slices.DeleteFunc(out, func(c selection.Choice) bool { return !keep(groupResource(&c.Resource)) })
 }

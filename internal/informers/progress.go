@@ -51,8 +51,8 @@ const (
 // sendProgress sends the progress each minute until ctx ends: it distinguishes an idle cluster from
 // a dead agent. It waits for the acknowledgement, so at most one is on its way while the bus is
 // unreachable.
-func (s *Manager) sendProgress(ctx context.Context) {
-	if _, err := s.previous.Scopes(ctx); err != nil { // it must not be mistaken for this run's own
+func (m *Manager) sendProgress(ctx context.Context) {
+	if _, err := m.previous.Scopes(ctx); err != nil { // it must not be mistaken for this run's own
 		return
 	}
 	// At random: agents that start together do not send at the same time.
@@ -64,14 +64,14 @@ func (s *Manager) sendProgress(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-due.C:
-		case done := <-s.progress.asks:
+		case done := <-m.progress.asks:
 			asked = append(asked, done)
 			if pause.For(ctx, endsTogether) != nil {
 				return
 			}
 		}
-		asked = append(asked, s.progress.takeAsks()...)
-		if s.sendReports(ctx, false) != nil {
+		asked = append(asked, m.progress.takeAsks()...)
+		if m.sendReports(ctx, false) != nil {
 			return
 		}
 		for _, done := range asked {
@@ -95,12 +95,12 @@ func (p *progress) takeAsks() (all []chan struct{}) {
 // reportEnd waits until the bus has a progress that begins now, for endsAfter at most. Before a
 // scope ends, it says up to where the log has everything of the scope: no later one does. The only
 // error is the cause of ctx.
-func (s *Manager) reportEnd(ctx context.Context) error {
+func (m *Manager) reportEnd(ctx context.Context) error {
 	limit := time.NewTimer(endsAfter)
 	defer limit.Stop()
 	done := make(chan struct{})
 	select {
-	case s.progress.asks <- done:
+	case m.progress.asks <- done:
 	case <-limit.C:
 		return nil
 	case <-ctx.Done():
@@ -128,24 +128,24 @@ func lastReport(r *running) scopeReport {
 
 // Finish sends the last progress, and waits for its acknowledgement. It must follow Run, with the
 // queue drained but open.
-func (s *Manager) Finish(ctx context.Context) error { return s.sendReports(ctx, true) }
+func (m *Manager) Finish(ctx context.Context) error { return m.sendReports(ctx, true) }
 
 // sendReports sends the progress of all scopes, and waits until the bus has it. last: the run ends.
 // The only error is the cause of ctx.
-func (s *Manager) sendReports(ctx context.Context, last bool) error {
-	now := s.o.Now()
-	since := s.progress.acked // the bus may have been away for long
+func (m *Manager) sendReports(ctx context.Context, last bool) error {
+	now := m.o.Now()
+	since := m.progress.acked // the bus may have been away for long
 	if recent := now.Add(-informer.ReportFor); recent.Before(since) {
 		since = recent
 	}
-	if since.Before(s.progress.began) {
-		since = s.progress.began
+	if since.Before(m.progress.began) {
+		since = m.progress.began
 	}
 	limit := reportBytes
-	if s.o.ReportBytes != nil {
-		limit = cmp.Or(s.o.ReportBytes(), reportBytes)
+	if m.o.ReportBytes != nil {
+		limit = cmp.Or(m.o.ReportBytes(), reportBytes)
 	}
-	reports := s.reports(since)
+	reports := m.reports(since)
 	ends := map[string]bool{}
 	for i := range reports {
 		if reports[i].ends {
@@ -153,15 +153,15 @@ func (s *Manager) sendReports(ctx context.Context, last bool) error {
 		}
 	}
 	all := group(reports)
-	says := s.sharing.state(all, since, now)
+	says := m.sharing.state(all, since, now)
 	says.enter(all)
 	events := pack(all, limit)
 	var g errgroup.Group
-	lane := s.o.Lane(progressLane)
+	lane := m.o.Lane(progressLane)
 	for n, scopes := range events {
-		s.progress.number++
+		m.progress.number++
 		r := &object.Report{
-			Number: s.progress.number,
+			Number: m.progress.number,
 			Since:  floor(since),
 			Scopes: scopes,
 			Ends:   last && n == len(events)-1,
@@ -178,8 +178,8 @@ func (s *Manager) sendReports(ctx context.Context, last bool) error {
 	}
 	err := g.Wait()
 	if err == nil {
-		s.progress.acked = now
-		s.sharing.note(&says)
+		m.progress.acked = now
+		m.sharing.note(&says)
 	}
 	return err
 }
@@ -210,15 +210,15 @@ type scopeReport struct {
 // claims nothing for a scope whose start may not be on the bus, and no more than its informer did
 // for one whose end may not be. Such a scope must be named: otherwise consumers could apply the
 // entry of its resource to the scope.
-func (s *Manager) reports(since time.Time) []scopeReport {
-	s.mu.RLock()
-	observing, lingering := slices.Collect(maps.Values(s.active.informers)), maps.Clone(s.active.lingering)
-	for name, t := range s.active.tombstones {
+func (m *Manager) reports(since time.Time) []scopeReport {
+	m.mu.RLock()
+	observing, lingering := slices.Collect(maps.Values(m.active.informers)), maps.Clone(m.active.lingering)
+	for name, t := range m.active.tombstones {
 		if t.IsReleased() {
 			delete(lingering, name)
 		}
 	}
-	s.mu.RUnlock()
+	m.mu.RUnlock()
 	var all []scopeReport
 	for _, r := range observing {
 		if r.Spec().Internal {
@@ -270,11 +270,11 @@ func ceil(t time.Time) time.Time {
 
 // Interrupt notes that no scope was observed from a time on, because the process stood still, or
 // because its clock was set. It takes no lock that is held while the time of the run is asked for.
-func (s *Manager) Interrupt(from time.Time, why object.InterruptionReason) {
-	s.interrupted.mu.Lock()
-	defer s.interrupted.mu.Unlock()
-	s.interrupted.waiting = append(s.interrupted.waiting, object.Interruption{From: from, Why: why})
-	broadcast.Wake(s.interrupted.added)
+func (m *Manager) Interrupt(from time.Time, why object.InterruptionReason) {
+	m.interrupted.mu.Lock()
+	defer m.interrupted.mu.Unlock()
+	m.interrupted.waiting = append(m.interrupted.waiting, object.Interruption{From: from, Why: why})
+	broadcast.Wake(m.interrupted.added)
 }
 
 // interrupted has interruptions that the scopes do not know yet.
@@ -285,24 +285,24 @@ type interrupted struct {
 	waiting []object.Interruption
 }
 
-func (w *interrupted) take() []object.Interruption {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := w.waiting
-	w.waiting = nil
+func (i *interrupted) takeWaiting() []object.Interruption {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := i.waiting
+	i.waiting = nil
 	return all
 }
 
 // noteInterruptions passes interruptions to the scopes until ctx ends.
-func (s *Manager) noteInterruptions(ctx context.Context) {
+func (m *Manager) noteInterruptions(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.interrupted.added:
+		case <-m.interrupted.added:
 		}
-		for _, i := range s.interrupted.take() {
-			for _, r := range s.observing() {
+		for _, i := range m.interrupted.takeWaiting() {
+			for _, r := range m.observing() {
 				r.Interrupt(i.From, i.Why)
 			}
 		}

@@ -281,7 +281,7 @@ func TestNoProgressBeforeGapOfReplacedLog(t *testing.T) {
 	})
 }
 
-// A new scope and a take-over of a node begin with a snapshot: a log that was replaced before has
+// A new scope and those of a deleted node begin with a snapshot: a log that was replaced before has
 // lost none of their events.
 func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 	t.Run("new scope", func(t *testing.T) {

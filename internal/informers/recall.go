@@ -23,24 +23,24 @@ const recallWithin = 10 * time.Second
 // A progress does not name the scopes that do not differ. If there is only one of a resource, its
 // last stream event has its name. Several have a start each. The start of the agent does not wait
 // for a bus that is away: then no scope ends.
-func (s *Manager) recallScopes(ctx context.Context) error {
-	if s.previous == nil || s.o.Memory == nil || len(s.o.Memory.Scopes()) > 0 {
+func (m *Manager) recallScopes(ctx context.Context) error {
+	if m.previous == nil || m.o.Memory == nil || len(m.o.Memory.Scopes()) > 0 {
 		return nil
 	}
-	recalled := s.askForScopes(ctx)
+	recalled := m.askForScopes(ctx)
 	if err := context.Cause(ctx); err != nil || len(recalled) == 0 {
 		return err
 	}
-	s.previous.Add(ctx, recalled)
-	return s.decide(ctx, func(context.Context) {
+	m.previous.Add(ctx, recalled)
+	return m.decide(ctx, func(context.Context) {
 		for i := range recalled {
 			said := &recalled[i]
 			resource := resourceOf(said.Resource)
-			s.active.raiseHistory(resource, false, said.History)
-			if s.sel.PartOf(resource).FieldSelector != "" {
+			m.active.raiseHistory(resource, false, said.History)
+			if m.sel.PartOf(resource).FieldSelector != "" {
 				continue // it is not known which part it was
 			}
-			s.active.origins[said.Scope] = informer.Origin{Recalled: true, Scope: checkpoint.Scope{
+			m.active.origins[said.Scope] = informer.Origin{Recalled: true, Scope: checkpoint.Scope{
 				Group: resource.Group, Resource: resource.Name, Namespaces: namespacesIn(said.Resource, said.Scope),
 				ResourceVersion: said.ResourceVersion, History: said.History, LastSeen: said.To, Sweep: true,
 			}}
@@ -49,10 +49,10 @@ func (s *Manager) recallScopes(ctx context.Context) error {
 }
 
 // askForScopes returns what the last run has said of each scope that the bus names in time.
-func (s *Manager) askForScopes(ctx context.Context) (recalled []informer.PreviousScope) {
+func (m *Manager) askForScopes(ctx context.Context) (recalled []informer.PreviousScope) {
 	ctx, cancel := context.WithTimeout(ctx, recallWithin)
 	defer cancel()
-	all, err := s.previous.Scopes(ctx)
+	all, err := m.previous.Scopes(ctx)
 	if err != nil {
 		return nil
 	}
@@ -67,9 +67,9 @@ func (s *Manager) askForScopes(ctx context.Context) (recalled []informer.Previou
 		if said.ResourceVersion == 0 {
 			continue
 		}
-		names, err := s.namesOf(ctx, &said, named)
+		names, err := m.namesOf(ctx, &said, named)
 		if err != nil {
-			s.o.Log.Warn(
+			m.o.Log.Warn(
 				"the bus did not name all scopes of the last run in time: those that are no longer selected do not end",
 				"resource", said.Resource, "scopes", said.Count, "err", err)
 			return recalled
@@ -105,19 +105,19 @@ func namespacesIn(resource, scope string) []string {
 
 // namesOf returns the names of the scopes that an entry stands for, none if they are not known.
 // named has those with entries of their own. Its error is the cause of ctx.
-func (s *Manager) namesOf(ctx context.Context, said *informer.PreviousScope, named map[string]bool) ([]string, error) {
+func (m *Manager) namesOf(ctx context.Context, said *informer.PreviousScope, named map[string]bool) ([]string, error) {
 	resource := resourceOf(said.Resource)
 	switch {
 	case said.Scope != "":
 		return []string{said.Scope}, nil
-	case said.Count <= 1 && s.o.LastEvent != nil:
-		event, ok, err := s.o.LastEvent(ctx, resource)
+	case said.Count <= 1 && m.o.LastEvent != nil:
+		event, ok, err := m.o.LastEvent(ctx, resource)
 		if !ok || event.Scope == "" {
 			return nil, err
 		}
 		return []string{event.Scope}, err
-	case said.Count > 1 && s.o.StartedScopes != nil:
-		started, err := s.o.StartedScopes(ctx, resource, said.Run)
+	case said.Count > 1 && m.o.StartedScopes != nil:
+		started, err := m.o.StartedScopes(ctx, resource, said.Run)
 		return unnamed(started, named, said.Count), err
 	}
 	return nil, nil

@@ -39,18 +39,18 @@ const (
 // Reload returns an error that names the fault, and changes nothing. If it returns the cause of
 // ctx, spec may be in force. A manager that does not run yet starts with spec. Calls must not
 // overlap.
-func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
+func (m *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	next, err := selection.Compile(spec)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	next.Continue(s.sel)
-	discovered, ran := s.served.discovery != 0, s.ran
+	m.mu.Lock()
+	next.Continue(m.sel)
+	discovered, ran := m.served.discovery != 0, m.ran
 	if !ran {
-		s.sel = next
+		m.sel = next
 	}
-	s.mu.Unlock()
+	m.mu.Unlock()
 	if !ran {
 		return nil
 	}
@@ -58,98 +58,98 @@ func (s *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	var now served                   // empty if the API server does not answer: then the last answer stays in force
 	if discovered {
 		asking, cancel := context.WithTimeout(ctx, reloadAsks)
-		now, err = s.askServed(asking)
+		now, err = m.askServed(asking)
 		if err != nil {
 			now = served{}
 		}
-		whole = s.namespaces.readable(asking)
+		whole = m.namespaces.readable(asking)
 		cancel()
 	}
 	var draining map[schema.GroupResource]*drain
 	var wrong error
-	err = s.decide(ctx, func(ctx context.Context) {
-		wrong = s.takeSelection(ctx, next, &now, whole)
-		draining = maps.Clone(s.active.drains)
+	err = m.decide(ctx, func(ctx context.Context) {
+		wrong = m.applySelection(ctx, next, &now, whole)
+		draining = maps.Clone(m.active.drains)
 	})
 	if err = cmp.Or(wrong, err); err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, s.limits.reload)
+	within, cancel := context.WithTimeout(ctx, m.limits.reload)
 	defer cancel()
-	_ = s.mu.Wait(within, func() bool { // otherwise it is in force for these resources later
-		s.mu.RLock()
-		defer s.mu.RUnlock()
+	_ = m.mu.Wait(within, func() bool { // otherwise it is in force for these resources later
+		m.mu.RLock()
+		defer m.mu.RUnlock()
 		maps.DeleteFunc(draining, func(objects schema.GroupResource, d *drain) bool {
-			return s.active.drains[objects] != d
+			return m.active.drains[objects] != d
 		})
 		return len(draining) == 0
 	})
 	return context.Cause(ctx)
 }
 
-// takeSelection puts sel in force, except where informers drain. After an error nothing has
+// applySelection puts sel in force, except where informers drain. After an error nothing has
 // changed. It must be called with mu held.
-func (s *Manager) takeSelection(
+func (m *Manager) applySelection(
 	ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource,
 ) error {
-	if s.served.discovery == 0 { // nothing runs yet
-		s.sel = sel
-		s.extensions.Need(s.takesExtensions(sel))
+	if m.served.discovery == 0 { // nothing runs yet
+		m.sel = sel
+		m.extensions.Need(m.takesExtensions(sel))
 		return nil
 	}
-	if now.discovery < s.served.discovery {
-		now = &s.served
+	if now.discovery < m.served.discovery {
+		now = &m.served
 	}
-	split := maps.Clone(s.namespaces.resources)
+	split := maps.Clone(m.namespaces.resources)
 	for _, gr := range whole {
-		delete(s.namespaces.resources, gr)
+		delete(m.namespaces.resources, gr)
 	}
-	chosen, missing := sel.Choose(s.withObserved(now), now.unknown, s.taken(sel))
-	want, err := s.want(sel, chosen)
+	chosen, missing := sel.Choose(m.withObserved(now), now.unknown, m.resourcesTakenBy(sel))
+	want, err := m.want(sel, chosen)
 	if err != nil {
-		s.namespaces.resources = split
+		m.namespaces.resources = split
 		return err
 	}
-	s.sel = sel
+	m.sel = sel
 	next := *now
-	next.failure = s.served.failure
+	next.failure = m.served.failure
 	next.missing, next.uncapturable = sel.Uncapturable(missing, now.unwatchable)
-	s.warnOfMissing(&next)
-	s.served = next
-	if err := s.selectNodes(); err != nil {
-		s.o.Log.Error("cannot apply the changed rules to deletions of Nodes, the previous rules still apply", "err",
+	m.warnOfMissing(&next)
+	m.served = next
+	if err := m.selectNodes(); err != nil {
+		m.o.Log.Error("cannot apply the changed rules to deletions of Nodes, the previous rules still apply", "err",
 			err)
 	}
-	for scope, i := range s.active.informers {
+	for scope, i := range m.active.informers {
 		w, ok := want[scope]
 		same := i.Spec().Internal && i.redactsAs(sel) || !i.Spec().Internal && ok && i.Selection().IsSame(&w)
 		if !same || i.Phase().IsLeaving() {
-			s.drainForReload(ctx, i, ok || i.Spec().Internal)
+			m.drainForReload(ctx, i, ok || i.Spec().Internal)
 		} else if !i.Spec().Internal {
 			i.SetFilter(&w)
 		}
 	}
-	s.observeChosen(ctx, chosen, nil)
-	s.extensions.Need(s.takesExtensions(sel))
-	s.namespaces.rulesChanged()
+	m.observeChosen(ctx, chosen, nil)
+	m.extensions.Need(m.takesExtensions(sel))
+	m.namespaces.rulesChanged()
 	return nil
 }
 
 // want returns the scopes of a selection, by name. It must be called with mu held.
-func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
+func (m *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
 	out := map[string]selection.Scope{}
 	for n := range chosen {
 		c := &chosen[n]
-		scopes, err := s.scopesOf(sel, c)
+		scopes, err := m.scopesOf(sel, c)
 		if err != nil {
 			return nil, err
 		}
 		for _, one := range scopes {
 			out[one.Name] = one
-			if s.takeovers == nil || c.Part.FieldSelector == "" {
+			if m.deletedNodes == nil || c.Part.FieldSelector == "" {
 				continue
 			}
-			for node := range s.takeovers.nodes { // scopes that are taken over
+			for node := range m.deletedNodes.nodes { // their scopes are observed too
 				of := one.ForNode(node)
 				out[of.Name] = of
 			}
@@ -158,11 +158,11 @@ func (s *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map
 	return out, nil
 }
 
-// taken returns the resources with an informer that a rule of sel takes, or, if sel is nil, all of
-// them. It must be called with mu held.
-func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool {
+// resourcesTakenBy returns the resources with an informer that a rule of sel takes, or, if sel is
+// nil, all of them. It must be called with mu held.
+func (m *Manager) resourcesTakenBy(sel *selection.Selection) map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
-	for _, i := range s.active.informers {
+	for _, i := range m.active.informers {
 		if r := i.Resource(); sel == nil || sel.Takes(r) {
 			out[groupResource(r)] = true
 		}
@@ -172,10 +172,10 @@ func (s *Manager) taken(sel *selection.Selection) map[schema.GroupResource]bool 
 
 // withObserved returns what is served, and the unserved resources with an informer, which retries.
 // It must be called with mu held.
-func (s *Manager) withObserved(now *served) []selection.APIResource {
+func (m *Manager) withObserved(now *served) []selection.APIResource {
 	out := slices.Clone(now.all)
 	added := map[schema.GroupResource]bool{}
-	for _, i := range s.active.informers {
+	for _, i := range m.active.informers {
 		r := i.Resource()
 		if gr := groupResource(r); !now.index.Has(r) && !added[gr] {
 			added[gr] = true

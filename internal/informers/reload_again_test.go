@@ -185,7 +185,7 @@ func TestReloadBeforeTheFirstList(t *testing.T) {
 	})
 }
 
-// A take-over of a deleted node continues under a new selection, and ends when no object is left.
+// The scopes of a deleted node continue under a new selection, and end when no object is left.
 func TestReloadTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()

@@ -25,38 +25,38 @@ import (
 
 // retireUndefined retires informers that started after the definition of their resource was
 // deleted. It must be called with mu held.
-func (s *Manager) retireUndefined(ctx context.Context) {
-	for _, r := range s.active.informers {
-		_, ok := s.served.index.Current(r.Resource())
+func (m *Manager) retireUndefined(ctx context.Context) {
+	for _, r := range m.active.informers {
+		_, ok := m.served.index.Current(r.Resource())
 		if ok || r.Spec().Internal || r.RemovedAt() != 0 ||
-			!selection.GroupKnown(s.served.unknown, r.Resource().Group) || r.IsAggregated() {
+			!selection.GroupKnown(m.served.unknown, r.Resource().Group) || r.IsAggregated() {
 			continue
 		}
-		if at, gone := s.extensions.DeletedAt(r.Resource(), r.Definition()); gone {
-			s.retire(ctx, r, at)
+		if at, gone := m.extensions.DeletedAt(r.Resource(), r.Definition()); gone {
+			m.retire(ctx, r, at)
 		}
 	}
 }
 
 // retire retires an informer whose definition did not exist at rv. It must be called with mu held.
-func (s *Manager) retire(ctx context.Context, r *running, rv uint64) {
-	if !r.Remove(rv, func() bool { return s.extensions.IsEstablished(r.Resource().String()) }) {
+func (m *Manager) retire(ctx context.Context, r *running, rv uint64) {
+	if !r.Remove(rv, func() bool { return m.extensions.IsEstablished(r.Resource().String()) }) {
 		return
 	}
-	s.o.Log.Info(
+	m.o.Log.Info(
 		"the definition of a resource was deleted: its informer stops after the bus has acknowledged everything",
 		"scope", r.Name(), "rv", rv)
-	s.goRun(ctx, func(ctx context.Context) {
-		if !s.awaitRetired(ctx, r) && r.RemovedAt() != 0 {
+	m.goRun(ctx, func(ctx context.Context) {
+		if !m.awaitRetired(ctx, r) && r.RemovedAt() != 0 {
 			return // the manager ends, or a successor replaces it: the next discovery retires that
 		}
-		_ = s.decide(ctx, s.startCreated) // a resource that has the name now
+		_ = m.decide(ctx, m.startCreated) // a resource that has the name now
 	})
 }
 
 // awaitRetired waits until the bus has everything of a removed resource, and removes its informer.
 // It returns false if ctx or the informer ended first, or if the resource is defined again.
-func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
+func (m *Manager) awaitRetired(ctx context.Context, r *running) bool {
 	var sent uint64
 	for over := false; !over; {
 		ended := false
@@ -70,16 +70,16 @@ func (s *Manager) awaitRetired(ctx context.Context, r *running) bool {
 			return false
 		}
 	}
-	if sent == 0 || !s.end(ctx, r, sent, object.Removed) {
+	if sent == 0 || !m.end(ctx, r, sent, object.Removed) {
 		return false
 	}
-	s.o.Log.Info("a resource was removed, and the bus has acknowledged all of its events", "scope", r.Name())
+	m.o.Log.Info("a resource was removed, and the bus has acknowledged all of its events", "scope", r.Name())
 	return true
 }
 
 // end ends and removes r once the bus has everything up to sent, and announces why. It returns
 // false if the manager ends first, or r was removed before.
-func (s *Manager) end(ctx context.Context, r *running, sent uint64, reason object.EndReason) (ended bool) {
+func (m *Manager) end(ctx context.Context, r *running, sent uint64, reason object.EndReason) (ended bool) {
 	r.cancel()
 	<-r.Done()
 	for {
@@ -101,12 +101,12 @@ func (s *Manager) end(ctx context.Context, r *running, sent uint64, reason objec
 			sent = to
 		}
 		again := false
-		_ = s.decide(ctx, func(ctx context.Context) { // or the manager ends
-			ours := s.active.informers[r.Name()] == r
+		_ = m.decide(ctx, func(ctx context.Context) { // or the manager ends
+			ours := m.active.informers[r.Name()] == r
 			again = ours && r.RemovedAt() > sent
 			ended = ours && !again
 			if ended {
-				s.removeGone(ctx, r, reason)
+				m.removeGone(ctx, r, reason)
 			}
 		})
 		if !again {

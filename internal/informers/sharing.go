@@ -69,9 +69,9 @@ func (s *sharing) etcdOf(r *object.Resource) int {
 }
 
 // compareEtcds finds out which resources share an etcd, until ctx ends.
-func (s *Manager) compareEtcds(ctx context.Context) {
+func (m *Manager) compareEtcds(ctx context.Context) {
 	for wait := firstRound; pause.For(ctx, wait) == nil; wait = etcds.Every {
-		s.compareOnce(ctx)
+		m.compareOnce(ctx)
 	}
 }
 
@@ -93,10 +93,10 @@ func (s *sharing) takeChanged() bool {
 }
 
 // compareOnce makes a round of lists.
-func (s *Manager) compareOnce(ctx context.Context) {
+func (m *Manager) compareOnce(ctx context.Context) {
 	informers := map[string]*running{}
 	known := map[string]etcds.Resource{}
-	for _, i := range s.observing() {
+	for _, i := range m.observing() {
 		v, _ := i.View()
 		if i.Spec().Internal || i.Phase().IsLeaving() || !v.Loaded {
 			continue
@@ -112,14 +112,14 @@ func (s *Manager) compareOnce(ctx context.Context) {
 			History:    max(r.History, v.History),
 		}
 	}
-	s.sharing.observe(known)
-	if s.sharing.takeChanged() {
-		s.sharing.etcds.CompareAgain()
+	m.sharing.observe(known)
+	if m.sharing.takeChanged() {
+		m.sharing.etcds.CompareAgain()
 	}
-	s.sharing.etcds.Round(time.Now(), func(resource string) (uint64, error) {
-		return s.latestOf(ctx, informers[resource])
+	m.sharing.etcds.Round(time.Now(), func(resource string) (uint64, error) {
+		return m.latestOf(ctx, informers[resource])
 	})
-	s.sharing.publish(known)
+	m.sharing.publish(known)
 }
 
 // observe passes the resources on, with what the last run knew of them.
@@ -158,13 +158,13 @@ func (s *sharing) publish(known map[string]etcds.Resource) {
 }
 
 // latestOf returns the resourceVersion of a list of one object of an informer's resource.
-func (s *Manager) latestOf(ctx context.Context, i *running) (uint64, error) {
-	if err := s.deps.Proofs.Wait(ctx); err != nil {
+func (m *Manager) latestOf(ctx context.Context, i *running) (uint64, error) {
+	if err := m.deps.Proofs.Wait(ctx); err != nil {
 		return 0, err
 	}
 	within, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
-	return s.client.Latest(within, i.Resource(), i.Selection().Namespace, apiserver.MetadataOnly, metav1.ListOptions{})
+	return m.client.Latest(within, i.Resource(), i.Selection().Namespace, apiserver.MetadataOnly, metav1.ListOptions{})
 }
 
 // statement is what one progress says of etcds, and of the version of the API server.

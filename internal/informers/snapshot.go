@@ -16,10 +16,10 @@ import (
 // Snapshot sends the objects of a resource ("pods", "deployments.apps"; "": all resources) in a
 // namespace ("": all) once more, beside live changes. It returns once each snapshot has begun, was
 // in progress, or was given up (ErrNotBegun).
-func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
+func (m *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]store.Started, error) {
 	var all []*running
 	names := map[string]bool{}
-	for _, i := range s.observing() {
+	for _, i := range m.observing() {
 		if i.Spec().Internal {
 			continue
 		}
@@ -61,8 +61,8 @@ func (s *Manager) Snapshot(ctx context.Context, resource, namespace string) ([]s
 
 // Rebase makes each scope whose log was replaced send a gap and a snapshot on the new one
 // (store/log.go). It does not wait.
-func (s *Manager) Rebase() {
-	for _, i := range s.observing() {
+func (m *Manager) Rebase() {
+	for _, i := range m.observing() {
 		i.Store().Rebase()
 	}
 }

@@ -15,16 +15,16 @@ import (
 // heldBack reports whether Captured waits for an informer. It checks the last such informer first,
 // and the others in random order (of a map). So not every change of one of a thousand informers
 // checks all of them.
-func (s *Manager) heldBack(waiting **running) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+func (m *Manager) heldBack(waiting **running) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	holds := func(i *running) bool {
-		return i != nil && s.active.informers[i.Name()] == i && i.Status().HoldsBack()
+		return i != nil && m.active.informers[i.Name()] == i && i.Status().HoldsBack()
 	}
-	if len(s.namespaces.undecided) > 0 || holds(*waiting) {
+	if len(m.namespaces.undecided) > 0 || holds(*waiting) {
 		return true
 	}
-	for _, i := range s.active.informers {
+	for _, i := range m.active.informers {
 		if holds(i) {
 			*waiting = i
 			return true
@@ -52,10 +52,10 @@ func (r *running) Wait(ctx context.Context, cond func(informer.View) bool) error
 }
 
 // Unmatched returns the redacted paths that have matched nothing for a day.
-func (s *Manager) Unmatched(now time.Time) []selection.UnmatchedPath {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.sel.Unmatched(now)
+func (m *Manager) Unmatched(now time.Time) []selection.UnmatchedPath {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.sel.Unmatched(now)
 }
 
 // conditions collects the condition of each informer at the time of the scrape.

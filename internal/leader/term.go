@@ -55,7 +55,7 @@ func (e *Elector) standBy(ctx context.Context) (next time.Duration, err error) {
 	if free > 0 {
 		return min(free, e.o.RetryPeriod), nil
 	}
-	return e.take(ctx, l), nil
+	return e.takeLease(ctx, l), nil
 }
 
 // create creates a missing Lease without a holder: it may have been deleted while its holder leads,
@@ -96,8 +96,8 @@ func (e *Elector) noteHolder(s *leaseSpec) {
 	}
 }
 
-// take takes the Lease, with the precondition that it has not changed since it was read.
-func (e *Elector) take(ctx context.Context, seen *lease) (next time.Duration) {
+// takeLease takes the Lease, with the precondition that it has not changed since it was read.
+func (e *Elector) takeLease(ctx context.Context, seen *lease) (next time.Duration) {
 	writing, cancel := e.request(ctx)
 	defer cancel()
 	l, now := *seen, e.stamp()

@@ -39,56 +39,56 @@ type valueReader struct {
 
 // peek returns the first byte that is not white space, without consuming it. It may move the
 // content of the buffer.
-func (s *valueReader) peek() (byte, error) {
-	for !s.skipSpace() {
-		if err := s.fill(); err != nil {
+func (r *valueReader) peek() (byte, error) {
+	for !r.skipSpace() {
+		if err := r.fill(); err != nil {
 			return 0, err
 		}
 	}
-	return s.buf[s.start], nil
+	return r.buf[r.start], nil
 }
 
 // skipSpace consumes white space, and reports whether anything else has been read.
-func (s *valueReader) skipSpace() bool {
-	s.start += jsonscan.SkipSpace(s.buf[s.start:s.end], 0)
-	return s.start < s.end
+func (r *valueReader) skipSpace() bool {
+	r.start += jsonscan.SkipSpace(r.buf[r.start:r.end], 0)
+	return r.start < r.end
 }
 
 // value consumes the value that starts at the next byte (peek). The result is valid until the next
 // call of any method. For an object, an array or a string, value only finds the end and does not
 // check the inside.
-func (s *valueReader) value() ([]byte, error) {
-	s.find = finder{}
+func (r *valueReader) value() ([]byte, error) {
+	r.find = finder{}
 	for {
-		window := s.buf[s.start:s.end]
-		n := s.find.end(window)
-		if n < 0 && errors.Is(s.err, io.EOF) && s.find.scalar {
+		window := r.buf[r.start:r.end]
+		n := r.find.end(window)
+		if n < 0 && errors.Is(r.err, io.EOF) && r.find.scalar {
 			n = len(window) // only the end of the input ends the scalar
 		}
-		if n > s.max {
-			return nil, s.tooLarge()
+		if n > r.max {
+			return nil, r.tooLarge()
 		}
 		if n >= 0 {
-			s.take(n)
+			r.take(n)
 			return window[:n:n], nil
 		}
-		if err := s.fill(); err != nil && !(errors.Is(err, io.EOF) && s.find.scalar) {
+		if err := r.fill(); err != nil && !(errors.Is(err, io.EOF) && r.find.scalar) {
 			return nil, inside(err)
 		}
 	}
 }
 
 // take consumes the next n bytes, which are one value.
-func (s *valueReader) take(n int) {
-	s.start += n
-	s.need = max(n, s.need-s.need/8)
+func (r *valueReader) take(n int) {
+	r.start += n
+	r.need = max(n, r.need-r.need/8)
 }
 
 // line returns the bytes before the next newline without consuming them, nil if the input ends or
 // fails first.
-func (s *valueReader) line() []byte {
+func (r *valueReader) line() []byte {
 	for {
-		if line := s.bufferedLine(); line != nil || s.fill() != nil {
+		if line := r.bufferedLine(); line != nil || r.fill() != nil {
 			return line
 		}
 	}
@@ -96,41 +96,41 @@ func (s *valueReader) line() []byte {
 
 // bufferedLine returns the line if it has been read completely, else nil. It examines each byte
 // once.
-func (s *valueReader) bufferedLine() []byte {
-	from := max(s.start, s.eol)
-	n := bytes.IndexByte(s.buf[from:s.end], '\n')
+func (r *valueReader) bufferedLine() []byte {
+	from := max(r.start, r.eol)
+	n := bytes.IndexByte(r.buf[from:r.end], '\n')
 	if n < 0 {
-		s.eol = s.end
+		r.eol = r.end
 		return nil
 	}
-	s.eol = from + n
-	return s.buf[s.start:s.eol:s.eol]
+	r.eol = from + n
+	return r.buf[r.start:r.eol:r.eol]
 }
 
 // atNewline reports whether the next byte has been read, and is a newline.
-func (s *valueReader) atNewline() bool { return s.start < s.end && s.buf[s.start] == '\n' }
+func (r *valueReader) atNewline() bool { return r.start < r.end && r.buf[r.start] == '\n' }
 
 // punctuation consumes the next byte if it is c.
-func (s *valueReader) punctuation(c byte) (bool, error) {
-	got, err := s.peek()
+func (r *valueReader) punctuation(c byte) (bool, error) {
+	got, err := r.peek()
 	if err != nil {
 		return false, inside(err)
 	}
 	if got != c {
 		return false, nil
 	}
-	s.start++
+	r.start++
 	return true, nil
 }
 
 // unexpected returns the error for the next byte, which must have been read.
-func (s *valueReader) unexpected(where string) error {
-	return fmt.Errorf("JSON syntax: unexpected %q %s", s.buf[s.start], where)
+func (r *valueReader) unexpected(where string) error {
+	return fmt.Errorf("JSON syntax: unexpected %q %s", r.buf[r.start], where)
 }
 
-func (s *valueReader) tooLarge() error {
-	s.err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.max)
-	return s.err
+func (r *valueReader) tooLarge() error {
+	r.err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, r.max)
+	return r.err
 }
 
 // inside returns the error for a reader's error that occurs inside a value.
@@ -142,19 +142,19 @@ func inside(err error) error {
 }
 
 // fill reads more data. Its error is final.
-func (s *valueReader) fill() error {
-	if s.err != nil {
-		return s.err
+func (r *valueReader) fill() error {
+	if r.err != nil {
+		return r.err
 	}
-	if s.end-s.start >= s.max {
-		return s.tooLarge()
+	if r.end-r.start >= r.max {
+		return r.tooLarge()
 	}
-	s.room()
+	r.room()
 	for range 100 {
-		n, err := s.r.Read(s.buf[s.end:])
-		s.end += n
-		s.full = s.end == len(s.buf)
-		s.err = err
+		n, err := r.r.Read(r.buf[r.end:])
+		r.end += n
+		r.full = r.end == len(r.buf)
+		r.err = err
 		if n > 0 {
 			return nil
 		}
@@ -162,44 +162,44 @@ func (s *valueReader) fill() error {
 			return err
 		}
 	}
-	s.err = io.ErrNoProgress
-	return s.err
+	r.err = io.ErrNoProgress
+	return r.err
 }
 
 // room makes room in the buffer for the next read.
-func (s *valueReader) room() {
-	held := s.end - s.start
+func (r *valueReader) room() {
+	held := r.end - r.start
 	if held == 0 {
-		s.start = 0
-		s.end = 0
-		s.eol = 0
+		r.start = 0
+		r.end = 0
+		r.eol = 0
 	}
-	size := len(s.buf)
+	size := len(r.buf)
 	switch {
 	case size == 0:
 		size = bufferMin
 	case held >= size-size/4:
 		size *= 2
-	case s.full && size < bufferKeep:
+	case r.full && size < bufferKeep:
 		// The stream has a backlog: over HTTP/2 each read of 4 KB or more costs a window update,
 		// which is a write to the socket.
 		size *= 2
-	case held > 0 && size-s.end >= size/2:
+	case held > 0 && size-r.end >= size/2:
 		return
 	}
-	if held <= bufferKeep/2 && (size > bufferGiant || size > bufferKeep && size > 4*s.need) {
-		size = max(bufferMin, 2*held, min(bufferKeep, 2*s.need))
+	if held <= bufferKeep/2 && (size > bufferGiant || size > bufferKeep && size > 4*r.need) {
+		size = max(bufferMin, 2*held, min(bufferKeep, 2*r.need))
 	}
-	if size != len(s.buf) {
+	if size != len(r.buf) {
 		buf := make([]byte, size)
-		copy(buf, s.buf[s.start:s.end])
-		s.buf = buf
-	} else if s.start > 0 {
-		copy(s.buf, s.buf[s.start:s.end])
+		copy(buf, r.buf[r.start:r.end])
+		r.buf = buf
+	} else if r.start > 0 {
+		copy(r.buf, r.buf[r.start:r.end])
 	}
-	s.eol = max(0, s.eol-s.start)
-	s.start = 0
-	s.end = held
+	r.eol = max(0, r.eol-r.start)
+	r.start = 0
+	r.end = held
 }
 
 // finder finds the end of a value, and resumes when more input arrives. It distinguishes strings

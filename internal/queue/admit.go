@@ -121,7 +121,7 @@ func (q *Queue[T]) settle() {
 		q.finish(&q.puts, w, nil)
 	}
 	for !q.gets.empty() {
-		it := q.take()
+		it := q.takeItem()
 		if it == nil {
 			break
 		}

@@ -42,8 +42,8 @@ const (
 // interface.
 type byAge[T any] []*Item[T]
 
-func (h *byAge[T]) push(it *Item[T]) {
-	s := append(*h, it)
+func (b *byAge[T]) push(it *Item[T]) {
+	s := append(*b, it)
 	i := len(s) - 1
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -53,11 +53,11 @@ func (h *byAge[T]) push(it *Item[T]) {
 		s[i], i = s[parent], parent
 	}
 	s[i] = it
-	*h = s
+	*b = s
 }
 
-func (h *byAge[T]) pop() *Item[T] {
-	s := *h
+func (b *byAge[T]) pop() *Item[T] {
+	s := *b
 	top, last := s[0], s[len(s)-1]
 	s[len(s)-1] = nil // the slice outlives the item
 	s = s[:len(s)-1]
@@ -78,6 +78,6 @@ func (h *byAge[T]) pop() *Item[T] {
 		}
 		s[i] = last
 	}
-	*h = s
+	*b = s
 	return top
 }

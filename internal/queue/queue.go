@@ -122,7 +122,7 @@ func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 		return nil, context.Cause(ctx)
 	}
 	q.mu.Lock()
-	if it := q.take(); it != nil {
+	if it := q.takeItem(); it != nil {
 		q.mu.Unlock()
 		return it, nil
 	}
@@ -366,9 +366,9 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 	l.freshEnd = it
 }
 
-// take hands out an item and moves its lane to the end of the line. It returns nil if no item may
-// be handed out; skipped lanes keep their place.
-func (q *Queue[T]) take() *Item[T] {
+// takeItem hands out an item and moves its lane to the end of the line. It returns nil if no item
+// may be handed out; skipped lanes keep their place.
+func (q *Queue[T]) takeItem() *Item[T] {
 	l, before, overtakes := q.nextLane()
 	if l == nil {
 		return nil

@@ -35,7 +35,7 @@ func checkpointsOfNodes(c *config.Config, o Options, kept *config.CheckpointConf
 	return &nodeCheckpoints{namespace: kept.Namespace, prefix: prefix}
 }
 
-func (k *nodeCheckpoints) rules() []Rule {
+func (n *nodeCheckpoints) rules() []Rule {
 	return []Rule{{
 		Notes: []string{
 			"The checkpoints. RBAC does not know nodes, so this permits every ConfigMap of the namespace: " +
@@ -51,11 +51,11 @@ func (k *nodeCheckpoints) rules() []Rule {
 // policy returns the policy and its binding. The API server takes the node from the token, which is
 // bound to the agent's Pod. A token of no node is refused. The policy is named for the ConfigMaps:
 // if two releases would write the same ones, Helm refuses to install the second.
-func (k *nodeCheckpoints) policy(o Options) []Object {
+func (n *nodeCheckpoints) policy(o Options) []Object {
 	spec := policySpec{
 		FailurePolicy: "Fail",
 		MatchConstraints: matchConstraints{
-			NamespaceSelector: labelSelector{map[string]string{"kubernetes.io/metadata.name": k.namespace}},
+			NamespaceSelector: labelSelector{map[string]string{"kubernetes.io/metadata.name": n.namespace}},
 			ResourceRules: []resourceRule{{
 				APIGroups:   []string{""},
 				APIVersions: []string{"v1"},
@@ -73,7 +73,7 @@ func (k *nodeCheckpoints) policy(o Options) []Object {
 			Expression: fmt.Sprintf(
 				"has(request.name) && has(request.userInfo.extra) && '%[1]s' in request.userInfo.extra && "+
 					"request.userInfo.extra['%[1]s'].exists(node, request.name == '%[2]s' + node)", nodeExtra,
-				k.prefix),
+				n.prefix),
 			Message: "an agent may write only the checkpoint of its own node",
 			Reason:  "Forbidden",
 		}},
@@ -81,7 +81,7 @@ func (k *nodeCheckpoints) policy(o Options) []Object {
 	policy := Object{
 		APIVersion: admissionVersion,
 		Kind:       "ValidatingAdmissionPolicy",
-		Metadata:   Metadata{Name: strings.TrimRight(k.namespace+"."+k.prefix, "-.")},
+		Metadata:   Metadata{Name: strings.TrimRight(n.namespace+"."+n.prefix, "-.")},
 		Spec:       spec,
 	}
 	bound := policy

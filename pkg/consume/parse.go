@@ -197,7 +197,7 @@ func (e *Event) finish(specversion string, d *rawData) error {
 	case kindStream:
 		e.Stream, err = d.stream()
 	case kindProgress:
-		e.Progress, err = d.progress()
+		e.Progress, err = d.parseProgress()
 	case kindUnknown:
 	}
 	if err != nil {

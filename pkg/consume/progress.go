@@ -82,7 +82,7 @@ type HiddenSpan struct {
 // IsOpen reports whether the span was not over when the event was sent.
 func (h *HiddenSpan) IsOpen() bool { return h.Until.IsZero() && h.UntilResourceVersion == "" }
 
-func (d *rawData) progress() (*Progress, error) {
+func (d *rawData) parseProgress() (*Progress, error) {
 	var dec decoder
 	p := &Progress{
 		Writer:     dec.text("writer", d.writer),

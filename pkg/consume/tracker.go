@@ -185,11 +185,11 @@ func (t *Tracker) Apply(e *Event) Verdict {
 	case e.DeadLetterReason != "", e.IsFormerProgress():
 		return Verdict{}
 	case e.Data != nil:
-		return t.object(e)
+		return t.applyObject(e)
 	case e.Stream != nil:
-		return t.stream(e)
+		return t.applyStream(e)
 	case e.Progress != nil:
-		return t.progress(e)
+		return t.applyProgress(e)
 	}
 	return Verdict{News: true}
 }
@@ -258,8 +258,8 @@ func newResource() *resource {
 	}
 }
 
-// object applies the event of an object.
-func (t *Tracker) object(e *Event) Verdict {
+// applyObject applies the event of an object.
+func (t *Tracker) applyObject(e *Event) Verdict {
 	key, r := t.resource(e)
 	r.prune(t.forget())
 	at := pointOf(e)
@@ -468,8 +468,8 @@ func (r *resource) prune(forget time.Duration) {
 	}
 }
 
-// stream applies an event about the stream.
-func (t *Tracker) stream(e *Event) Verdict {
+// applyStream applies an event about the stream.
+func (t *Tracker) applyStream(e *Event) Verdict {
 	key, r := t.resource(e)
 	s := r.scopeOf(e.Scope)
 	switch id, at := e.Stream.Snapshot, versionOf(e); e.Type {

@@ -220,8 +220,8 @@ func (w *writer) covered(p *Progress, resource string, sent time.Time) []string 
 	return out
 }
 
-// progress applies the progress of an agent.
-func (t *Tracker) progress(e *Event) Verdict {
+// applyProgress applies the progress of an agent.
+func (t *Tracker) applyProgress(e *Event) Verdict {
 	p := e.Progress
 	w, late := t.writer(e.ClusterKey(), p.Writer, p.Run)
 	if late || p.Number <= w.number {

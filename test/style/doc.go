@@ -1,3 +1,4 @@
-// Package style has the rules of the code's form that no linter has. They are about the widths of
+// Package style has rules that no linter has. Some are about the code's form: the widths of
 // comments and code, assignments of many values, and mutations in the headers of if statements.
+// Another one is about words: each word of the glossary has one meaning in exported names.
 package style

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,20 +14,8 @@ import (
 // TestStyle checks the Go files of the repository.
 func TestStyle(t *testing.T) {
 	root := "../.."
-	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "--cached", "--others",
-		"--exclude-standard", "*.go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	paths := strings.Fields(string(out))
-	if len(paths) < 500 {
-		t.Fatalf("git lists %d Go files", len(paths))
-	}
-	for _, path := range paths {
+	for _, path := range goFiles(t, root) {
 		src, err := os.ReadFile(filepath.Join(root, path))
-		if os.IsNotExist(err) { // It is deleted, and this is not committed.
-			continue
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,6 +27,24 @@ func TestStyle(t *testing.T) {
 			t.Error(f)
 		}
 	}
+}
+
+// goFiles returns the paths of the Go files of the repository, below root.
+func goFiles(t *testing.T, root string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "--cached", "--others",
+		"--exclude-standard", "*.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := strings.Fields(string(out))
+	if len(paths) < 500 {
+		t.Fatalf("git lists %d Go files", len(paths))
+	}
+	return slices.DeleteFunc(paths, func(path string) bool {
+		_, err := os.Stat(filepath.Join(root, path))
+		return os.IsNotExist(err) // It is deleted, and this is not committed.
+	})
 }
 
 // TestCheck has each rule broken once, and kept.

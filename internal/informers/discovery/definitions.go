@@ -41,13 +41,13 @@ type deletion struct {
 
 func (d *definition) isEstablished() bool { return d != nil && d.established }
 
-func (o *item) definition() definition {
+func (i *item) definition() definition {
 	d := definition{
-		uid:        o.Metadata.UID,
-		generation: o.Metadata.Generation,
-		deleting:   o.Metadata.DeletionTimestamp != nil,
+		uid:        i.Metadata.UID,
+		generation: i.Metadata.Generation,
+		deleting:   i.Metadata.DeletionTimestamp != nil,
 	}
-	for _, v := range o.Spec.Versions {
+	for _, v := range i.Spec.Versions {
 		if v.Storage {
 			d.storage = v.Name
 		}
@@ -57,16 +57,16 @@ func (o *item) definition() definition {
 
 // served returns the resource that o defines, with the served versions, preferred first. Discover
 // returns the same soon after.
-func (o *item) served() *selection.APIResource {
-	out := &selection.APIResource{Group: o.Spec.Group, Name: o.Spec.Names.Plural}
-	for _, v := range o.Spec.Versions {
+func (i *item) served() *selection.APIResource {
+	out := &selection.APIResource{Group: i.Spec.Group, Name: i.Spec.Names.Plural}
+	for _, v := range i.Spec.Versions {
 		if v.Served {
 			out.Versions = append(out.Versions, object.Resource{
-				Group:      o.Spec.Group,
+				Group:      i.Spec.Group,
 				Version:    v.Name,
-				Name:       o.Spec.Names.Plural,
-				Kind:       o.Spec.Names.Kind,
-				Namespaced: o.Spec.Scope == "Namespaced",
+				Name:       i.Spec.Names.Plural,
+				Kind:       i.Spec.Names.Kind,
+				Namespaced: i.Spec.Scope == "Namespaced",
 			})
 		}
 	}
@@ -96,33 +96,33 @@ func definitions() object.Resource {
 	return object.Resource{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions"}
 }
 
-func (x *Extensions) definitionFollower(handle Handler) *follower {
+func (e *Extensions) definitionFollower(handle Handler) *follower {
 	f := &follower{
-		client: x.client, log: x.log, advice: unwatched,
+		client: e.client, log: e.log, advice: unwatched,
 		resource: definitions(),
 		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a
 		// list. The watch has whole objects.
 		accept: apiserver.MetadataOnly,
-		failed: func(context.Context, error) { x.set(&x.mu.listed) },
+		failed: func(context.Context, error) { e.set(&e.mu.listed) },
 		seen: func(at time.Time) {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			x.mu.seen = at
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.mu.seen = at
 		},
 	}
 	f.replace = func(ctx context.Context, all []item, rv uint64) {
-		events, first := x.replaceDefinitions(all, rv)
-		x.set(&x.mu.listed)
+		events, first := e.replaceDefinitions(all, rv)
+		e.set(&e.mu.listed)
 		for _, ev := range events {
 			handle(ctx, ev)
 		}
 		if !first {
-			broadcast.Wake(x.changed)
+			broadcast.Wake(e.changed)
 		}
 	}
 	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
-		handle(ctx, x.applyDefinition(typ, o))
-		broadcast.Wake(x.changed)
+		handle(ctx, e.applyDefinition(typ, o))
+		broadcast.Wake(e.changed)
 	}
 	return f
 }
@@ -130,54 +130,54 @@ func (x *Extensions) definitionFollower(handle Handler) *follower {
 // replaceDefinitions takes a list at resourceVersion rv, and returns the changes since the previous
 // one. first: there was none, and no event is needed. The creation of a new definition was not
 // seen.
-func (x *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, first bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (e *Extensions) replaceDefinitions(all []item, rv uint64) (events []Event, first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	uids := make(map[string]string, len(all))
 	for i := range all {
 		uids[all[i].Metadata.Name] = all[i].Metadata.UID
 	}
-	for name, was := range x.mu.definitions {
+	for name, was := range e.mu.definitions {
 		if uids[name] != was.uid {
-			x.deleteLocked(name, was.uid)
+			e.deleteLocked(name, was.uid)
 			events = append(events, DefinitionDeleted{Name: name, ResourceVersion: rv})
 		}
 	}
 	for i := range all {
 		name, now := all[i].Metadata.Name, all[i].definition()
-		was, known := x.mu.definitions[name]
+		was, known := e.mu.definitions[name]
 		if !known {
 			was = &now
-			x.mu.definitions[name] = was
+			e.mu.definitions[name] = was
 		}
 		was.established = true // a list does not show whether it is
 		if ev := was.update(name, now); !known || ev.SchemaChanged {
 			events = append(events, ev)
 		}
 	}
-	first = x.mu.version == 0
+	first = e.mu.version == 0
 	if first {
 		events = nil
 	}
-	x.mu.version = rv
+	e.mu.version = rv
 	return events, first
 }
 
 // applyDefinition applies an event of the watch.
-func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
+func (e *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 	name, rv := o.Metadata.Name, o.Metadata.ResourceVersion
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.mu.version = max(x.mu.version, rv)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.version = max(e.mu.version, rv)
 	if typ == watch.Deleted {
-		x.deleteLocked(name, o.Metadata.UID)
+		e.deleteLocked(name, o.Metadata.UID)
 		return DefinitionDeleted{Name: name, ResourceVersion: rv}
 	}
 	now := o.definition()
-	was := x.mu.definitions[name]
+	was := e.mu.definitions[name]
 	if was == nil || was.uid != now.uid {
 		was = &now
-		x.mu.definitions[name] = was
+		e.mu.definitions[name] = was
 		if typ == watch.Added {
 			was.added = rv
 		}
@@ -194,18 +194,18 @@ func (x *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 	return ev
 }
 
-func (x *Extensions) deleteLocked(name, uid string) {
-	delete(x.mu.definitions, name)
-	maps.DeleteFunc(x.mu.deleted, func(_ string, d deletion) bool { return time.Since(d.seen) > deletedFor })
-	x.mu.deleted[name] = deletion{uid: uid, seen: time.Now()}
+func (e *Extensions) deleteLocked(name, uid string) {
+	delete(e.mu.definitions, name)
+	maps.DeleteFunc(e.mu.deleted, func(_ string, d deletion) bool { return time.Since(d.seen) > deletedFor })
+	e.mu.deleted[name] = deletion{uid: uid, seen: time.Now()}
 }
 
 // exists asks the API server whether a definition exists.
-func (x *Extensions) exists(ctx context.Context, name string) bool {
+func (e *Extensions) exists(ctx context.Context, name string) bool {
 	r := definitions()
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
 	found := false
-	_, err := x.client.List(ctx, &r, "", apiserver.MetadataOnly, only, func([]byte) error {
+	_, err := e.client.List(ctx, &r, "", apiserver.MetadataOnly, only, func([]byte) error {
 		found = true
 		return nil
 	})
@@ -214,32 +214,32 @@ func (x *Extensions) exists(ctx context.Context, name string) bool {
 
 // UID returns the uid of the definition of a resource, or of its last one if that was deleted
 // within the last 10 minutes. It returns "" if none is known.
-func (x *Extensions) UID(r *object.Resource) string {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	switch d := x.mu.definitions[r.String()]; {
-	case x.isAggregatedLocked(r):
+func (e *Extensions) UID(r *object.Resource) string {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	switch d := e.mu.definitions[r.String()]; {
+	case e.isAggregatedLocked(r):
 		return ""
 	case d != nil:
 		return d.uid
 	}
-	return x.mu.deleted[r.String()].uid
+	return e.mu.deleted[r.String()].uid
 }
 
 // IsEstablished reports whether a definition of that name (plural.group) exists and is established.
-func (x *Extensions) IsEstablished(name string) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.mu.definitions[name].isEstablished()
+func (e *Extensions) IsEstablished(name string) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.mu.definitions[name].isEstablished()
 }
 
 // CreatedAt returns the resourceVersion of the creation of a resource's definition, and when that
 // was seen. All objects of the resource are newer. rv is 0 if the creation was not seen, or after
 // Started.
-func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if d := x.mu.definitions[r.String()]; d != nil {
+func (e *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if d := e.mu.definitions[r.String()]; d != nil {
 		return d.created, d.createdSeen
 	}
 	return 0, time.Time{}
@@ -247,10 +247,10 @@ func (x *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 
 // Created returns the resources whose CreatedAt is not 0, without those of except, sorted by group
 // and name.
-func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []selection.APIResource) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, d := range x.mu.definitions {
+func (e *Extensions) Created(except map[schema.GroupResource]bool) (out []selection.APIResource) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, d := range e.mu.definitions {
 		if d.created != 0 && len(d.served.Versions) > 0 &&
 			!except[schema.GroupResource{Group: d.served.Group, Resource: d.served.Name}] {
 			out = append(out, *d.served)
@@ -264,11 +264,11 @@ func (x *Extensions) Created(except map[schema.GroupResource]bool) (out []select
 
 // Started makes CreatedAt 0 for resources that are now captured from their creation. A rule that is
 // added later lists existing objects.
-func (x *Extensions) Started(all []selection.APIResource) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (e *Extensions) Started(all []selection.APIResource) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for i := range all {
-		if d := x.mu.definitions[all[i].Name+"."+all[i].Group]; d != nil {
+		if d := e.mu.definitions[all[i].Name+"."+all[i].Group]; d != nil {
 			d.created, d.served = 0, nil
 		}
 	}

@@ -1,8 +1,8 @@
 package discovery
 
 // Known returns the number of definitions, existing or deleted.
-func (x *Extensions) Known() int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return len(x.mu.definitions) + len(x.mu.deleted)
+func (e *Extensions) Known() int {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return len(e.mu.definitions) + len(e.mu.deleted)
 }

@@ -66,48 +66,48 @@ func NewExtensions(c *apiserver.Client, log *slog.Logger) *Extensions {
 
 // Need permanently makes Run follow if extensions is true. Otherwise WaitListed returns at once
 // until Need is called with true.
-func (x *Extensions) Need(extensions bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.mu.needed = x.mu.needed || extensions
-	if !x.mu.needed {
-		x.mu.listed, x.mu.servicesListed = true, true
+func (e *Extensions) Need(extensions bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.needed = e.mu.needed || extensions
+	if !e.mu.needed {
+		e.mu.listed, e.mu.servicesListed = true, true
 	}
 }
 
 // await waits until is, which is called with mu held, returns true. It returns the cause of ctx if
 // that ended first.
-func (x *Extensions) await(ctx context.Context, is func() bool) error {
-	return x.mu.Wait(ctx, func() bool {
-		x.mu.RLock()
-		defer x.mu.RUnlock()
+func (e *Extensions) await(ctx context.Context, is func() bool) error {
+	return e.mu.Wait(ctx, func() bool {
+		e.mu.RLock()
+		defer e.mu.RUnlock()
 		return is()
 	})
 }
 
 // set sets a field of mu.
-func (x *Extensions) set(field *bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (e *Extensions) set(field *bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	*field = true
 }
 
 // SeenAt returns the time up to which the changes of definitions are known; zero if they never
 // were.
-func (x *Extensions) SeenAt() time.Time {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.mu.seen
+func (e *Extensions) SeenAt() time.Time {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.mu.seen
 }
 
 // Run waits for Need(true), follows until ctx ends, and calls handle for each change.
-func (x *Extensions) Run(ctx context.Context, handle Handler) {
-	if x.await(ctx, func() bool { return x.mu.needed }) != nil {
+func (e *Extensions) Run(ctx context.Context, handle Handler) {
+	if e.await(ctx, func() bool { return e.mu.needed }) != nil {
 		return
 	}
 	var services sync.WaitGroup
-	services.Go(func() { x.serviceFollower(handle).run(ctx) })
-	x.definitionFollower(handle).run(ctx)
+	services.Go(func() { e.serviceFollower(handle).run(ctx) })
+	e.definitionFollower(handle).run(ctx)
 	services.Wait()
 }
 
@@ -118,17 +118,17 @@ const unwatched = "new resources are found only by periodic discovery, and their
 // WaitListed waits, for at most 10 s, until definitions and APIServices were listed, or a list has
 // failed. Before that, a resource that exists cannot be distinguished from one that is created
 // later.
-func (x *Extensions) WaitListed(ctx context.Context) {
+func (e *Extensions) WaitListed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listedWithin)
 	defer cancel()
-	_ = x.await(ctx, func() bool { return x.mu.listed && x.mu.servicesListed })
-	x.discovered = time.Now()
+	_ = e.await(ctx, func() bool { return e.mu.listed && e.mu.servicesListed })
+	e.discovered = time.Now()
 }
 
 // Wait waits until the API groups should be read again: after d, or earlier after a change. It
 // returns false if ctx ended first.
-func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
-	if x.again > 0 {
+func (e *Extensions) Wait(ctx context.Context, d time.Duration) bool {
+	if e.again > 0 {
 		d = min(d, discoverApart)
 	}
 	t := time.NewTimer(d)
@@ -137,41 +137,41 @@ func (x *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-t.C:
-		x.again = max(0, x.again-1)
-	case <-x.changed:
-		x.again = repeats
-		if pause.For(ctx, max(settleDelay, discoverApart-time.Since(x.discovered))) != nil {
+		e.again = max(0, e.again-1)
+	case <-e.changed:
+		e.again = repeats
+		if pause.For(ctx, max(settleDelay, discoverApart-time.Since(e.discovered))) != nil {
 			return false
 		}
 		select {
-		case <-x.changed: // gathered
+		case <-e.changed: // gathered
 		default:
 		}
 	}
-	x.discovered = time.Now()
+	e.discovered = time.Now()
 	return true
 }
 
 // AwaitDefinitions waits, for at most 5 s, until the watch has shown that the definitions of the
 // discovered resources are established. CreatedAt then returns since when their objects can exist.
 // It waits only for definitions that exist according to the API server.
-func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
+func (e *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIResource) {
 	var missing []*object.Resource
-	x.mu.RLock()
-	if x.mu.version != 0 {
+	e.mu.RLock()
+	if e.mu.version != 0 {
 		for i := range all {
 			r := &all[i].Versions[0]
-			if !IsBuiltIn(r.Group) && !x.isAggregatedLocked(r) && !x.mu.definitions[r.String()].isEstablished() {
+			if !IsBuiltIn(r.Group) && !e.isAggregatedLocked(r) && !e.mu.definitions[r.String()].isEstablished() {
 				missing = append(missing, r)
 			}
 		}
 	}
-	x.mu.RUnlock()
+	e.mu.RUnlock()
 	ctx, cancel := context.WithTimeout(ctx, definedWithin)
 	defer cancel()
 	for _, r := range missing {
-		if x.exists(ctx, r.String()) &&
-			x.await(ctx, func() bool { return x.mu.definitions[r.String()].isEstablished() }) != nil {
+		if e.exists(ctx, r.String()) &&
+			e.await(ctx, func() bool { return e.mu.definitions[r.String()].isEstablished() }) != nil {
 			return // the resource is listed like one that has always existed
 		}
 	}
@@ -181,19 +181,19 @@ func (x *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 // is the one with uid, or, if uid is "", one whose deletion was seen within the last 10 minutes. It
 // did not exist at resourceVersion rv. DeletedAt returns false if another API server serves the
 // group, because the resource may be served again.
-func (x *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, deleted bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if x.mu.version == 0 || x.mu.services == nil || x.mu.definitions[r.String()] != nil {
+func (e *Extensions) DeletedAt(r *object.Resource, uid string) (rv uint64, deleted bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.mu.version == 0 || e.mu.services == nil || e.mu.definitions[r.String()] != nil {
 		return 0, false
 	}
-	if _, seen := x.mu.deleted[r.String()]; uid == "" && !seen {
+	if _, seen := e.mu.deleted[r.String()]; uid == "" && !seen {
 		return 0, false
 	}
-	if x.groupAggregatedLocked(r.Group) {
+	if e.groupAggregatedLocked(r.Group) {
 		return 0, false
 	}
-	return x.mu.version, true
+	return e.mu.version, true
 }
 
 // A resource of another API server is not served while that is unavailable, or after its APIService
@@ -207,28 +207,28 @@ type apiService struct {
 	generation int64
 }
 
-func (x *Extensions) serviceFollower(handle Handler) *follower {
+func (e *Extensions) serviceFollower(handle Handler) *follower {
 	f := &follower{
-		client: x.client, log: x.log, accept: apiserver.JSON, advice: unwatched,
+		client: e.client, log: e.log, accept: apiserver.JSON, advice: unwatched,
 		resource: object.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices"},
 	}
 	f.failed = func(ctx context.Context, err error) {
 		if apierrors.IsNotFound(err) { // there is no aggregation layer
 			f.replace(ctx, nil, 0)
 		}
-		x.set(&x.mu.servicesListed)
+		e.set(&e.mu.servicesListed)
 	}
 	f.replace = func(ctx context.Context, all []item, _ uint64) {
-		x.changeServices(ctx, handle, func(services map[string]apiService) {
+		e.changeServices(ctx, handle, func(services map[string]apiService) {
 			clear(services)
 			for i := range all {
 				services[all[i].Metadata.Name] = all[i].service()
 			}
 		})
-		x.set(&x.mu.servicesListed)
+		e.set(&e.mu.servicesListed)
 	}
 	f.apply = func(ctx context.Context, typ watch.EventType, o *item) {
-		x.changeServices(ctx, handle, func(services map[string]apiService) {
+		e.changeServices(ctx, handle, func(services map[string]apiService) {
 			services[o.Metadata.Name] = o.service()
 			if typ == watch.Deleted {
 				delete(services, o.Metadata.Name)
@@ -238,25 +238,25 @@ func (x *Extensions) serviceFollower(handle Handler) *follower {
 	return f
 }
 
-func (o *item) service() apiService {
+func (i *item) service() apiService {
 	return apiService{
-		aggregated: o.Spec.Service != nil,
-		available:  o.is("Available"),
-		generation: o.Metadata.Generation,
+		aggregated: i.Spec.Service != nil,
+		available:  i.is("Available"),
+		generation: i.Metadata.Generation,
 	}
 }
 
 // changeServices applies change to a copy of the known APIServices, and calls handle for newly
 // available ones. Before definitions are known, no list can have failed because of an APIService,
 // so no event is needed.
-func (x *Extensions) changeServices(ctx context.Context, handle Handler, change func(services map[string]apiService)) {
-	x.mu.Lock()
-	was, now := x.mu.services, map[string]apiService{}
+func (e *Extensions) changeServices(ctx context.Context, handle Handler, change func(services map[string]apiService)) {
+	e.mu.Lock()
+	was, now := e.mu.services, map[string]apiService{}
 	maps.Copy(now, was)
 	change(now)
-	x.mu.services = now
-	known := x.mu.version != 0
-	x.mu.Unlock()
+	e.mu.services = now
+	known := e.mu.version != 0
+	e.mu.Unlock()
 	if !known || maps.Equal(was, now) {
 		return
 	}
@@ -265,26 +265,26 @@ func (x *Extensions) changeServices(ctx context.Context, handle Handler, change 
 			handle(ctx, APIServiceAvailable{Name: name})
 		}
 	}
-	broadcast.Wake(x.changed)
+	broadcast.Wake(e.changed)
 }
 
 // IsAggregated reports whether another API server serves a resource. known: there is an APIService
 // or a definition of the resource.
-func (x *Extensions) IsAggregated(r *object.Resource) (aggregated, known bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	aggregated = x.isAggregatedLocked(r)
-	return aggregated, aggregated || x.mu.definitions[r.String()] != nil
+func (e *Extensions) IsAggregated(r *object.Resource) (aggregated, known bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	aggregated = e.isAggregatedLocked(r)
+	return aggregated, aggregated || e.mu.definitions[r.String()] != nil
 }
 
 // isAggregatedLocked reports whether another API server serves a group version.
-func (x *Extensions) isAggregatedLocked(r *object.Resource) bool {
-	return x.mu.services[r.Version+"."+r.Group].aggregated
+func (e *Extensions) isAggregatedLocked(r *object.Resource) bool {
+	return e.mu.services[r.Version+"."+r.Group].aggregated
 }
 
 // groupAggregatedLocked reports whether another API server serves any version of a group.
-func (x *Extensions) groupAggregatedLocked(of string) bool {
-	for name, s := range x.mu.services {
+func (e *Extensions) groupAggregatedLocked(of string) bool {
+	for name, s := range e.mu.services {
 		if _, group, _ := strings.Cut(name, "."); group == of && s.aggregated {
 			return true
 		}

@@ -50,8 +50,8 @@ type item struct {
 }
 
 // is reports whether a condition is true.
-func (o *item) is(condition string) bool {
-	for _, c := range o.Status.Conditions {
+func (i *item) is(condition string) bool {
+	for _, c := range i.Status.Conditions {
 		if c.Type == condition {
 			return c.Status == "True"
 		}

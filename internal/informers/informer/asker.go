@@ -62,13 +62,13 @@ func (i *Informer) Retry(ctx context.Context, request func(context.Context) erro
 		if errors.Is(err, apiserver.ErrUnanswerable) {
 			return false
 		}
-		i.failed(ctx, "ask", err, delay)
+		i.noteFailed(ctx, "ask", err, delay)
 		failed = true
 		return !apiserver.IsPermanent(err)
 	})
 	if failed && ctx.Err() == nil && !apierrors.IsForbidden(err) {
 		// a missing permission stays visible until the next watch opens
-		i.recovered() // also if it is refused permanently: there is no retry, and the watch continues
+		i.noteRecovered() // also if it is refused permanently: there is no retry, and the watch continues
 	}
 	return err
 }

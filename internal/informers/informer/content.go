@@ -74,15 +74,16 @@ func (c *content) due() (time.Time, bool) {
 	return at, true
 }
 
-// take begins a comparison. It returns the moment from which on forms may have changed.
-func (c *content) take() (since knownForm, change time.Time) {
+// beginComparison begins a comparison. It returns the moment from which on forms may have changed.
+func (c *content) beginComparison() (since knownForm, change time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.since, c.changed
 }
 
-// end notes a comparison that began at a time. A change that came meanwhile leads to another one.
-func (c *content) end(began, change time.Time, now knownForm) {
+// endComparison notes a comparison that began at a time. A change that came meanwhile leads to
+// another one.
+func (c *content) endComparison(began, change time.Time, now knownForm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.compared, c.failed = began, time.Time{}
@@ -95,7 +96,7 @@ func (c *content) end(began, change time.Time, now knownForm) {
 	}
 }
 
-func (c *content) fail(at time.Time) {
+func (c *content) noteFailure(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failed = at
@@ -157,10 +158,10 @@ func (i *Informer) FormsDue() (time.Time, bool) { return i.content.due() }
 // If some differ, it announces that (package store). Only one goroutine may call it at a time.
 func (i *Informer) CompareForms(ctx context.Context) {
 	c := &i.content
-	since, change := c.take()
+	since, change := c.beginComparison()
 	began := i.formNow()
 	if i.Phase() != PhaseLive || !i.store.TakesForms() {
-		c.fail(began.wall)
+		c.noteFailure(began.wall)
 		return
 	}
 	i.store.TakeOtherForm() // this comparison finds it too
@@ -170,12 +171,12 @@ func (i *Informer) CompareForms(ctx context.Context) {
 		c.listing.failed(err)
 		i.log.Debug("cannot compare the contents of objects, retrying", "scope", i.name, "err", err, "retry_in",
 			contentRetry)
-		c.fail(began.wall)
+		c.noteFailure(began.wall)
 		return
 	}
 	c.listing = listing{}
 	if len(others) > 0 && !i.store.Reform(others, store.Loss{From: since.rv, Since: since.at}) {
-		c.fail(began.wall)
+		c.noteFailure(began.wall)
 		return
 	}
 	if len(others) > 0 {
@@ -183,7 +184,7 @@ func (i *Informer) CompareForms(ctx context.Context) {
 			"the API server serves known versions with other contents: publishing a gap and reading the objects again",
 			"scope", i.name, "since", since.at, "objects", len(others))
 	}
-	c.end(began.wall, change, began)
+	c.endComparison(began.wall, change, began)
 }
 
 // listForms returns the listed objects that are last-known versions in another form.

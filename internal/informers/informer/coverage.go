@@ -346,8 +346,8 @@ func (i *Informer) Interrupt(from time.Time, why object.InterruptionReason) {
 	i.coverage.interrupt(from, why, i.deps.Now())
 }
 
-// prove asks the API server for its version after each interruption, until ctx ends.
-func (i *Informer) prove(ctx context.Context) {
+// askForVersions asks the API server for its version after each interruption, until ctx ends.
+func (i *Informer) askForVersions(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():

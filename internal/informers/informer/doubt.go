@@ -106,8 +106,8 @@ func (d *doubt) raise() {
 	}
 }
 
-// take records the last version of a batch that was applied.
-func (d *doubt) take(w *witness) {
+// noteWitness records the last version of a batch that was applied.
+func (d *doubt) noteWitness(w *witness) {
 	if d.phase == certain {
 		d.witness = w
 	} else {

@@ -27,9 +27,9 @@ const (
 	warnHopelessEvery = time.Hour
 )
 
-// failed reports a request that failed and is retried after delay: in metrics always, in the log
-// once a window.
-func (i *Informer) failed(ctx context.Context, doing string, err error, delay time.Duration) {
+// noteFailed reports a request that failed and is retried after delay: in metrics always, in the
+// log once a window.
+func (i *Informer) noteFailed(ctx context.Context, doing string, err error, delay time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -86,8 +86,8 @@ func (i *Informer) withFix(err error) error {
 		err, i.resource)
 }
 
-// recovered records that a failed request succeeds again.
-func (i *Informer) recovered() {
+// noteRecovered records that a failed request succeeds again.
+func (i *Informer) noteRecovered() {
 	s := &i.state
 	s.mu.Lock()
 	failed := s.err != nil

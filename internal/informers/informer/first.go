@@ -36,7 +36,7 @@ type started struct {
 
 // isPrompt reports whether the list took so little time that nothing else has to show when it
 // ended. After a longer one, changes of that time may still come.
-func (b *started) isPrompt() bool { return b != nil && b.ended.Sub(b.asked) <= swift }
+func (s *started) isPrompt() bool { return s != nil && s.ended.Sub(s.asked) <= swift }
 
 // first reads the objects of a scope about which nothing is known, and returns their
 // resourceVersion.

@@ -24,8 +24,19 @@ const (
 // errDoubt ends an HTTP watch whose history is refuted or undecided.
 var errDoubt = errors.New("the API server may have another history: etcd was restored")
 
-// follower follows history over a succession of HTTP watches. Its fields belong to the informer's
-// owner goroutine.
+// follower follows history over a succession of HTTP watches. The API server ends each of them
+// after some minutes, a connection may break or fall silent, the queue may be full, and etcd may be
+// restored meanwhile. None of that may lose a change, or skip one that the store does not know:
+//
+//  1. Each HTTP watch begins at rv, up to which the store has everything. rv advances only after
+//     the store has taken a batch (applyBatch), or after a quiet watch has settled (settle.go).
+//  2. If the end of a watch does not show that history is still the same, the next object waits for
+//     a probe (doubt.go). A refuted history ends following: the owner lists again.
+//  3. awaitNext decides what follows an HTTP watch: another one, at once or later, or a list. A 410
+//     is first retried on other connections, where another API server may have the history.
+//
+// Its fields belong to the informer's owner goroutine. A second goroutine, which reads the HTTP
+// watch, borrows reader (watch.go).
 type follower struct {
 	informer *Informer
 	reader   *reader // lent to the goroutine that reads an HTTP watch
@@ -53,7 +64,7 @@ func (i *Informer) follow(ctx context.Context, rv uint64) {
 	i.generation.whole = 0
 	for {
 		got, err := f.watch(ctx)
-		if ctx.Err() != nil || !f.continues(ctx, &got, err) {
+		if ctx.Err() != nil || !f.awaitNext(ctx, &got, err) {
 			return
 		}
 	}
@@ -86,11 +97,11 @@ func (w *watched) retryResult(err error) string {
 	}
 }
 
-// continues waits until it is time for the next HTTP watch. It returns false if another list is
+// awaitNext waits until it is time for the next HTTP watch. It returns false if another list is
 // needed, or ctx ended first. err ended the last watch, cleanly if nil.
-func (f *follower) continues(ctx context.Context, got *watched, err error) bool {
+func (f *follower) awaitNext(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
-	f.note(got, err)
+	f.noteWatch(got, err)
 	i.notePath(got, err)
 	i.coverage.endWatch(interruptedBy(err), err == nil || errors.Is(err, errGeneration), i.deps.Now())
 	if i.endsRemoved(err) {
@@ -109,7 +120,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		return false
 	case apiserver.IsGone(err):
 		i.countWatch("expired")
-		return f.triesAgain(ctx)
+		return f.awaitExpiredRetry(ctx)
 	case errors.Is(err, errGeneration):
 		i.countWatch("closed")
 		return true
@@ -127,7 +138,7 @@ func (f *follower) continues(ctx context.Context, got *watched, err error) bool 
 		// delay.
 		return got.isLong() || f.reopen.Wait(ctx, nil)
 	default:
-		return f.fails(ctx, got, err)
+		return f.awaitRetry(ctx, got, err)
 	}
 }
 
@@ -171,15 +182,15 @@ func (f *follower) needsList(ctx context.Context, got *watched, err error) bool 
 	return true
 }
 
-// fails waits after an HTTP watch that ended with err. It returns false if a list must lead past
-// the version at which the watches fail, or if ctx ended first.
-func (f *follower) fails(ctx context.Context, got *watched, err error) bool {
+// awaitRetry waits after an HTTP watch that ended with err. It returns false if a list must lead
+// past the version at which the watches fail, or if ctx ended first.
+func (f *follower) awaitRetry(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	i.countWatch("error")
 	delay := f.reopen.Next(err)
 	broken := got.opened && apiserver.IsBroken(got.lasted, err)
 	i.broken = i.broken || broken
-	i.failed(ctx, "watch", err, delay)
+	i.noteFailed(ctx, "watch", err, delay)
 	if broken && f.stall.Add(f.rv) && i.stalls.takeTurn(time.Now()) {
 		i.relist = relistStalled
 		return false
@@ -204,8 +215,8 @@ func (f *follower) awaitsReplay(got *watched) bool {
 	return f.brief >= maxBrief
 }
 
-// note updates the state of f after an HTTP watch.
-func (f *follower) note(got *watched, err error) {
+// noteWatch updates the state of f after an HTTP watch.
+func (f *follower) noteWatch(got *watched, err error) {
 	if f.expired > 0 {
 		f.informer.metrics.expiredRetries.WithLabelValues(got.retryResult(err)).Inc()
 	}
@@ -241,9 +252,9 @@ func (f *follower) awaitRoom(ctx context.Context) bool {
 	return true
 }
 
-// triesAgain waits until an expired watch is retried on another connection. It returns false after
-// enough retries, or if ctx ended.
-func (f *follower) triesAgain(ctx context.Context) bool {
+// awaitExpiredRetry waits until an expired watch is retried on another connection. It returns false
+// after enough retries, or if ctx ended.
+func (f *follower) awaitExpiredRetry(ctx context.Context) bool {
 	// After a change of the definition every API server starts its history over.
 	if f.expired == freshTries || f.generation != f.informer.generation.number.Load() {
 		return false
@@ -293,12 +304,12 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	}
 	i.state.opened(s.lastFrame())
 	if !i.broken {
-		i.recovered()
+		i.noteRecovered()
 	}
 	if probes && f.isDoubted(ctx, false) {
 		return got, errDoubt
 	}
-	sound := time.AfterFunc(apiserver.SoundAfter, i.recovered)
+	sound := time.AfterFunc(apiserver.SoundAfter, i.noteRecovered)
 	defer sound.Stop()
 	s.done.Go(func() {
 		defer close(s.batches)
@@ -317,7 +328,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	for b := range s.batches {
 		quiet.Stop()
 		if got.frames == 0 {
-			i.recovered()
+			i.noteRecovered()
 		}
 		if f.isDoubtedBefore(ctx, b, &got) {
 			return got, errDoubt
@@ -325,7 +336,7 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		if ctx.Err() != nil {
 			return got, context.Cause(ctx) // then the probe had no answer, and the next run reads the batch again
 		}
-		f.apply(ctx, s, b)
+		f.applyBatch(ctx, s, b)
 		quiet.Reset(replayWithin)
 		s.applied.Add(int64(len(b.events)))
 		got.frames += len(b.events)
@@ -374,8 +385,8 @@ func (f *follower) goesBack(b *batch) bool {
 	return false
 }
 
-// apply applies a batch to the store.
-func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
+// applyBatch applies a batch to the store.
+func (f *follower) applyBatch(ctx context.Context, s *stream, b *batch) {
 	i := f.informer
 	if !i.store.Apply(ctx, b.events, func() { s.applying.Store(max(1, int64(time.Since(s.watch.Opened)))) }) {
 		return // the store may lack a part of it: no later event may be applied either
@@ -391,11 +402,11 @@ func (f *follower) apply(ctx context.Context, s *stream, b *batch) {
 		}
 		if gone := last.Type == watch.Deleted; !gone || !i.selection.HasServerSelector() {
 			// otherwise it may still exist
-			f.doubt.take(&witness{object: last.Object, gone: gone})
+			f.doubt.noteWitness(&witness{object: last.Object, gone: gone})
 		}
 		break
 	}
-	i.seen(b.read, b.observed)
+	i.noteSeen(b.read, b.observed)
 	lowest, highest := versionsOf(b)
 	i.coverage.show(lowest, highest, b.bookmarks > 0, b.observed)
 	clear(b.events)

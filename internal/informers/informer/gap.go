@@ -7,10 +7,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 )
 
-// find recovers the versions between the lost history and the list at to, and adds them to the
-// pending deltas. whole: nothing is missing. recovered: only objects that were created and deleted
-// in between are missing. The only error is the cause of ctx.
-func (i *Informer) find(ctx context.Context, to uint64) (whole, recovered bool, err error) {
+// recoverVersions recovers the versions between the lost history and the list at to, and adds them
+// to the pending deltas. whole: nothing is missing. recovered: only objects that were created and
+// deleted in between are missing. The only error is the cause of ctx.
+func (i *Informer) recoverVersions(ctx context.Context, to uint64) (whole, recovered bool, err error) {
 	l, changed := i.store.Changes()
 	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
 	began := time.Now()

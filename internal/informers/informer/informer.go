@@ -143,7 +143,7 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	i.coverage.begin(i.lastObserved(), i.deps.Now())
 	var others sync.WaitGroup
 	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
-	others.Go(func() { i.prove(ctx) })
+	others.Go(func() { i.askForVersions(ctx) })
 	defer i.deps.Path.notePassed(i.name)
 	defer i.store.Settle() // last: the owner too has sent what was pending
 	defer others.Wait()
@@ -265,9 +265,9 @@ func (i *Informer) IsBlocked() bool {
 	return i.state.unread
 }
 
-// seen records that the watch, or a list, has received something. observed is the time of the run
-// then.
-func (i *Informer) seen(at, observed time.Time) {
+// noteSeen records that the watch, or a list, has received something. observed is the time of the
+// run then.
+func (i *Informer) noteSeen(at, observed time.Time) {
 	s := &i.state
 	s.mu.Lock()
 	s.last, s.waits = observed, time.Time{}

@@ -43,46 +43,46 @@ func NewLastEvents(
 }
 
 // of returns the answer for a resource. It must be called with mu held.
-func (h *LastEvents) of(r *object.Resource) *answer {
-	o := h.resources[r.String()]
+func (l *LastEvents) of(r *object.Resource) *answer {
+	o := l.resources[r.String()]
 	if o == nil {
 		o = &answer{asking: make(chan struct{}, 1), scopes: map[string]bool{}}
-		h.resources[r.String()] = o
+		l.resources[r.String()] = o
 	}
 	return o
 }
 
 // AddTombstone records that this run sends a tombstone of the resource: the last event after that
 // is not from the previous run.
-func (h *LastEvents) AddTombstone(r *object.Resource) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.of(r).retired = true
+func (l *LastEvents) AddTombstone(r *object.Resource) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(r).retired = true
 }
 
-func (h *LastEvents) hadTombstone(r *object.Resource) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.of(r).retired
+func (l *LastEvents) hadTombstone(r *object.Resource) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.of(r).retired
 }
 
 // Forget drops a removed scope. It does not block, even during a request to the bus.
-func (h *LastEvents) Forget(r *object.Resource, scope string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.of(r).scopes, scope)
+func (l *LastEvents) Forget(r *object.Resource, scope string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.of(r).scopes, scope)
 }
 
 // Of returns the answer for a scope. Its error is that of the bus, or the cause of ctx.
-func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
-	h.mu.Lock()
-	again := h.of(r).scopes[scope]
-	h.mu.Unlock()
-	event, ok, err := h.onStream(ctx, r, scope)
+func (l *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
+	l.mu.Lock()
+	again := l.of(r).scopes[scope]
+	l.mu.Unlock()
+	event, ok, err := l.onStream(ctx, r, scope)
 	if err != nil {
 		return LastEvent{}, false, err
 	}
-	said, hasSaid, err := h.previous.of(ctx, r, scope)
+	said, hasSaid, err := l.previous.of(ctx, r, scope)
 	if err != nil || !hasSaid {
 		return event, ok, err
 	}
@@ -96,36 +96,36 @@ func (h *LastEvents) Of(ctx context.Context, r *object.Resource, scope string) (
 }
 
 // isComplete reports whether the bus has nothing of a scope if there is no answer.
-func (h *LastEvents) isComplete() bool { return h.ask != nil }
+func (l *LastEvents) isComplete() bool { return l.ask != nil }
 
 // onStream returns the last stream event of a resource, for a scope.
-func (h *LastEvents) onStream(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
-	if h.ask == nil {
+func (l *LastEvents) onStream(ctx context.Context, r *object.Resource, scope string) (LastEvent, bool, error) {
+	if l.ask == nil {
 		return LastEvent{}, false, nil
 	}
-	h.mu.Lock()
-	o := h.of(r)
-	h.mu.Unlock()
+	l.mu.Lock()
+	o := l.of(r)
+	l.mu.Unlock()
 	select {
 	case o.asking <- struct{}{}:
 		defer func() { <-o.asking }()
 	case <-ctx.Done():
 		return LastEvent{}, false, context.Cause(ctx)
 	}
-	h.mu.Lock()
+	l.mu.Lock()
 	again := o.scopes[scope]
 	if len(o.scopes) > 0 && !again {
-		defer h.mu.Unlock()
+		defer l.mu.Unlock()
 		o.scopes[scope] = true
 		return o.event, o.ok, nil
 	}
-	h.mu.Unlock()
-	last, ok, err := h.ask(ctx, r)
+	l.mu.Unlock()
+	last, ok, err := l.ask(ctx, r)
 	if err != nil {
 		return LastEvent{}, false, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !again {
 		o.event, o.ok = last, ok
 	}

@@ -46,9 +46,9 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 		}
 		if err == nil {
 			if !i.broken {
-				i.recovered()
+				i.noteRecovered()
 			}
-			i.seen(time.Now(), i.deps.Now())
+			i.noteSeen(time.Now(), i.deps.Now())
 			i.coverage.noteList(i.deps.Now())
 			i.listing = listing{}
 			began.rv = rv
@@ -75,7 +75,7 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 		case apierrors.IsNotFound(err):
 			delay = max(delay, time.Second)
 		}
-		i.failed(ctx, "list", err, delay)
+		i.noteFailed(ctx, "list", err, delay)
 		if !i.pause(ctx, err, delay) {
 			return 0, context.Cause(ctx)
 		}
@@ -191,7 +191,7 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 func (i *Informer) announceRelist(l store.Loss, to uint64) {
 	i.coverage.noteChange()
 	i.store.Lose(l)
-	gap := i.store.Gap(to, i.find)
+	gap := i.store.Gap(to, i.recoverVersions)
 	from := i.store.View().Loss.From // it may begin at an earlier list, whose gap is not announced yet
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
 		// The previous run may have sent versions after the checkpoint that neither end of the gap
@@ -261,7 +261,7 @@ type listTaker struct {
 }
 
 // listed passes an object of a list that has each one once.
-func (p *listTaker) listed(raw []byte) error { return p.each(watch.Added, raw) }
+func (t *listTaker) listed(raw []byte) error { return t.each(watch.Added, raw) }
 
 // listInSlot makes a list in a slot, and returns its resourceVersion, and the highest one of its
 // objects.
@@ -427,7 +427,7 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 	} else {
 		i.coverage.noteChange()
 		i.store.Lose(store.Loss{From: from, Since: i.createdAt, Reason: object.Expired, SkipIfRecovered: true})
-		i.store.EndList(rv, i.store.Gap(rv, i.find))
+		i.store.EndList(rv, i.store.Gap(rv, i.recoverVersions))
 	}
 	return rv, nil
 }

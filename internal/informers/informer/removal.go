@@ -12,7 +12,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// removal is the state of the removal of an informer's resource, or of its namespace.
+// removal is the state of the removal of an informer's resource, or of its namespace. The manager
+// learns of a removal from another watch, perhaps before this informer has read the deletions of
+// its objects. The resource may exist again before that. So:
+//
+//  1. The manager calls Remove or RemoveWithNamespace. The informer continues to read, until it has
+//     passed the version of the removal, or a request shows that the resource is not served.
+//  2. If the resource exists again by then, Restore undoes the removal. The manager and the owner
+//     may call it.
+//  3. Otherwise the owner decides once (decideRemoval), and infers the missing deletions
+//     (loadRemoved). From then on nothing undoes the removal.
 type removal struct {
 	emptyAt atomic.Uint64 // resourceVersion at which no object existed any more; 0 if not found yet
 
@@ -170,5 +179,5 @@ func (i *Informer) inferRemoved(at uint64) {
 	}
 	s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
 	// if it is defined again in the same versions, etcd's history may still be readable
-	s.EndList(at, s.Gap(at, i.find))
+	s.EndList(at, s.Gap(at, i.recoverVersions))
 }

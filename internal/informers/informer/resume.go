@@ -157,7 +157,7 @@ func (i *Informer) hasOtherForms(c *Origin) bool {
 }
 
 // isOf reports whether the origin is of the version and kind of a resource.
-func (c *Origin) isOf(r *object.Resource) bool { return c.Version == r.Version && c.Kind == r.Kind }
+func (o *Origin) isOf(r *object.Resource) bool { return o.Version == r.Version && o.Kind == r.Kind }
 
 // announceForms returns the notices that the API server serves the objects of the checkpoint in
 // another form. A snapshot that the last run has begun is replaced by another one.

@@ -94,7 +94,7 @@ func (f *follower) settle(ctx context.Context, s *stream) {
 		return
 	}
 	f.rv = c.version
-	i.seen(s.lastFrame(), c.began)
+	i.noteSeen(s.lastFrame(), c.began)
 	i.coverage.settle(c.version, c.round, c.began, i.deps.Now())
 	i.log.Debug("settled", "scope", i.name, "rv", c.version, "as_of", c.began)
 }

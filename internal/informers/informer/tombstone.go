@@ -26,8 +26,18 @@ const RetiringSlow = 10 * time.Second
 // along with the resource.
 const UnreadableFor = time.Minute
 
-// Tombstone ends a scope of the last run that this run does not observe: it sends left events for
-// objects that no scope observes now.
+// Tombstone ends a scope of the last run that this run does not observe. Without it, consumers
+// would keep the objects of the scope forever. Objects that another scope observes now must not
+// leave:
+//
+//  1. It reads the objects at the stored position, without those of the successors (load).
+//  2. It sends a gap, left events for the rest, and scope.ended. If the objects are not known, an
+//     empty snapshot makes consumers delete them (send).
+//  3. Informers of the same resource begin when Released is closed. Their reads follow the left
+//     events in the order of history.
+//  4. The stored position is dropped at the end. A run that ends before repeats the tombstone.
+//
+// If etcd has no later resourceVersion yet, scope.ended precedes the left events (sendLater).
 type Tombstone struct {
 	*Informer                     // Informer of the old scope. Its origin is the position in the last run.
 	Forget     func()             // drops the stored position; nil: none is stored
@@ -124,7 +134,7 @@ func (t *Tombstone) Run(ctx context.Context) {
 			}
 		}
 	}, func(err error, delay time.Duration) bool {
-		t.failed(ctx, "list", err, delay)
+		t.noteFailed(ctx, "list", err, delay)
 		return true
 	})
 }
@@ -321,7 +331,7 @@ func (t *Tombstone) awaitLater(ctx context.Context) (now uint64, err error) {
 			return t.removeInSuccessors(ctx, now) // it may be compacted
 		}
 	}, func(err error, delay time.Duration) bool {
-		t.failed(ctx, "list", err, delay)
+		t.noteFailed(ctx, "list", err, delay)
 		return true
 	})
 	return now, err

@@ -73,7 +73,7 @@ func TestEndOfAWatchRaisesDoubt(t *testing.T) {
 	} {
 		i := &Informer{}
 		f := &follower{informer: i, reopen: retry.New(), doubt: doubt{informer: i}}
-		f.note(&c.got, c.err)
+		f.noteWatch(&c.got, c.err)
 		if f.doubt.phase != c.want {
 			t.Errorf("%+v, %v: %s, want %s", c.got, c.err, f.doubt.phase, c.want)
 		}
@@ -103,7 +103,7 @@ func TestUsefulWatchForgetsFailures(t *testing.T) {
 		i.broken = true
 		delays := retry.New()
 		f := &follower{informer: i, reopen: delays, expired: 2, doubt: doubt{informer: i}}
-		f.note(&c.got, c.err)
+		f.noteWatch(&c.got, c.err)
 		if (f.reopen != delays) != c.reopens || (f.expired == 0) != c.found || i.broken == c.sound {
 			t.Errorf("%+v, %v: delays anew %t, %d expired, broken %t", c.got, c.err, f.reopen != delays, f.expired,
 				i.broken)
@@ -124,7 +124,7 @@ func TestExpiredWatchIsTriedAgain(t *testing.T) {
 			worn := retry.New()
 			f := &follower{informer: i, again: worn}
 			tries, began := 0, time.Now()
-			for f.triesAgain(t.Context()) {
+			for f.awaitExpiredRetry(t.Context()) {
 				tries++
 				if f.again == worn {
 					t.Errorf("try %d: the pause is as long as after earlier expiries", tries)

@@ -218,14 +218,14 @@ func NewIndex(all []APIResource) Index {
 }
 
 // Has reports whether a resource is served, in any version.
-func (x Index) Has(r *object.Resource) bool {
-	return x[schema.GroupResource{Group: r.Group, Resource: r.Name}] != nil
+func (i Index) Has(r *object.Resource) bool {
+	return i[schema.GroupResource{Group: r.Group, Resource: r.Name}] != nil
 }
 
 // Current returns r if its version and kind are served, otherwise the preferred version. It returns
 // false if r is not served.
-func (x Index) Current(r *object.Resource) (*object.Resource, bool) {
-	a := x[schema.GroupResource{Group: r.Group, Resource: r.Name}]
+func (i Index) Current(r *object.Resource) (*object.Resource, bool) {
+	a := i[schema.GroupResource{Group: r.Group, Resource: r.Name}]
 	switch {
 	case a == nil:
 		return nil, false

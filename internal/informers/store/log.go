@@ -24,7 +24,7 @@ type replacements struct { // numbers of replacements
 	announced uint64    // the last one for which the log has a gap
 }
 
-func (l *replacements) owes() bool { return l.owed > l.announced }
+func (r *replacements) owes() bool { return r.owed > r.announced }
 
 // Resume makes a replacement of the log since the scope's checkpoint c count.
 func (s *Store) Resume(c *checkpoint.Scope) {

@@ -30,15 +30,15 @@ type link struct {
 }
 
 // latest returns the last version before the listed one, nil if the object did not exist then.
-func (d *pending) latest() *object.Object {
-	if n := len(d.versions); n > 0 {
-		return d.versions[n-1].Object
+func (p *pending) latest() *object.Object {
+	if n := len(p.versions); n > 0 {
+		return p.versions[n-1].Object
 	}
-	return d.from
+	return p.from
 }
 
-func (d *pending) latestUID() string {
-	latest := d.latest()
+func (p *pending) latestUID() string {
+	latest := p.latest()
 	if latest == nil {
 		return ""
 	}
@@ -47,9 +47,9 @@ func (d *pending) latestUID() string {
 
 // listed returns the link to the version that the lists show, or to the end of the object: that was
 // at or before the first list without it.
-func (d *pending) listed(last *object.Object) link {
-	to := d.last
-	to.Object, to.ResourceVersion = last, d.missed
+func (p *pending) listed(last *object.Object) link {
+	to := p.last
+	to.Object, to.ResourceVersion = last, p.missed
 	if last != nil {
 		to.ResourceVersion = last.ResourceVersion
 	}

@@ -16,7 +16,7 @@ func TestResourceIsGoneAndLogIsReplaced(t *testing.T) {
 }
 
 // The scope of a deleted node is kept for as long.
-func TestTakeoverAndLogIsReplaced(t *testing.T) {
+func TestDeletedNodeAndLogIsReplaced(t *testing.T) {
 	staysWhileItOwes(t, func(s *Store) bool { return s.View().Empty })
 }
 

@@ -126,7 +126,7 @@ func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
 	}
 	b := &kafkaBatch{next: f.offset, end: res.HighWatermark}
 	for {
-		m, err := f.record(res.Records)
+		m, err := f.copyRecord(res.Records)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -145,8 +145,8 @@ func (f *kafkaFetcher) fetch(ctx context.Context) (*kafkaBatch, error) {
 	return b, nil
 }
 
-// record copies the next record.
-func (f *kafkaFetcher) record(from kafka.RecordReader) (kafka.Message, error) {
+// copyRecord copies the next record.
+func (f *kafkaFetcher) copyRecord(from kafka.RecordReader) (kafka.Message, error) {
 	rec, err := from.ReadRecord()
 	if err != nil {
 		return kafka.Message{}, err

@@ -154,26 +154,26 @@ type kafkaBatch struct {
 
 // Traits implements consume.Source. The partitions of a group are those of one member: it may miss
 // some, and reads what it has.
-func (s *Kafka) Traits() consume.Traits { return consume.Traits{Merges: s.Group == ""} }
+func (k *Kafka) Traits() consume.Traits { return consume.Traits{Merges: k.Group == ""} }
 
 // Read looks up topics, their beginnings and ends. With a group, it starts to join the group.
-func (s *Kafka) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
-	if len(s.Brokers) == 0 {
+func (k *Kafka) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
+	if len(k.Brokers) == 0 {
 		return nil, errors.New("read Kafka: no brokers are given")
 	}
-	q.ByTime, q.OneCopy = q.ByTime && q.StopAtEnd && s.Group == "", q.OneCopy && s.Group == ""
-	d := s.dialer()
+	q.ByTime, q.OneCopy = q.ByTime && q.StopAtEnd && k.Group == "", q.OneCopy && k.Group == ""
+	d := k.dialer()
 	r := &kafkaReader{
-		s: s, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
+		s: k, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
 		conns: kafkanet.New(kafkanet.Options{
 			ClientID:   d.ClientID,
 			Dial:       dialKafka(d),
 			Mechanism:  d.SASLMechanism,
-			OnThrottle: s.OnThrottle,
+			OnThrottle: k.OnThrottle,
 		}),
 		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]consume.Position{}, copies: map[string]int{},
 	}
-	r.client = &kafka.Client{Addr: kafka.TCP(s.Brokers...), Transport: kafkanet.NewCluster(r.conns, s.Brokers)}
+	r.client = &kafka.Client{Addr: kafka.TCP(k.Brokers...), Transport: kafkanet.NewCluster(r.conns, k.Brokers)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, p := range q.Start.Positions() {
 		r.at[idOf(p.Log)] = p
@@ -191,9 +191,9 @@ func (s *Kafka) Read(ctx context.Context, q consume.Query) (consume.Reader, erro
 	return r, nil
 }
 
-func (s *Kafka) dialer() *kafka.Dialer {
-	if s.Dialer != nil {
-		return s.Dialer
+func (k *Kafka) dialer() *kafka.Dialer {
+	if k.Dialer != nil {
+		return k.Dialer
 	}
 	return &kafka.Dialer{Timeout: apiTimeout, DualStack: true}
 }
@@ -346,7 +346,7 @@ func (r *kafkaReader) locate(
 func (r *kafkaReader) Next(ctx context.Context) (*consume.Event, error) {
 	for {
 		if r.pending != nil {
-			if e, err := r.take(); e != nil || err != nil {
+			if e, err := r.takeEvent(); e != nil || err != nil {
 				return e, err
 			}
 			continue
@@ -376,8 +376,8 @@ func (r *kafkaReader) Next(ctx context.Context) (*consume.Event, error) {
 	}
 }
 
-// take returns the next event of the pending batch. Neither event nor error: it has none.
-func (r *kafkaReader) take() (*consume.Event, error) {
+// takeEvent returns the next event of the pending batch. Neither event nor error: it has none.
+func (r *kafkaReader) takeEvent() (*consume.Event, error) {
 	b := r.pending
 	if b.of != nil && b.of.left {
 		r.pending = nil

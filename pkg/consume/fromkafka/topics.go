@@ -19,8 +19,8 @@ import (
 )
 
 // reads reports whether a topic is to be read.
-func (s *Kafka) reads(topic string, internal bool) bool {
-	return slices.Contains(s.Topics, topic) || s.Match != nil && !internal && s.Match(topic)
+func (k *Kafka) reads(topic string, internal bool) bool {
+	return slices.Contains(k.Topics, topic) || k.Match != nil && !internal && k.Match(topic)
 }
 
 // identities returns the Log.ID of topics, "" if it is not known.
@@ -162,9 +162,9 @@ func (r *kafkaReader) timeAtOnce(ctx context.Context, l consume.Log, offset int6
 }
 
 // chosen returns the partitions, of n, that have the records of a query's objects; nil: all.
-func (s *Kafka) chosen(q *consume.Query, n int) []int {
-	cluster := cmp.Or(q.Cluster, s.Cluster)
-	if cluster == "" || s.Group != "" {
+func (k *Kafka) chosen(q *consume.Query, n int) []int {
+	cluster := cmp.Or(q.Cluster, k.Cluster)
+	if cluster == "" || k.Group != "" {
 		return nil
 	}
 	partitions := make([]int, n)

@@ -326,7 +326,7 @@ func (r *jetStreamReader) nextRecord(ctx context.Context) (*record, error) {
 			r.missed = nil
 			return nil, err
 		}
-		if next := r.take(); next != nil {
+		if next := r.takeRecord(); next != nil {
 			return next, nil
 		}
 		if r.missed != nil {
@@ -344,8 +344,8 @@ func (r *jetStreamReader) nextRecord(ctx context.Context) (*record, error) {
 	}
 }
 
-// take returns the next record, if it has arrived and is the next one for certain.
-func (r *jetStreamReader) take() *record {
+// takeRecord returns the next record, if it has arrived and is the next one for certain.
+func (r *jetStreamReader) takeRecord() *record {
 	m := r.merge
 	if m == nil || r.ended {
 		return nil

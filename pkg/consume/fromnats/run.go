@@ -201,7 +201,7 @@ func (s *service) run(ctx context.Context) error {
 			err = s.link.attempt(ctx, searchTimeout(s.failures, &s.size), s.begin)
 		}
 		if err == nil {
-			err = s.take(ctx)
+			err = s.handleRecords(ctx)
 		}
 		var f fatal
 		switch {
@@ -247,8 +247,8 @@ func (s *service) window() int {
 	return inFlight
 }
 
-// take handles records until it is interrupted.
-func (s *service) take(ctx context.Context) error {
+// handleRecords handles records until it is interrupted.
+func (s *service) handleRecords(ctx context.Context) error {
 	sub, err := newSubscription(s.consumer, s.link.conn)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // The objects of a deleted node are captured until none is left. Then nothing of the node is kept.
-func TestTakeover(t *testing.T) {
+func TestNodeIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -52,7 +52,7 @@ func TestTakeover(t *testing.T) {
 }
 
 // Transient errors are retried.
-func TestTakeoverAfterErrors(t *testing.T) {
+func TestDeletedNodeAfterErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -81,7 +81,7 @@ func TestTakeoverAfterErrors(t *testing.T) {
 }
 
 // History does not go back to the deletion. The gap still claims nothing about the time before.
-func TestTakeoverCompacted(t *testing.T) {
+func TestDeletedNodeCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -107,7 +107,7 @@ func TestTakeoverCompacted(t *testing.T) {
 
 // Objects that are taken over have the history number of the central agent, also if it learned of
 // restores only in this run.
-func TestTakeoverInARestoredHistory(t *testing.T) {
+func TestDeletedNodeInARestoredHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, func(o *informers.Options, _ *recorder) {
@@ -126,9 +126,9 @@ func TestTakeoverInARestoredHistory(t *testing.T) {
 	})
 }
 
-// A central agent that ends before it has saved a take-over receives the deletion again. After the
-// take-over is saved, the next run resumes the scope, and sends the changes since then.
-func TestTakeoverAndRestart(t *testing.T) {
+// A central agent that ends before it has saved the scopes of a node receives the deletion again.
+// After the scopes are saved, the next run resumes them, and sends the changes since then.
+func TestDeletedNodeAndRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		first := startCentral(t, s, m, func(_ *informers.Options, rec *recorder) {

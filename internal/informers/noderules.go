@@ -16,20 +16,20 @@ type nodeRules struct {
 
 // forward returns a copy of a deletion to send, or nil if no rule takes the Node, or a rule
 // withholds the deletion.
-func (t *nodeRules) forward(d *object.Delta) *object.Delta {
-	if t == nil || d.Before == nil {
+func (r *nodeRules) forward(d *object.Delta) *object.Delta {
+	if r == nil || d.Before == nil {
 		return nil
 	}
 	raw, err := d.Before.AppendJSON(nil)
 	if err != nil {
 		return nil // it was read before
 	}
-	m, err := t.matches.Match(raw)
+	m, err := r.matches.Match(raw)
 	if err != nil || m.Clause == selection.Outside {
 		return nil
 	}
-	if reason := t.filters.WithholdsAs(m.Clause, d); reason != "" {
-		t.withheld.WithLabelValues(reason).Inc()
+	if reason := r.filters.WithholdsAs(m.Clause, d); reason != "" {
+		r.withheld.WithLabelValues(reason).Inc()
 		return nil
 	}
 	forward := *d
@@ -38,12 +38,12 @@ func (t *nodeRules) forward(d *object.Delta) *object.Delta {
 
 // selectNodes sets the rules for deletions of Nodes, as the agents of those nodes would apply them.
 // It must be called with mu held.
-func (s *Manager) selectNodes() error {
-	d := s.takeovers
+func (m *Manager) selectNodes() error {
+	d := m.deletedNodes
 	if d == nil || d.resource == nil {
 		return nil
 	}
-	matches, err := s.sel.MatchOnly(d.resource)
+	matches, err := m.sel.MatchOnly(d.resource)
 	switch {
 	case err != nil:
 		return err
@@ -53,7 +53,7 @@ func (s *Manager) selectNodes() error {
 		d.rules.Store(&nodeRules{
 			matches:  matches,
 			filters:  matches.Filters(),
-			withheld: s.deps.Metrics.Withheld(d.resource.String()),
+			withheld: m.deps.Metrics.Withheld(d.resource.String()),
 		})
 	}
 	return nil

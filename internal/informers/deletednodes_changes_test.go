@@ -20,7 +20,7 @@ import (
 )
 
 // All nodes of a cluster are deleted at once.
-func TestManyTakeovers(t *testing.T) {
+func TestManyDeletedNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
 		for i := range 40 {
@@ -50,9 +50,9 @@ func TestManyTakeovers(t *testing.T) {
 	})
 }
 
-// A take-over that ends waits for the bus. Nodes that are deleted meanwhile do not wait for it,
+// The end of a deleted node waits for the bus. Nodes that are deleted meanwhile do not wait for it,
 // neither another one nor the same one again.
-func TestNodeDepartsWhileATakeOverEnds(t *testing.T) {
+func TestNodeIsDeletedWhileAnotherEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -103,7 +103,7 @@ func TestNodeDepartsWhileTheBusIsAsked(t *testing.T) {
 		})))
 		<-asked
 		s.putIn("", "n1", "node", nil)
-		eventually(t, "the take-over to end", func() bool { return !c.observes(unbound + "n1") })
+		eventually(t, "the scopes to end", func() bool { return !c.observes(unbound + "n1") })
 		s.deleteIn("", "n2")
 		c.awaitScope(t, unbound+"n2")
 		close(free)
@@ -138,7 +138,7 @@ func TestNodeDepartsWhileAReloadIsNotInForce(t *testing.T) {
 
 // The objects of a deleted node cannot be read during a reload. They are taken over once they can
 // be read. Until then, the Nodes' checkpoint does not pass the deletion.
-func TestReloadWhileATakeoverFails(t *testing.T) {
+func TestReloadWhileADeletedNodeCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		compacted bool
 		gap       string

@@ -17,31 +17,43 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// If a node is lost, so is its agent, and its Pods are deleted some time later. So the manager of
-// the central agent follows which Nodes exist, by an informer that sends only their deletions. When
-// a Node is deleted, the manager takes over the scope of its agent until that is empty. The
-// informer starts with the objects as they were right before the deletion.
+// If a node is lost, so is its agent. Its Pods are deleted some time later, and nobody would send
+// these deletions. So the central agent observes the objects of deleted nodes:
+//
+//  1. An informer follows which Nodes exist, and sends only their deletions (followNodes). Its lane
+//     is deletedNodes, which hands each deletion and creation to the loop as a nodeEvent.
+//  2. The loop starts informers of the scopes that the node's agent had (startInformers). They
+//     start with the objects as they were right before the deletion, after a gap: nobody knows what
+//     that agent has sent.
+//  3. The checkpoint of Nodes passes the deletion once these scopes are in the checkpoint, so a
+//     restart resumes them (awaitAdopted, resumeDeletedNodes).
+//  4. The informers end when no object is left, or when the node exists again (endInTime). Then its
+//     own agent observes it.
 
 const (
-	takeoverFor = 2 * time.Minute // minimum: a scheduler that has not seen the deletion may bind a Pod to the node
+	// minimum: a scheduler that has not seen the deletion may bind a Pod to the node
+	observeDeletedFor = 2 * time.Minute
 	// limit of changes of Nodes that wait for the loop; beyond it, the watch on Nodes waits
 	nodeEvents     = 256
 	unknownVersion = 1 // represents the position of a deleted node's agent: it may be any
 )
 
-// takeovers observes the objects of deleted nodes. It is the lane of the informer of Nodes.
-type takeovers struct {
-	set      *Manager
-	lasts    time.Duration    // minimum duration
-	events   chan *nodeEvent  // deletions and creations of Nodes. Never closed; a store call waits while it is full
-	received broadcast.Signal // notified after an event was received from events
-	rules    atomic.Pointer[nodeRules]
+// deletedNodes are the nodes whose objects the manager observes in place of their agents. It is the
+// lane of the informer of Nodes. The goroutine of that informer calls Put, TryPut and Room, and
+// takes no lock. The loop calls what must be called with mu held. One goroutine for each node waits
+// for its end (endInTime).
+type deletedNodes struct {
+	manager    *Manager
+	observeFor time.Duration    // minimum duration
+	events     chan *nodeEvent  // deletions and creations of Nodes. Never closed; a store call waits while it is full
+	received   broadcast.Signal // notified after an event was received from events
+	rules      atomic.Pointer[nodeRules]
 
 	// Guarded by the manager's mu; resource and lane are set before there is an informer of Nodes.
-	nodes    map[string]*takeover // by node
-	resource *object.Resource     // Nodes; nil until they are followed
-	lane     store.Lane           // for the deletions of Nodes
-	existing *store.Store         // existing Nodes
+	nodes    map[string]*deletedNode // by node
+	resource *object.Resource        // Nodes; nil until they are followed
+	lane     store.Lane              // for the deletions of Nodes
+	existing *store.Store            // existing Nodes
 }
 
 // nodeEvent is the deletion or creation of a Node. It acknowledges the delta after left calls of
@@ -55,8 +67,8 @@ type nodeEvent struct {
 	left    atomic.Int32 // the loop makes one
 }
 
-// takeover has the scopes taken over of one node. Guarded by the manager's mu.
-type takeover struct {
+// deletedNode has the observed scopes of one deleted node. Guarded by the manager's mu.
+type deletedNode struct {
 	since    time.Time
 	scopes   []*running
 	returned bool // the Node was created again: its own agent observes it
@@ -71,8 +83,8 @@ func (ev *nodeEvent) Acked(d *object.Delta) {
 }
 
 // Put implements Lane. It sends no deltas of Nodes except deletions.
-func (d *takeovers) Put(ctx context.Context, key string, bytes int, delta *object.Delta) error {
-	forward, ev := d.split(delta)
+func (d *deletedNodes) Put(ctx context.Context, key string, bytes int, delta *object.Delta) error {
+	forward, ev := d.splitDelta(delta)
 	if ev != nil {
 		select {
 		case d.events <- ev:
@@ -87,8 +99,8 @@ func (d *takeovers) Put(ctx context.Context, key string, bytes int, delta *objec
 }
 
 // TryPut implements Lane. A deletion may be applied twice, which changes nothing.
-func (d *takeovers) TryPut(key string, bytes int, delta *object.Delta) bool {
-	forward, ev := d.split(delta)
+func (d *deletedNodes) TryPut(key string, bytes int, delta *object.Delta) bool {
+	forward, ev := d.splitDelta(delta)
 	if ev != nil {
 		select {
 		case d.events <- ev:
@@ -100,17 +112,17 @@ func (d *takeovers) TryPut(key string, bytes int, delta *object.Delta) bool {
 }
 
 // Room implements Lane. There is none while events is full.
-func (d *takeovers) Room() <-chan struct{} {
+func (d *deletedNodes) Room() <-chan struct{} {
 	if next := d.received.Next(); len(d.events) == cap(d.events) {
 		return next
 	}
 	return d.lane.Room()
 }
 
-// split returns the delta to send, and the event for the loop; either may be nil. Without an event,
-// it acknowledges the delta. The Nodes' checkpoint passes a deletion once the bus has it and the
-// checkpoint has the scopes that are taken over because of it.
-func (d *takeovers) split(delta *object.Delta) (forward *object.Delta, ev *nodeEvent) {
+// splitDelta returns the delta to send, and the event for the loop; either may be nil. Without an
+// event, it acknowledges the delta. The Nodes' checkpoint passes a deletion once the bus has it and
+// the checkpoint has the scopes of the node.
+func (d *deletedNodes) splitDelta(delta *object.Delta) (forward *object.Delta, ev *nodeEvent) {
 	if delta.Stream != nil || delta.Op != object.Created && delta.Op != object.Deleted {
 		if delta.Acker != nil {
 			delta.Acker.Acked(delta)
@@ -150,31 +162,31 @@ func createdAt(o *object.Object) time.Time {
 
 // followNodes returns a new informer that follows which Nodes exist, unless there is one. It must
 // be called with mu held.
-func (s *Manager) followNodes() []*running {
-	d := s.takeovers
+func (m *Manager) followNodes() []*running {
+	d := m.deletedNodes
 	if d.resource == nil {
-		r, ok := s.served.index.Current(&object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
-		if !ok || len(s.partlyObserved()) == 0 {
+		r, ok := m.served.index.Current(&object.Resource{Version: "v1", Name: "nodes", Kind: "Node"})
+		if !ok || len(m.informersOfNoNode()) == 0 {
 			return nil
 		}
-		d.resource, d.lane = r, s.o.Lane(r.String())
+		d.resource, d.lane = r, m.o.Lane(r.String())
 	}
-	whole, err := s.sel.Whole(d.resource)
+	whole, err := m.sel.Whole(d.resource)
 	if err == nil {
-		if s.active.informers[whole.Name] != nil {
+		if m.active.informers[whole.Name] != nil {
 			return nil
 		}
-		err = s.selectNodes()
+		err = m.selectNodes()
 	}
 	if err != nil {
-		s.o.Log.Error("cannot follow which nodes are deleted", "err", err)
+		m.o.Log.Error("cannot follow which nodes are deleted", "err", err)
 		return nil
 	}
-	spec := s.specOf(whole, d)
+	spec := m.specOf(whole, d)
 	spec.Snapshots = informer.SnapshotNever
 	spec.Every = 0
 	spec.Internal = true
-	r := s.enroll(spec)
+	r := m.enroll(spec)
 	d.existing = r.Store()
 	return []*running{r}
 }
@@ -185,11 +197,11 @@ func (r *running) redactsAs(sel *selection.Selection) bool {
 	return err == nil && whole.Content() == r.Selection().Content()
 }
 
-// partlyObserved returns informers of objects on no node: with a node's name, their scopes are its
-// agent's. It must be called with mu held.
-func (s *Manager) partlyObserved() (out []*running) {
-	for _, i := range s.active.informers {
-		if p := s.sel.PartOf(i.Resource()); p.FieldSelector != "" &&
+// informersOfNoNode returns informers of objects on no node: with a node's name, their scopes are
+// its agent's. It must be called with mu held.
+func (m *Manager) informersOfNoNode() (out []*running) {
+	for _, i := range m.active.informers {
+		if p := m.sel.PartOf(i.Resource()); p.FieldSelector != "" &&
 			strings.HasSuffix(i.Selection().FieldSelector, p.FieldSelector) {
 			out = append(out, i)
 		}
@@ -197,26 +209,27 @@ func (s *Manager) partlyObserved() (out []*running) {
 	return out
 }
 
-// resumeTakeovers resumes the take-overs of the last run, and those that a reload has interrupted.
+// resumeDeletedNodes starts the informers of nodes that the last run observed, or that a reload has
+// interrupted.
 // It must be called with mu held.
-func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
-	if s.takeovers.resource == nil {
+func (m *Manager) resumeDeletedNodes(ctx context.Context) (out []*running) {
+	if m.deletedNodes.resource == nil {
 		return nil
 	}
-	for _, of := range s.partlyObserved() {
-		if s.active.drains[objectsOf(of.Resource())] != nil {
+	for _, of := range m.informersOfNoNode() {
+		if m.active.drains[objectsOf(of.Resource())] != nil {
 			continue
 		}
-		for scope, c := range s.active.origins {
+		for scope, c := range m.active.origins {
 			node, ok := strings.CutPrefix(c.FieldSelector, of.Selection().FieldSelector)
 			is := of.Selection().ForNode(node)
 			if !ok || node == "" || scope != is.Name {
 				continue
 			}
-			r := s.takeOver(of, s.specOf(is, of.Spec().Lane))
-			t := s.takeovers.nodes[node]
+			r := m.enrollForNode(of, m.specOf(is, of.Spec().Lane))
+			t := m.deletedNodes.nodes[node]
 			if t == nil {
-				t = s.takeovers.add(ctx, node)
+				t = m.deletedNodes.add(ctx, node)
 			}
 			t.scopes = append(t.scopes, r)
 			out = append(out, r)
@@ -225,26 +238,26 @@ func (s *Manager) resumeTakeovers(ctx context.Context) (out []*running) {
 	return out
 }
 
-// takeOver enrolls an informer of a node's objects. of observes those of the same resource on no
-// node. It must be called with mu held.
-func (s *Manager) takeOver(of *running, spec *informer.Spec) *running {
+// enrollForNode enrolls an informer of a node's objects. of observes those of the same resource on
+// no node. It must be called with mu held.
+func (m *Manager) enrollForNode(of *running, spec *informer.Spec) *running {
 	spec.Shared = true
-	r := s.enroll(spec)
+	r := m.enroll(spec)
 	r.Store().CopyFilter(of.Store()) // a new selection may have filters that differ from those of its clauses
 	return r
 }
 
-// add adds a take-over that ends by itself. It must be called with mu held.
-func (d *takeovers) add(ctx context.Context, node string) *takeover {
-	t := &takeover{since: time.Now()}
+// add adds a node, which is removed by itself. It must be called with mu held.
+func (d *deletedNodes) add(ctx context.Context, node string) *deletedNode {
+	t := &deletedNode{since: time.Now()}
 	d.nodes[node] = t
-	d.set.goRun(ctx, func(ctx context.Context) { d.endInTime(ctx, node, t) })
+	d.manager.goRun(ctx, func(ctx context.Context) { d.endInTime(ctx, node, t) })
 	return t
 }
 
-// apply applies a change of a Node. It must be called with mu held.
-func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
-	s, t := d.set, d.nodes[ev.node]
+// applyEvent applies the deletion or creation of a Node. It must be called with mu held.
+func (d *deletedNodes) applyEvent(ctx context.Context, ev *nodeEvent) {
+	s, t := d.manager, d.nodes[ev.node]
 	switch {
 	case ev.created:
 		if t != nil {
@@ -256,7 +269,7 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 		t.since, t.returned = time.Now(), false
 	default:
 		t = d.add(ctx, ev.node)
-		d.begin(ctx, t, ev)
+		d.startInformers(ctx, t, ev)
 	}
 	scopes := t.scopes
 	s.goRun(ctx, func(ctx context.Context) {
@@ -273,27 +286,27 @@ func (d *takeovers) apply(ctx context.Context, ev *nodeEvent) {
 
 // awaitAdopted waits until r, or an informer that replaces it, has a position to resume from, or
 // none replaces it: its node exists again.
-func (s *Manager) awaitAdopted(ctx context.Context, r *running) error {
+func (m *Manager) awaitAdopted(ctx context.Context, r *running) error {
 	next, adopted := r, false
 	err := r.Wait(ctx, func(v informer.View) bool {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		next, adopted = s.active.informers[r.Name()], v.Adopted
-		_, waits := s.active.origins[r.Name()] // for an informer
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		next, adopted = m.active.informers[r.Name()], v.Adopted
+		_, waits := m.active.origins[r.Name()] // for an informer
 		return adopted || next != r && (next != nil || !waits)
 	})
 	if err != nil || adopted || next == nil {
 		return err
 	}
-	return s.awaitAdopted(ctx, next)
+	return m.awaitAdopted(ctx, next)
 }
 
-// begin starts the informers of a take-over. It must be called with mu held.
-func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
-	s := d.set
-	for _, of := range s.partlyObserved() {
+// startInformers starts the informers of a deleted node. It must be called with mu held.
+func (d *deletedNodes) startInformers(ctx context.Context, t *deletedNode, ev *nodeEvent) {
+	s := d.manager
+	for _, of := range s.informersOfNoNode() {
 		spec := s.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
-		ending := s.active.informers[spec.Scope.Name] // of an earlier take-over
+		ending := s.active.informers[spec.Scope.Name] // since an earlier deletion of the node
 		// Not the position in the checkpoint: etcd may have been restored since, and the events
 		// sent by the node's agent are unknown.
 		spec.History = of.Store().View().History
@@ -309,7 +322,7 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 		}
 		// as in a checkpoint: a reload may replace the informer before it has a position
 		spec.Scope.Describe(&spec.Origin.Scope)
-		r := s.takeOver(of, spec)
+		r := s.enrollForNode(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.Done())
 		}
@@ -323,19 +336,19 @@ func (d *takeovers) begin(ctx context.Context, t *takeover, ev *nodeEvent) {
 	s.start(ctx, t.scopes, nil)
 }
 
-// drop removes an informer from its take-over. It must be called with the manager's mu held.
-func (d *takeovers) drop(r *running) {
+// dropInformer removes an informer from its node. It must be called with the manager's mu held.
+func (d *deletedNodes) dropInformer(r *running) {
 	for _, t := range d.nodes {
 		t.scopes = slices.DeleteFunc(slices.Clone(t.scopes), func(o *running) bool { return o == r })
 	}
 }
 
-// endInTime ends a take-over once the node exists again or has no objects left.
-func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
-	waitsFor := func() tenure {
-		d.set.mu.RLock()
-		defer d.set.mu.RUnlock()
-		return d.waitsForLocked(node, t)
+// endInTime ends the informers of a node once it exists again or has no objects left.
+func (d *deletedNodes) endInTime(ctx context.Context, node string, t *deletedNode) {
+	waitsFor := func() endCondition {
+		d.manager.mu.RLock()
+		defer d.manager.mu.RUnlock()
+		return d.endConditionLocked(node, t)
 	}
 	for ctx.Err() == nil {
 		waits := waitsFor()
@@ -345,55 +358,55 @@ func (d *takeovers) endInTime(ctx context.Context, node string, t *takeover) {
 			return
 		case !waits.until.IsZero():
 			within, cancel := context.WithDeadline(ctx, waits.until)
-			_ = d.set.mu.Wait(within, changed)
+			_ = d.manager.mu.Wait(within, changed)
 			cancel()
 		case waits.scope != nil:
 			_ = waits.scope.Wait(ctx, func(informer.View) bool { return changed() })
 		default:
-			d.end(ctx, node, t)
+			d.endInformers(ctx, node, t)
 		}
 	}
 }
 
-// tenure is the condition for the end of a take-over: a time, or a scope that must be empty. If
-// there is neither, it ends now.
-type tenure struct {
+// endCondition is what the end of a node's informers waits for: a time, or a scope that must be
+// empty. If there is neither, they end now.
+type endCondition struct {
 	until time.Time
 	scope *running
-	over  bool // the take-over has ended
+	over  bool // they have ended
 }
 
-func (d *takeovers) waitsForLocked(node string, t *takeover) tenure {
-	switch until := t.since.Add(d.lasts); {
+func (d *deletedNodes) endConditionLocked(node string, t *deletedNode) endCondition {
+	switch until := t.since.Add(d.observeFor); {
 	case d.nodes[node] != t:
-		return tenure{over: true}
+		return endCondition{over: true}
 	case !t.returned && time.Now().Before(until):
-		return tenure{until: until}
+		return endCondition{until: until}
 	case t.returned, d.existing.Has(node):
 		// or created without an event: while this agent did not run, or if etcd was restored
-		return tenure{}
+		return endCondition{}
 	}
 	for _, r := range t.scopes {
 		if v, _ := r.View(); !v.Empty {
-			return tenure{scope: r}
+			return endCondition{scope: r}
 		}
 	}
-	return tenure{}
+	return endCondition{}
 }
 
-// end ends the informers of a take-over, unless it must wait for something now.
-func (d *takeovers) end(ctx context.Context, node string, t *takeover) {
-	s := d.set
+// endInformers ends the informers of a node, unless they must wait for something now.
+func (d *deletedNodes) endInformers(ctx context.Context, node string, t *deletedNode) {
+	s := d.manager
 	var all []*running
 	reason := object.Removed
 	_ = s.decide(ctx, func(context.Context) { // or the manager ends
-		if d.waitsForLocked(node, t) == (tenure{}) {
+		if d.endConditionLocked(node, t) == (endCondition{}) {
 			t.ending, all = true, t.scopes
 			returned := t.returned || d.existing.Has(node)
 			if returned {
 				reason = object.TakenOver
 			}
-			s.o.Log.Info("the take-over of a node has ended", "node", node, "returned", returned)
+			s.o.Log.Info("the scopes of a deleted node have ended", "node", node, "returned", returned)
 		}
 	})
 	var g sync.WaitGroup

@@ -15,9 +15,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// A Node that is created again has its own agent, so its take-over ends, whatever objects it has.
-// If it is deleted once more, it is taken over again.
-func TestTakeoverNodeReturns(t *testing.T) {
+// A Node that is created again has its own agent, so the central agent stops, whatever objects it
+// has. If it is deleted once more, it is taken over again.
+func TestDeletedNodeReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -37,7 +37,7 @@ func TestTakeoverNodeReturns(t *testing.T) {
 
 // If a Node is created again before the API server has listed its objects, nothing waits for that
 // list any more.
-func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
+func TestDeletedNodeReturnsTooSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		c := startCentral(t, s, m, nil)
@@ -60,8 +60,9 @@ func TestTakeoverNodeReturnsTooSoon(t *testing.T) {
 	})
 }
 
-// If a Node was created again while the central agent was down, its take-over ends all the same.
-func TestTakeoverNodeReturnsUnseen(t *testing.T) {
+// If a Node was created again while the central agent was down, the central agent stops all the
+// same.
+func TestDeletedNodeReturnsUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1"), newMemory()
 		first := startCentral(t, s, m, nil)
@@ -112,9 +113,9 @@ func TestNoNodesAreFollowedForAWholeCluster(t *testing.T) {
 	})
 }
 
-// After a Node is deleted, only the deltas of Nodes that the rules take are sent. The take-over of
+// After a Node is deleted, only the deltas of Nodes that the rules take are sent. The scopes of
 // its objects does not depend on that.
-func TestTakeoverOfANodeOfNoRule(t *testing.T) {
+func TestDeletedNodeOfNoRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := cluster(t, "n1", "n2", "n3"), newMemory()
 		yes := map[string]string{"told": "yes"}
