@@ -57,7 +57,11 @@ Exit codes: 0: proven; 3: not proven; 1: the record could not be read, or has no
 				return err
 			}
 			span := &answer.AuditSpan{
-				Since: since, Until: until, Now: time.Now(), Bus: f.busName(), Version: buildVersions().Version,
+				Since:   since,
+				Until:   until,
+				Now:     time.Now(),
+				Bus:     f.busName(),
+				Version: buildVersions().Version,
 				Question: audit.Question{
 					Objects:   args,
 					Namespace: f.namespace,

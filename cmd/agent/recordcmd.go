@@ -221,11 +221,20 @@ func (c *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.End
 	}
 	for i, chosen := range choice.Ends {
 		w := chosen.Writer
-		ends := agent.Ends{Cluster: w.Cluster, ClusterUID: w.ClusterUID, Writer: w.Name, Run: w.Run, Epoch: w.Epoch()}
+		ends := agent.Ends{
+			Cluster:    w.Cluster,
+			ClusterUID: w.ClusterUID,
+			Writer:     w.Name,
+			Run:        w.Run,
+			Epoch:      w.Epoch(),
+		}
 		ends.At = now.Add(time.Duration(i)) // the id of an end has its time, and not its writer
 		for _, s := range chosen.Scopes {
 			ends.Scopes = append(ends.Scopes, agent.EndedScope{
-				Name: s.Name, Resource: &s.Resource, ResourceVersion: s.ResourceVersion, History: s.History,
+				Name:            s.Name,
+				Resource:        &s.Resource,
+				ResourceVersion: s.ResourceVersion,
+				History:         s.History,
 			})
 			lines = append(lines, &endedScope{
 				Scope:           s.Name,

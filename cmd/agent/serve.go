@@ -32,7 +32,12 @@ was captured; Events also as events.k8s.io/v1, autoscalers also as autoscaling/v
 redacts are missing. kubectl shows a warning for a list that is not certain, or has redacted objects.`
 
 func newServeCommand(stdout, stderr io.Writer) *cobra.Command {
-	f := serveFlags{at: "now", to: "now", speed: "1", maxMoments: 4}
+	f := serveFlags{
+		at:         "now",
+		to:         "now",
+		speed:      "1",
+		maxMoments: 4,
+	}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the past as a read-only Kubernetes API",

@@ -81,7 +81,10 @@ func newVersionCommand() *cobra.Command {
 // buildVersions returns the versions of this binary.
 func buildVersions() versions {
 	return versions{
-		Version: version, Commit: revision(), Go: runtime.Version(), ClientGo: moduleVersion("k8s.io/client-go"),
+		Version:   version,
+		Commit:    revision(),
+		Go:        runtime.Version(),
+		ClientGo:  moduleVersion("k8s.io/client-go"),
 		Toolchain: toolchain{Version: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH},
 	}
 }

@@ -51,8 +51,12 @@ func write(out io.Writer, binary, version, epoch string) error {
 	bom := cyclonedx.NewBOM()
 	bom.SerialNumber = "urn:uuid:" + uuid(sum[:])
 	self := cyclonedx.Component{
-		BOMRef: "kubecdc", Type: cyclonedx.ComponentTypeApplication, Name: "kubecdc", Version: version,
-		PackageURL: purl(info.Main.Path, version), Hashes: &[]cyclonedx.Hash{{
+		BOMRef:     "kubecdc",
+		Type:       cyclonedx.ComponentTypeApplication,
+		Name:       "kubecdc",
+		Version:    version,
+		PackageURL: purl(info.Main.Path, version),
+		Hashes: &[]cyclonedx.Hash{{
 			Algorithm: cyclonedx.HashAlgoSHA256,
 			Value:     hex.EncodeToString(sum[:]),
 		}},
@@ -88,8 +92,12 @@ func component(m *debug.Module) (cyclonedx.Component, error) {
 		m = m.Replace
 	}
 	c := cyclonedx.Component{
-		BOMRef: purl(m.Path, m.Version), Type: cyclonedx.ComponentTypeLibrary, Name: m.Path, Version: m.Version,
-		Scope: cyclonedx.ScopeRequired, PackageURL: purl(m.Path, m.Version),
+		BOMRef:     purl(m.Path, m.Version),
+		Type:       cyclonedx.ComponentTypeLibrary,
+		Name:       m.Path,
+		Version:    m.Version,
+		Scope:      cyclonedx.ScopeRequired,
+		PackageURL: purl(m.Path, m.Version),
 	}
 	digest, ok := strings.CutPrefix(m.Sum, "h1:") // sha256 of the sums of all files, golang.org/x/mod/sumdb/dirhash
 	raw, err := base64.StdEncoding.DecodeString(digest)

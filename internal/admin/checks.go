@@ -76,7 +76,9 @@ type Readiness struct {
 // leads, only the probes with Standby are run: a standby has neither a bus nor informers.
 func NewChecks(election Election, probes ...Probe) *Checks {
 	return &Checks{
-		election: election, probes: probes, since: map[string]condition{},
+		election: election,
+		probes:   probes,
+		since:    map[string]condition{},
 		ready: prometheus.NewDesc("kubecdc_agent_ready",
 			"1 if /readyz reports that the agent is ready. A standby is ready.", nil, nil),
 		ok: prometheus.NewDesc("kubecdc_agent_check_ok",
@@ -125,7 +127,13 @@ func (c *Checks) note(name string, err error, detail string, now time.Time) Chec
 		was = condition{err == nil, now}
 		c.since[name] = was
 	}
-	k := Check{Name: name, OK: was.ok, Detail: detail, Since: was.at, words: "ok"}
+	k := Check{
+		Name:   name,
+		OK:     was.ok,
+		Detail: detail,
+		Since:  was.at,
+		words:  "ok",
+	}
 	switch {
 	case err != nil:
 		k.Detail, k.words = err.Error(), err.Error()

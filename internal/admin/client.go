@@ -39,13 +39,18 @@ func NewClient(agent string) *Client {
 
 // NewSocketClient returns a client for the socket at a path.
 func NewSocketClient(path string) *Client {
-	return &Client{agent: path, base: "http://kubecdc", socket: true, http: &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		},
-	}}}
+	return &Client{
+		agent:  path,
+		base:   "http://kubecdc",
+		socket: true,
+		http: &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "unix", path)
+			},
+		}},
+	}
 }
 
 // Status requests the status with at most this many scopes.

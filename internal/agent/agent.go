@@ -61,8 +61,14 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a := &agent{
-		cfg: cfg, options: o, cluster: cluster, stdout: stdout, log: log, reg: reg, metrics: publish.NewMetrics(reg),
-		relays: NewRelayHost(cfg.Relays, log),
+		cfg:     cfg,
+		options: o,
+		cluster: cluster,
+		stdout:  stdout,
+		log:     log,
+		reg:     reg,
+		metrics: publish.NewMetrics(reg),
+		relays:  NewRelayHost(cfg.Relays, log),
 	}
 	a.clock = NewClock(log, reg, func(i clock.Interruption) {
 		if a.informers != nil { // otherwise nothing is observed yet
@@ -217,7 +223,9 @@ func (a *agent) stuck() admin.StuckEvents {
 // prepare creates the stages that do not depend on the cluster.
 func (a *agent) prepare(first *reload.Loaded) error {
 	a.queue = queue.New[*object.Delta](queue.Options{
-		Events: a.cfg.Queue.Events, Bytes: int64(a.cfg.Queue.Bytes), InFlight: publish.InFlight,
+		Events:        a.cfg.Queue.Events,
+		Bytes:         int64(a.cfg.Queue.Bytes),
+		InFlight:      publish.InFlight,
 		InFlightBytes: int64(a.cfg.Queue.InFlightBytes),
 	}, a.reg)
 	d, _ := a.cfg.Bus.Chosen()
@@ -294,7 +302,12 @@ func (a *agent) lastEvent(ctx context.Context, r *object.Resource) (informer.Las
 	if !ok || err != nil {
 		return informer.LastEvent{}, false, err
 	}
-	out := informer.LastEvent{Scope: e.Scope, ResourceVersion: e.ResourceVersion, History: e.History, At: e.At}
+	out := informer.LastEvent{
+		Scope:           e.Scope,
+		ResourceVersion: e.ResourceVersion,
+		History:         e.History,
+		At:              e.At,
+	}
 	o, ok, err := bus.LastObjectEvent(ctx, r)
 	if ok {
 		last := informer.LastObject(o)

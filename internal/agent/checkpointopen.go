@@ -41,7 +41,12 @@ func OpenCheckpoint(ctx context.Context, o *Options, timeout time.Duration, stde
 		}
 	}
 	find := sync.OnceValues(o.FindCluster)
-	k := &KeptCheckpoint{Config: cfg, options: o, timeout: timeout, stderr: stderr}
+	k := &KeptCheckpoint{
+		Config:  cfg,
+		options: o,
+		timeout: timeout,
+		stderr:  stderr,
+	}
 	location, err := locateCheckpoint(o, cfg, find, func() (string, error) {
 		c, err := find()
 		if err != nil {

@@ -44,7 +44,10 @@ func (a *agent) newElector() (*leader.Elector, error) {
 					"another replica (leaderElection) could not read")
 	}
 	return leader.New(leader.Options{
-		Config: a.cluster.REST, Namespace: a.leaseNamespace(), Name: e.Lease, Identity: newIdentity(os.Hostname),
+		Config:        a.cluster.REST,
+		Namespace:     a.leaseNamespace(),
+		Name:          e.Lease,
+		Identity:      newIdentity(os.Hostname),
 		LeaseDuration: e.LeaseDuration.Duration,
 		RenewDeadline: e.RenewDeadline.Duration,
 		RetryPeriod:   e.RetryPeriod.Duration,

@@ -85,5 +85,10 @@ func newRelayServer(reg *prometheus.Registry, log *slog.Logger, build admin.Buil
 	for i := range probes {
 		probes[i].Aside = false
 	}
-	return admin.New(admin.Options{Registry: reg, Log: log, Build: build, Checks: admin.NewChecks(nil, probes...)})
+	return admin.New(admin.Options{
+		Registry: reg,
+		Log:      log,
+		Build:    build,
+		Checks:   admin.NewChecks(nil, probes...),
+	})
 }

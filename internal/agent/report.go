@@ -158,8 +158,12 @@ func locationOf(s checkpoint.State) string { return strings.TrimPrefix(s.Where, 
 func (r *reporter) queue() admin.QueueStatus {
 	s := r.agent.queue.Stats()
 	q := admin.QueueStatus{
-		Events: s.Events, Bytes: s.Bytes, InFlight: s.Inflight, Waiting: s.Waiting,
-		OldestSeconds: s.Oldest.Seconds(), BlockedSeconds: s.Blocked.Seconds(),
+		Events:         s.Events,
+		Bytes:          s.Bytes,
+		InFlight:       s.Inflight,
+		Waiting:        s.Waiting,
+		OldestSeconds:  s.Oldest.Seconds(),
+		BlockedSeconds: s.Blocked.Seconds(),
 	}
 	q.MaxEvents, q.MaxBytes = r.agent.queue.Bounds()
 	return q
@@ -188,7 +192,12 @@ func (r *reporter) status() admin.Status {
 		s.Cluster, s.ClusterUID = id.name, id.uid
 	}
 	if l, ok := r.checks.Leader(); ok {
-		s.Leader = &admin.LeaderStatus{Leading: l.Leading, Paused: l.Paused, Holder: l.Holder, Epoch: l.Epoch}
+		s.Leader = &admin.LeaderStatus{
+			Leading: l.Leading,
+			Paused:  l.Paused,
+			Holder:  l.Holder,
+			Epoch:   l.Epoch,
+		}
 	}
 	for _, k := range ready.Checks {
 		if k.Name == "bus" {

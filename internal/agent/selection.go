@@ -24,7 +24,12 @@ func specOf(l *reload.Loaded, log *slog.Logger, m *filter.Metrics) (selection.Sp
 	if err != nil {
 		return selection.Spec{}, err
 	}
-	s := selection.Spec{Strip: l.Strip, Secrets: l.Redaction.Secrets, MAC: mac, Part: partOf(l.Config)}
+	s := selection.Spec{
+		Strip:   l.Strip,
+		Secrets: l.Redaction.Secrets,
+		MAC:     mac,
+		Part:    partOf(l.Config),
+	}
 	for i := range l.Watch {
 		rule, err := ruleOf(l, i, log, m)
 		if err != nil {
@@ -39,8 +44,11 @@ func specOf(l *reload.Loaded, log *slog.Logger, m *filter.Metrics) (selection.Sp
 func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selection.Rule, error) {
 	r := &l.Watch[i]
 	rule := selection.Rule{
-		Namespaces: r.Namespaces.Match, AllNamespaces: r.Namespaces.Match(""),
-		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, Redact: r.Redact,
+		Namespaces:    r.Namespaces.Match,
+		AllNamespaces: r.Namespaces.Match(""),
+		LabelSelector: r.LabelSelector,
+		FieldSelector: r.FieldSelector,
+		Redact:        r.Redact,
 	}
 	for _, p := range r.Resources {
 		rule.Resources = append(rule.Resources, p)
@@ -56,7 +64,11 @@ func ruleOf(l *reload.Loaded, i int, log *slog.Logger, m *filter.Metrics) (selec
 		}
 	}
 	o := filter.Options{
-		Where: r.Where, OnError: string(r.OnError), Rule: fmt.Sprintf("watch[%d]", i), Log: log, Metrics: m,
+		Where:   r.Where,
+		OnError: string(r.OnError),
+		Rule:    fmt.Sprintf("watch[%d]", i),
+		Log:     log,
+		Metrics: m,
 		Removes: func(res *object.Resource) bool {
 			secret := res.Group == "" && res.Name == "secrets" && l.Redaction.Secrets
 			return l.Redaction.Mode == config.RedactRemove && (secret || len(r.Redact) > 0)

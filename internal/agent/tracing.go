@@ -21,8 +21,13 @@ func newTracer(
 		return nil, nil
 	}
 	o := trace.Config{
-		Endpoint: c.Endpoint, HeadersFile: c.HeadersFile, Insecure: c.Insecure, TLS: c.TLS,
-		Version: version, Cluster: id.name, ClusterUID: id.uid,
+		Endpoint:    c.Endpoint,
+		HeadersFile: c.HeadersFile,
+		Insecure:    c.Insecure,
+		TLS:         c.TLS,
+		Version:     version,
+		Cluster:     id.name,
+		ClusterUID:  id.uid,
 	}
 	o.Instance, _ = os.Hostname() // the name of the pod, if there is one
 	_, settings := cfg.Bus.Chosen()

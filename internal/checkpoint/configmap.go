@@ -225,7 +225,13 @@ func (c *configMap) do(ctx context.Context, verb string, r *rest.Request) (*conf
 
 func (c *configMap) explain(verb string, err error) error {
 	refused := func(what, remedy string) error {
-		return &Error{Kind: ErrRefused, Where: c.String(), What: what, Err: err, Remedy: remedy}
+		return &Error{
+			Kind:   ErrRefused,
+			Where:  c.String(),
+			What:   what,
+			Err:    err,
+			Remedy: remedy,
+		}
 	}
 	switch {
 	case apierrors.IsNotFound(err) && verb == "create":

@@ -104,9 +104,16 @@ const (
 // be nil.
 func NewKeeper(s Store, id Identity, log *slog.Logger, reg prometheus.Registerer) *Keeper {
 	return &Keeper{
-		store: s, id: id, writer: rand.Text(), log: log, metrics: newMetrics(reg), began: time.Now(),
-		saving: make(chan struct{}, 1), failed: make(chan struct{}),
-		tracks: map[string]*track{}, positions: map[string]Position{},
+		store:     s,
+		id:        id,
+		writer:    rand.Text(),
+		log:       log,
+		metrics:   newMetrics(reg),
+		began:     time.Now(),
+		saving:    make(chan struct{}, 1),
+		failed:    make(chan struct{}),
+		tracks:    map[string]*track{},
+		positions: map[string]Position{},
 	}
 }
 
@@ -512,11 +519,14 @@ func (k *Keeper) write(ctx context.Context, positions map[string]Position, logs 
 	for range conflictRounds {
 		s.attempts++
 		d := Document{
-			FormatVersion: FormatVersion, Identity: k.id, Writer: k.writer, Save: s.attempts,
-			Saved:  time.Now().UTC().Truncate(time.Second),
-			Time:   k.pullTime(),
-			Logs:   logs,
-			Scopes: make(map[string]Scope, len(positions)),
+			FormatVersion: FormatVersion,
+			Identity:      k.id,
+			Writer:        k.writer,
+			Save:          s.attempts,
+			Saved:         time.Now().UTC().Truncate(time.Second),
+			Time:          k.pullTime(),
+			Logs:          logs,
+			Scopes:        make(map[string]Scope, len(positions)),
 		}
 		for name, p := range positions {
 			d.Scopes[name] = p.Scope
@@ -569,7 +579,12 @@ func (k *Keeper) wrote(d *Document, size int) {
 
 // conflict returns a more specific error than the store's.
 func (k *Keeper) conflict(what string) error {
-	return &Error{Kind: ErrConflict, Where: k.store.String(), What: what, Remedy: oneAgent}
+	return &Error{
+		Kind:   ErrConflict,
+		Where:  k.store.String(),
+		What:   what,
+		Remedy: oneAgent,
+	}
 }
 
 // final reports whether err ends the agent. A refusal does so only before the first successful
@@ -613,5 +628,11 @@ func (k *Keeper) warn(ctx context.Context, doing string, err error, delay time.D
 }
 
 func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: backoffFirst, Factor: 2, Jitter: 0.5, Steps: 8, Cap: backoffMax}
+	return &wait.Backoff{
+		Duration: backoffFirst,
+		Factor:   2,
+		Jitter:   0.5,
+		Steps:    8,
+		Cap:      backoffMax,
+	}
 }

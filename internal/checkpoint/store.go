@@ -125,7 +125,12 @@ func replace(ctx context.Context, s Store, d *Document) error {
 }
 
 func notRetiring(s Store, scope string, known bool, scopes map[string]Scope) error {
-	e := &Error{Kind: ErrNoScope, Where: s.String(), What: "it has no scope " + scope, Remedy: "no scope is retiring"}
+	e := &Error{
+		Kind:   ErrNoScope,
+		Where:  s.String(),
+		What:   "it has no scope " + scope,
+		Remedy: "no scope is retiring",
+	}
 	if known {
 		e.What = scope + " is not retiring"
 	}
@@ -166,7 +171,9 @@ func (s *Scope) resource() string {
 
 func none(s Store) error {
 	return &Error{
-		Kind: ErrNoScope, Where: s.String(), What: "does not exist; nothing was removed",
+		Kind:   ErrNoScope,
+		Where:  s.String(),
+		What:   "does not exist; nothing was removed",
 		Remedy: "if the agent has been running, its checkpoint is elsewhere: pass this command the agent's --config, --bus and --data-dir",
 	}
 }

@@ -64,8 +64,14 @@ func (k *Keeper) claim(ctx context.Context) error {
 	for {
 		k.saver.attempts++
 		d := Document{
-			FormatVersion: FormatVersion, Identity: k.id, Writer: k.writer, Save: k.saver.attempts,
-			Saved: time.Now().UTC().Truncate(time.Second), Time: k.pullTime(), Logs: k.loadedLogs, Scopes: k.loaded,
+			FormatVersion: FormatVersion,
+			Identity:      k.id,
+			Writer:        k.writer,
+			Save:          k.saver.attempts,
+			Saved:         time.Now().UTC().Truncate(time.Second),
+			Time:          k.pullTime(),
+			Logs:          k.loadedLogs,
+			Scopes:        k.loaded,
 		}
 		if d.Scopes == nil {
 			d.Scopes = map[string]Scope{}

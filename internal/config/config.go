@@ -311,15 +311,22 @@ func Default() *Config {
 		Snapshot: Snapshot{Mode: SnapshotInitial, Every: yamldoc.Duration{
 			Duration: mostEvery,
 		}, UnpagedObjects: 100_000},
-		Event: Event{Mode: EventStructured, Before: true, Patch: true, MaxBytes: 900 << 10},
+		Event: Event{
+			Mode:     EventStructured,
+			Before:   true,
+			Patch:    true,
+			MaxBytes: 900 << 10,
+		},
 		Queue: Queue{Events: 131072, Bytes: 64 << 20, InFlightBytes: 32 << 20},
 		Bus:   Bus{first.Name: first.Default()},
 		Mode:  ModeCluster,
 		LeaderElection: LeaderElection{
 			Lease:         DefaultLease,
-			LeaseDuration: yamldoc.Duration{Duration: 6 * time.Second}, RenewDeadline: yamldoc.Duration{
+			LeaseDuration: yamldoc.Duration{Duration: 6 * time.Second},
+			RenewDeadline: yamldoc.Duration{
 				Duration: 4 * time.Second,
-			}, RetryPeriod: yamldoc.Duration{Duration: time.Second},
+			},
+			RetryPeriod: yamldoc.Duration{Duration: time.Second},
 		},
 		Server:  Server{Address: ":8080"},
 		Log:     Log{Level: LogInfo, Format: LogAuto},

@@ -139,7 +139,9 @@ func (e *Explanation) captured(
 	for _, t := range rules {
 		rule := &c.Watch[t.Rule]
 		x := taking{
-			ruleAt: place(t.Rule), Pattern: rule.Resources[t.Pattern].String(), Namespaces: namespaces(rule.Namespaces),
+			ruleAt:        place(t.Rule),
+			Pattern:       rule.Resources[t.Pattern].String(),
+			Namespaces:    namespaces(rule.Namespaces),
 			LabelSelector: rule.LabelSelector,
 			FieldSelector: rule.FieldSelector,
 			Operations:    e.operations(c, rules, rule),

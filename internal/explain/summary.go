@@ -82,9 +82,15 @@ func Summarize(f *config.File) *Summary {
 	for i := range f.Watch {
 		r := &f.Watch[i]
 		w := watchedRule{
-			Line: f.Line(fmt.Sprintf("watch[%d]", i)), Resources: patterns(r.Resources), Except: patterns(r.Except),
-			Namespaces: namespaces(r.Namespaces), Labels: r.LabelSelector, Fields: r.FieldSelector,
-			Where: r.Where, OnError: string(r.OnError), Redact: r.Redact,
+			Line:       f.Line(fmt.Sprintf("watch[%d]", i)),
+			Resources:  patterns(r.Resources),
+			Except:     patterns(r.Except),
+			Namespaces: namespaces(r.Namespaces),
+			Labels:     r.LabelSelector,
+			Fields:     r.FieldSelector,
+			Where:      r.Where,
+			OnError:    string(r.OnError),
+			Redact:     r.Redact,
 		}
 		for _, o := range r.Operations {
 			w.Operations = append(w.Operations, string(o))

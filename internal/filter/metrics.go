@@ -11,8 +11,10 @@ type Metrics struct {
 // NewMetrics registers with reg, unless reg is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "kubecdc", Subsystem: "filter", Name: "errors_total",
-		Help: "Changes for which the rule's where could not be evaluated; onError decides whether they were sent.",
+		Namespace: "kubecdc",
+		Subsystem: "filter",
+		Name:      "errors_total",
+		Help:      "Changes for which the rule's where could not be evaluated; onError decides whether they were sent.",
 	}, []string{"rule"})}
 	if reg != nil {
 		reg.MustRegister(m.errors)

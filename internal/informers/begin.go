@@ -36,7 +36,10 @@ func (m *Manager) specOf(of selection.Scope, lane store.Lane) *informer.Spec {
 func (m *Manager) newSpec(of selection.Scope, lane store.Lane) (*informer.Spec, *heritage) {
 	r := of.Resource
 	spec := &informer.Spec{
-		Scope: of, Lane: lane, OwnNames: m.ownNames(r), BuiltIn: discovery.IsBuiltIn(r.Group),
+		Scope:      of,
+		Lane:       lane,
+		OwnNames:   m.ownNames(r),
+		BuiltIn:    discovery.IsBuiltIn(r.Group),
 		Snapshots:  m.o.Snapshot,
 		Every:      m.o.Every,
 		History:    m.lastHistory(r),

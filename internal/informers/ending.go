@@ -31,7 +31,10 @@ func (m *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Sc
 		m.o.Memory.Track(name, func() (checkpoint.Position, bool) { return checkpoint.Position{Scope: *c}, true }, nil)
 	}
 	event := &object.StreamEvent{
-		Kind: object.ScopeEnded, Scope: name, History: c.History, ResourceVersion: c.ResourceVersion,
+		Kind:            object.ScopeEnded,
+		Scope:           name,
+		History:         c.History,
+		ResourceVersion: c.ResourceVersion,
 		Resource: &object.Resource{
 			Group:      c.Group,
 			Version:    c.Version,
@@ -39,7 +42,8 @@ func (m *Manager) announceEnd(ctx context.Context, name string, c *checkpoint.Sc
 			Kind:       c.Kind,
 			Namespaced: c.Namespaced,
 		},
-		End: object.EndReason(c.Ended.Reason), Successors: c.Ended.Successors,
+		End:        object.EndReason(c.Ended.Reason),
+		Successors: c.Ended.Successors,
 	}
 	lane := m.o.Lane(name)
 	reports := m.active.lingering[name].ResourceVersion != 0

@@ -103,8 +103,12 @@ func split(all []scopeReport) (same, different []scopeReport) {
 // merge returns the entry that stands for several scopes of a resource.
 func merge(all []scopeReport) object.ScopeReport {
 	out := object.ScopeReport{
-		Resource: all[0].Resource, Count: len(all), ResourceVersion: all[0].ResourceVersion, History: all[0].History,
-		To: all[0].To, SnapshotBegan: all[0].SnapshotBegan,
+		Resource:        all[0].Resource,
+		Count:           len(all),
+		ResourceVersion: all[0].ResourceVersion,
+		History:         all[0].History,
+		To:              all[0].To,
+		SnapshotBegan:   all[0].SnapshotBegan,
 	}
 	for i := range all[1:] {
 		r := &all[i+1]

@@ -126,7 +126,10 @@ func New(o Options) (*Manager, error) {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
 	s := &Manager{
-		o: o, client: c, sel: sel, limits: limits{informer.UnreadableFor, reloadWait},
+		o:           o,
+		client:      c,
+		sel:         sel,
+		limits:      limits{informer.UnreadableFor, reloadWait},
 		finder:      discovery.NewFinder(c),
 		extensions:  discovery.NewExtensions(c, o.Log),
 		inputs:      make(chan func(context.Context)),

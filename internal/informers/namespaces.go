@@ -52,8 +52,11 @@ type tenancy struct {
 
 func newNamespaces(s *Manager) *namespaces {
 	return &namespaces{
-		set: s, there: discovery.NewNamespaces(s.client, s.o.Log), woken: make(chan struct{}, 1),
-		resources: map[schema.GroupResource]*tenancy{}, undecided: map[schema.GroupResource]bool{},
+		set:       s,
+		there:     discovery.NewNamespaces(s.client, s.o.Log),
+		woken:     make(chan struct{}, 1),
+		resources: map[schema.GroupResource]*tenancy{},
+		undecided: map[schema.GroupResource]bool{},
 	}
 }
 

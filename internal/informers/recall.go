@@ -41,8 +41,13 @@ func (m *Manager) recallScopes(ctx context.Context) error {
 				continue // it is not known which part it was
 			}
 			m.active.origins[said.Scope] = informer.Origin{Recalled: true, Scope: checkpoint.Scope{
-				Group: resource.Group, Resource: resource.Name, Namespaces: namespacesIn(said.Resource, said.Scope),
-				ResourceVersion: said.ResourceVersion, History: said.History, LastSeen: said.To, Sweep: true,
+				Group:           resource.Group,
+				Resource:        resource.Name,
+				Namespaces:      namespacesIn(said.Resource, said.Scope),
+				ResourceVersion: said.ResourceVersion,
+				History:         said.History,
+				LastSeen:        said.To,
+				Sweep:           true,
 			}}
 		}
 	})

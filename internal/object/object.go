@@ -46,7 +46,13 @@ type Ref struct {
 // NewRef returns the identity of an object; namespace is "" if the resource is cluster-scoped.
 func NewRef(r *Resource, namespace, name, uid string) *Ref {
 	prefix := r.String() + "/"
-	ref := &Ref{Resource: r, Key: prefix + name, UID: uid, at: uint16(len(prefix)), space: uint32(len(namespace))}
+	ref := &Ref{
+		Resource: r,
+		Key:      prefix + name,
+		UID:      uid,
+		at:       uint16(len(prefix)),
+		space:    uint32(len(namespace)),
+	}
 	if namespace != "" {
 		ref.Key = prefix + namespace + "/" + name
 	}
@@ -88,7 +94,13 @@ const MaxLevels = 500
 
 // New compresses the JSON of one version of an object. It keeps no reference to json.
 func New(ref *Ref, rv uint64, managed Stamp, codec *Codec, json []byte) *Object {
-	return &Object{Ref: ref, ResourceVersion: rv, Managed: managed, codec: codec, body: codec.pack(json)}
+	return &Object{
+		Ref:             ref,
+		ResourceVersion: rv,
+		Managed:         managed,
+		codec:           codec,
+		body:            codec.pack(json),
+	}
 }
 
 // NewScanned is New for the JSON that Scan has returned, with what it found.

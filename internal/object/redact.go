@@ -193,7 +193,12 @@ func (s *Scanner) replace(start, end int) {
 	s.copied = end
 	path := len(h.paths)
 	h.paths = append(h.paths, s.path...)
-	h.pending = append(h.pending, replacement{at: len(s.dst), path: path, pathEnd: len(h.paths), value: value})
+	h.pending = append(h.pending, replacement{
+		at:      len(s.dst),
+		path:    path,
+		pathEnd: len(h.paths),
+		value:   value,
+	})
 	var place [replacedSize]byte
 	s.dst = append(s.dst, place[:]...)
 }

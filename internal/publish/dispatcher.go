@@ -103,7 +103,13 @@ func NewDispatcher[I comparable](
 ) *Dispatcher[I] {
 	o.Copies = max(o.Copies, 1)
 	d := &Dispatcher[I]{
-		source: source, delta: delta, encoder: encoder, bus: bus, o: o, log: log, metrics: cmp.Or(m, NewMetrics(nil)),
+		source:         source,
+		delta:          delta,
+		encoder:        encoder,
+		bus:            bus,
+		o:              o,
+		log:            log,
+		metrics:        cmp.Or(m, NewMetrics(nil)),
 		referenceFirst: referenceFirst(o.Oversize),
 		results:        NewInbox[*flight[I]](),
 		steps:          NewInbox[*flight[I]](),

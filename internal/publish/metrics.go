@@ -115,8 +115,12 @@ type Totals struct {
 // Totals returns the sums of the counters.
 func (m *Metrics) Totals() Totals {
 	return Totals{
-		Events: total(m.events), Bytes: total(m.bytes), Retries: total(m.Retries), Duplicates: total(m.Duplicates),
-		Shortened: total(m.oversize), DeadLetters: total(m.deadLetters),
+		Events:      total(m.events),
+		Bytes:       total(m.bytes),
+		Retries:     total(m.Retries),
+		Duplicates:  total(m.Duplicates),
+		Shortened:   total(m.oversize),
+		DeadLetters: total(m.deadLetters),
 	}
 }
 

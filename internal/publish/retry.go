@@ -122,7 +122,12 @@ type waiting[I comparable] struct {
 func newRetries[I comparable]() *retries[I] { return &retries[I]{waiting: map[I]*waiting[I]{}} }
 
 func (r *retries[I]) add(item I, f *flight[I], last *RetryError, due time.Time) {
-	w := &waiting[I]{progress: f.progress, item: item, due: due, last: last}
+	w := &waiting[I]{
+		progress: f.progress,
+		item:     item,
+		due:      due,
+		last:     last,
+	}
 	w.about = Stuck{
 		ID:       f.id,
 		Resource: labelOf(f.delta),

@@ -55,7 +55,13 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 		return context.Cause(ctx)
 	}
 	q := l.q
-	it := &Item[T]{Value: v, key: key, lane: l, bytes: int64(max(bytes, 0)), weight: weight{bytes: q.weighed(v)}}
+	it := &Item[T]{
+		Value:  v,
+		key:    key,
+		lane:   l,
+		bytes:  int64(max(bytes, 0)),
+		weight: weight{bytes: q.weighed(v)},
+	}
 
 	q.mu.Lock()
 	if q.closed {
@@ -107,9 +113,16 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	if q.wanted() || l.waits() || !l.roomy(perFree) {
 		return false
 	}
-	q.add(&Item[T]{Value: v, key: key, lane: l, bytes: size, weight: weight{
-		bytes: q.weighed(v),
-	}, caught: true}, q.keys[key])
+	q.add(&Item[T]{
+		Value: v,
+		key:   key,
+		lane:  l,
+		bytes: size,
+		weight: weight{
+			bytes: q.weighed(v),
+		},
+		caught: true,
+	}, q.keys[key])
 	q.settle()
 	return true
 }

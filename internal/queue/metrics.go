@@ -15,7 +15,12 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, read func() Stats, bound held, inFlightBytes int64) *metrics {
 	f := promauto.With(reg)
 	gauge := func(name, help string) prometheus.GaugeOpts {
-		return prometheus.GaugeOpts{Namespace: "kubecdc", Subsystem: "queue", Name: name, Help: help}
+		return prometheus.GaugeOpts{
+			Namespace: "kubecdc",
+			Subsystem: "queue",
+			Name:      name,
+			Help:      help,
+		}
 	}
 	m := &metrics{
 		events: f.NewGaugeFunc(
@@ -38,8 +43,10 @@ func newMetrics(reg prometheus.Registerer, read func() Stats, bound held, inFlig
 		maxInflightBytes: f.NewGauge(
 			gauge("capacity_inflight_bytes", "Bound of the bytes in flight (queue.inFlightBytes); 0: there is none.")),
 		blocked: f.NewCounterFunc(prometheus.CounterOpts{
-			Namespace: "kubecdc", Subsystem: "queue", Name: "blocked_seconds_total",
-			Help: "Time that informers spent waiting for room in the queue, summed over informers.",
+			Namespace: "kubecdc",
+			Subsystem: "queue",
+			Name:      "blocked_seconds_total",
+			Help:      "Time that informers spent waiting for room in the queue, summed over informers.",
 		}, func() float64 { return read().Blocked.Seconds() }),
 	}
 	m.maxEvents.Set(float64(bound.events))

@@ -167,9 +167,12 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		}
 		last = a
 		r := Rule{
-			Notes: slices.Clone(a.notes), APIGroups: []string{a.group}, Resources: []string{
+			Notes:     slices.Clone(a.notes),
+			APIGroups: []string{a.group},
+			Resources: []string{
 				a.resource,
-			}, Verbs: []string{"list", "watch"},
+			},
+			Verbs: []string{"list", "watch"},
 		}
 		if a.name != "" {
 			r.ResourceNames = []string{a.name}
@@ -268,10 +271,15 @@ func role(o Options, namespace string, rules []Rule) Object {
 	if namespace != "" {
 		kind = "Role"
 	}
-	return Object{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{
-		Name:      o.Name,
-		Namespace: namespace,
-	}, Rules: rules}
+	return Object{
+		APIVersion: apiVersion,
+		Kind:       kind,
+		Metadata: Metadata{
+			Name:      o.Name,
+			Namespace: namespace,
+		},
+		Rules: rules,
+	}
 }
 
 func binding(o Options, namespace string) Object {

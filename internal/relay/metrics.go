@@ -27,11 +27,21 @@ const (
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return f.NewCounterVec(prometheus.CounterOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help},
+		return f.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "kubecdc",
+			Subsystem: "relay",
+			Name:      name,
+			Help:      help,
+		},
 			append([]string{"relay"}, labels...))
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubecdc", Subsystem: "relay", Name: name, Help: help},
+		return f.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "kubecdc",
+			Subsystem: "relay",
+			Name:      name,
+			Help:      help,
+		},
 			[]string{"relay"})
 	}
 	return &Metrics{

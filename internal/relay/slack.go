@@ -79,7 +79,8 @@ func NewSlack(cfg SlackConfig, log *slog.Logger) *Slack {
 		transport = t
 	}
 	return &Slack{
-		cfg: cfg, log: log,
+		cfg: cfg,
+		log: log,
 		client: &http.Client{
 			Timeout:   slackTimeout,
 			Transport: transport,
@@ -267,7 +268,10 @@ func (s *Slack) post(ctx context.Context, blocks []slack.Block, text string) err
 		}
 		no := false
 		err = slack.PostWebhookCustomHTTPContext(ctx, address, s.client, &slack.WebhookMessage{
-			Text: text, Blocks: &slack.Blocks{BlockSet: blocks}, UnfurlLinks: &no, UnfurlMedia: &no,
+			Text:        text,
+			Blocks:      &slack.Blocks{BlockSet: blocks},
+			UnfurlLinks: &no,
+			UnfurlMedia: &no,
 		})
 		return publish.WithoutURL(err)
 	}

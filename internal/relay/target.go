@@ -107,7 +107,11 @@ func deltaOf(e *consume.Event) *object.Delta {
 		return &object.Delta{Observed: e.Time.UnixNano(), Report: reportOf(e.Progress)}
 	}
 	r := &object.Resource{
-		Group: e.Group(), Version: e.APIVersion, Name: e.Resource, Kind: e.Kind, Namespaced: e.Namespace != "",
+		Group:      e.Group(),
+		Version:    e.APIVersion,
+		Name:       e.Resource,
+		Kind:       e.Kind,
+		Namespaced: e.Namespace != "",
 	}
 	if r.Group != "" {
 		r.Version = e.APIVersion[len(r.Group)+1:]
@@ -115,8 +119,12 @@ func deltaOf(e *consume.Event) *object.Delta {
 	d := &object.Delta{Observed: e.Time.UnixNano(), History: e.History()}
 	if s := e.Stream; s != nil {
 		d.Stream = &object.StreamEvent{
-			Kind:     object.StreamKind(e.Type.Name()),
-			Resource: r, Scope: e.Scope, History: d.History, Snapshot: s.Snapshot, Objects: s.Objects,
+			Kind:            object.StreamKind(e.Type.Name()),
+			Resource:        r,
+			Scope:           e.Scope,
+			History:         d.History,
+			Snapshot:        s.Snapshot,
+			Objects:         s.Objects,
 			ResourceVersion: version(s.ResourceVersion),
 			From:            version(s.FromResourceVersion),
 			To:              version(s.ToResourceVersion),
@@ -147,8 +155,13 @@ func reportOf(p *consume.Progress) *object.Report {
 		s := &p.Scopes[i]
 		plural, group, _ := strings.Cut(s.Resource, ".")
 		r.Scopes = append(r.Scopes, object.ScopeReport{
-			Resource: &object.Resource{Group: group, Name: plural}, Scope: s.Scope, Count: s.Count,
-			ResourceVersion: version(s.ResourceVersion), History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan,
+			Resource:        &object.Resource{Group: group, Name: plural},
+			Scope:           s.Scope,
+			Count:           s.Count,
+			ResourceVersion: version(s.ResourceVersion),
+			History:         s.History,
+			To:              s.To,
+			SnapshotBegan:   s.SnapshotBegan,
 		})
 	}
 	return r

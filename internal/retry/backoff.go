@@ -27,7 +27,13 @@ type Backoff struct{ b wait.Backoff }
 
 // New returns a Backoff that starts at First.
 func New() *Backoff {
-	return &Backoff{wait.Backoff{Duration: First, Factor: 2, Jitter: jitter, Steps: doublings, Cap: longest}}
+	return &Backoff{wait.Backoff{
+		Duration: First,
+		Factor:   2,
+		Jitter:   jitter,
+		Steps:    doublings,
+		Cap:      longest,
+	}}
 }
 
 // Next returns the delay after err, which may be nil: at least as long as an API server requests in

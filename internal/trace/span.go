@@ -44,13 +44,16 @@ func spansOf(c *publish.Capture) int { return 2 + len(c.Steps) }
 
 func (t *Tracer) appendSpans(dst []*spans.Span, c *publish.Capture) []*spans.Span {
 	root := &spans.Span{
-		TraceId: c.Trace.ID[:], SpanId: c.Trace.Span[:], Flags: sampledFlag,
-		Name: "kubecdc.capture " + c.Ref.Resource.String() + " " + c.Op.Word(),
+		TraceId: c.Trace.ID[:],
+		SpanId:  c.Trace.Span[:],
+		Flags:   sampledFlag,
+		Name:    "kubecdc.capture " + c.Ref.Resource.String() + " " + c.Op.Word(),
 		// The spans of consumers have this one as their parent.
 		Kind:              spans.Span_SPAN_KIND_PRODUCER,
-		StartTimeUnixNano: nano(c.Observed), EndTimeUnixNano: nano(c.End),
-		Attributes: t.attributes(c),
-		Status:     statusOf(c.Err),
+		StartTimeUnixNano: nano(c.Observed),
+		EndTimeUnixNano:   nano(c.End),
+		Attributes:        t.attributes(c),
+		Status:            statusOf(c.Err),
 	}
 	dst = append(dst, root, child(c, "queue", c.Observed, c.Taken))
 	for i := range c.Steps {
@@ -114,8 +117,14 @@ func child(c *publish.Capture, name string, start, end time.Time) *spans.Span {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
 	return &spans.Span{
-		TraceId: c.Trace.ID[:], SpanId: id, ParentSpanId: c.Trace.Span[:], Flags: sampledFlag | localParent,
-		Name: name, Kind: spans.Span_SPAN_KIND_INTERNAL, StartTimeUnixNano: nano(start), EndTimeUnixNano: nano(end),
+		TraceId:           c.Trace.ID[:],
+		SpanId:            id,
+		ParentSpanId:      c.Trace.Span[:],
+		Flags:             sampledFlag | localParent,
+		Name:              name,
+		Kind:              spans.Span_SPAN_KIND_INTERNAL,
+		StartTimeUnixNano: nano(start),
+		EndTimeUnixNano:   nano(end),
 	}
 }
 

@@ -71,16 +71,25 @@ type Tracer struct {
 // New checks the configuration and reads the files that it names.
 func New(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Tracer, error) {
 	receiver, err := publishhttp.NewReceiver(publishhttp.ClientConfig{
-		URL: addPath(cfg.Endpoint), Timeout: yamldoc.Duration{
+		URL: addPath(cfg.Endpoint),
+		Timeout: yamldoc.Duration{
 			Duration: requestTimeout,
-		}, HeadersFile: cfg.HeadersFile, Insecure: cfg.Insecure, TLS: cfg.TLS,
+		},
+		HeadersFile: cfg.HeadersFile,
+		Insecure:    cfg.Insecure,
+		TLS:         cfg.TLS,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("collector of traces: %w", err)
 	}
 	return &Tracer{
-		cfg: cfg, resource: newResource(&cfg), receiver: receiver, queue: make(chan *publish.Capture, queueLength),
-		flush: flushTimeout, log: log, metrics: newMetrics(reg),
+		cfg:      cfg,
+		resource: newResource(&cfg),
+		receiver: receiver,
+		queue:    make(chan *publish.Capture, queueLength),
+		flush:    flushTimeout,
+		log:      log,
+		metrics:  newMetrics(reg),
 	}, nil
 }
 

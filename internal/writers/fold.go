@@ -241,5 +241,10 @@ func resourceOf(e *consume.Event) object.Resource {
 	if !hasGroup {
 		group, version = "", group
 	}
-	return object.Resource{Group: group, Version: version, Name: e.Resource, Kind: e.Kind}
+	return object.Resource{
+		Group:   group,
+		Version: version,
+		Name:    e.Resource,
+		Kind:    e.Kind,
+	}
 }

@@ -437,7 +437,12 @@ func (r *resource) touched(e *Event, at point, clock uint64) uint64 {
 // retire moves an object to the deleted ones.
 func (r *resource) retire(uid string, at point, deleted bool, part string) {
 	r.remove(uid)
-	r.dead[uid] = deadObject{at: at, when: r.now, deleted: deleted, part: part}
+	r.dead[uid] = deadObject{
+		at:      at,
+		when:    r.now,
+		deleted: deleted,
+		part:    part,
+	}
 }
 
 func (r *resource) remove(uid string) {

@@ -154,11 +154,21 @@ func (t Tracker) MarshalJSON() ([]byte, error) {
 }
 
 func (w *writer) state(of ClusterKey) writerState {
-	out := writerState{Source: of.Source, Cluster: of.UID, Writer: w.name, Run: w.run, Number: w.number}
+	out := writerState{
+		Source:  of.Source,
+		Cluster: of.UID,
+		Writer:  w.name,
+		Run:     w.run,
+		Number:  w.number,
+	}
 	for resource, scopes := range w.observed {
 		for name, o := range scopes {
 			out.Scopes = append(out.Scopes, observedState{
-				Resource: resource, Scope: name, Since: o.since, At: o.at, Started: o.started,
+				Resource: resource,
+				Scope:    name,
+				Since:    o.since,
+				At:       o.at,
+				Started:  o.started,
 			})
 		}
 	}
@@ -171,8 +181,11 @@ func (w *writer) state(of ClusterKey) writerState {
 
 func (s *writerState) writer() *writer {
 	w := &writer{
-		name: s.Writer, run: s.Run, number: s.Number,
-		observed: map[string]map[string]observation{}, ended: map[string]time.Time{},
+		name:     s.Writer,
+		run:      s.Run,
+		number:   s.Number,
+		observed: map[string]map[string]observation{},
+		ended:    map[string]time.Time{},
 	}
 	for _, o := range s.Scopes {
 		if o.Ended {
@@ -203,19 +216,36 @@ func (t *Tracker) UnmarshalJSON(saved []byte) error {
 		r.now, r.pruned = rs.Now, rs.Pruned
 		for _, o := range rs.Live {
 			n := name{o.Namespace, o.Name}
-			r.live[o.UID] = &liveObject{name: n, at: o.point(), touched: o.Touched, part: o.Part, left: o.Left.point()}
+			r.live[o.UID] = &liveObject{
+				name:    n,
+				at:      o.point(),
+				touched: o.Touched,
+				part:    o.Part,
+				left:    o.Left.point(),
+			}
 			r.names[n] = o.UID
 		}
 		if len(r.names) != len(r.live) {
 			return fmt.Errorf("read the state of a tracker: two objects of %s have one name", rs.Resource)
 		}
 		for _, d := range rs.Dead {
-			r.dead[d.UID] = deadObject{at: d.point(), when: d.At, deleted: d.Deleted, part: d.Part}
+			r.dead[d.UID] = deadObject{
+				at:      d.point(),
+				when:    d.At,
+				deleted: d.Deleted,
+				part:    d.Part,
+			}
 		}
 		for _, s := range rs.Scopes {
 			known := &scope{
-				snapshot: s.Snapshot, started: s.Started, version: s.Version.point(), past: s.Past,
-				floor: s.Floor.point(), gaps: s.Gaps, turns: s.Turns, reformed: s.Reformed,
+				snapshot: s.Snapshot,
+				started:  s.Started,
+				version:  s.Version.point(),
+				past:     s.Past,
+				floor:    s.Floor.point(),
+				gaps:     s.Gaps,
+				turns:    s.Turns,
+				reformed: s.Reformed,
 			}
 			if p := s.Progress; p != nil {
 				known.reached = p.point()

@@ -48,7 +48,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: cut [--check | --notes] v1.2.3")
 		os.Exit(2)
 	}
-	c := cutter{root: *root, version: flag.Arg(0), out: os.Stdout, now: time.Now()}
+	c := cutter{
+		root:    *root,
+		version: flag.Arg(0),
+		out:     os.Stdout,
+		now:     time.Now(),
+	}
 	var err error
 	switch {
 	case *notes:

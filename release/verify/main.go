@@ -42,7 +42,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: verify [--dist ../dist] VERSION")
 		os.Exit(2)
 	}
-	r := release{dist: *dist, mod: *mod, version: flag.Arg(0), info: buildinfo.Read}
+	r := release{
+		dist:    *dist,
+		mod:     *mod,
+		version: flag.Arg(0),
+		info:    buildinfo.Read,
+	}
 	if err := r.verify(); err != nil {
 		fmt.Fprintln(os.Stderr, "verify:", err)
 		os.Exit(1)

@@ -56,10 +56,13 @@ func Download(ctx context.Context, w io.Writer) (*Binaries, error) {
 	}
 	name := "envtest-v" + envtestVersion + "-" + runtime.GOOS + "-" + runtime.GOARCH + ".tar.gz"
 	d := &download{
-		version: envtestVersion, sum: envtestSums[runtime.GOOS+"-"+runtime.GOARCH], limit: downloadLimit,
+		version: envtestVersion,
+		sum:     envtestSums[runtime.GOOS+"-"+runtime.GOARCH],
+		limit:   downloadLimit,
 		link: "https://github.com/kubernetes-sigs/controller-tools/releases/download/envtest-v" + envtestVersion + "/" +
 			name,
-		dir: filepath.Join(cache, "kubecdc"), tool: compileSetupEnvtest,
+		dir:  filepath.Join(cache, "kubecdc"),
+		tool: compileSetupEnvtest,
 	}
 	return d.binaries(ctx, w)
 }

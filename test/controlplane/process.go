@@ -32,7 +32,12 @@ type component struct {
 }
 
 func (c *Cluster) newComponent(name string, argv []string) *component {
-	return &component{name: name, argv: argv, logPath: filepath.Join(c.dir, name+".log"), upstreamGC: c.opts.UpstreamGC}
+	return &component{
+		name:       name,
+		argv:       argv,
+		logPath:    filepath.Join(c.dir, name+".log"),
+		upstreamGC: c.opts.UpstreamGC,
+	}
 }
 
 // process is one run of a component.

@@ -48,7 +48,11 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 	}
 	a.child, err = process.Start(process.Spec{
 		// its socket ends with the demo
-		Name: "kubecdc run", Argv: argv, Log: a.log, Stderr: w, Env: []string{
+		Name:   "kubecdc run",
+		Argv:   argv,
+		Log:    a.log,
+		Stderr: w,
+		Env: []string{
 			"XDG_RUNTIME_DIR=" + filepath.Dir(a.data),
 		},
 	})

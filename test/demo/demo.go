@@ -235,11 +235,14 @@ func (d *demo) workers(ctx context.Context, cluster *cluster, a *agent) ([]func(
 	}
 	node := newNode(client)
 	workload := &workload{
-		client: client, screen: d.screen, past: &past{
+		client: client,
+		screen: d.screen,
+		past: &past{
 			binary: d.binary,
 			screen: d.screen,
 			agent:  a,
-		}, makesPods: cluster.noControllerManager,
+		},
+		makesPods: cluster.noControllerManager,
 	}
 	if err := errors.Join(node.register(ctx), workload.prepare(ctx)); err != nil {
 		return nil, err
@@ -272,7 +275,9 @@ func (d *demo) startTail(data, log string, seen *evidence, readers *errgroup.Gro
 		Name: "kubecdc tail",
 		Argv: append(append([]string{d.binary}, d.tailArgs()...), "--op", "created,updated,deleted", "--since", "all",
 			"--data-dir", data),
-		Env: d.screen.environment(), Log: log, Stdout: w,
+		Env:    d.screen.environment(),
+		Log:    log,
+		Stdout: w,
 	})
 	if err != nil {
 		r.Close()

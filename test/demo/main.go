@@ -40,8 +40,12 @@ func main() {
 // fromEnvironment configures a demo from the environment (doc.go).
 func fromEnvironment(getenv func(string) string) (*demo, error) {
 	d := &demo{
-		kubeconfig: getenv("KUBECONFIG_DEMO"), context: getenv("KUBECONFIG_DEMO_CONTEXT"), started: time.Now(),
-		built: controlplane.IsBuilt, download: controlplane.Download, build: controlplane.Build,
+		kubeconfig: getenv("KUBECONFIG_DEMO"),
+		context:    getenv("KUBECONFIG_DEMO_CONTEXT"),
+		started:    time.Now(),
+		built:      controlplane.IsBuilt,
+		download:   controlplane.Download,
+		build:      controlplane.Build,
 	}
 	if d.kubeconfig == "" && d.context != "" {
 		return nil, errors.New("KUBECONFIG_DEMO_CONTEXT: names a context of the file KUBECONFIG_DEMO, which is not set")

@@ -263,7 +263,12 @@ func (i installation) run(ctx context.Context, w io.Writer, argv ...string) erro
 	log := i.path(filepath.Base(argv[0]) + ".log")
 	// Otherwise Maven's JVM leaves hsperfdata_<user> in /tmp.
 	env := []string{"MAVEN_OPTS=" + os.Getenv("MAVEN_OPTS") + " -XX:-UsePerfData"}
-	child, err := process.Start(process.Spec{Name: argv[0], Argv: argv, Env: env, Log: log})
+	child, err := process.Start(process.Spec{
+		Name: argv[0],
+		Argv: argv,
+		Env:  env,
+		Log:  log,
+	})
 	if err != nil {
 		return err
 	}

@@ -55,8 +55,11 @@ type Node struct {
 
 func newNode(ctx context.Context, c *Cluster, index int) (*Node, error) {
 	n := &Node{
-		cluster: c, index: index, dir: filepath.Join(c.dir, fmt.Sprintf("node-%d", index)),
-		ports: map[Listener]int{}, advertised: map[Listener]string{},
+		cluster:    c,
+		index:      index,
+		dir:        filepath.Join(c.dir, fmt.Sprintf("node-%d", index)),
+		ports:      map[Listener]int{},
+		advertised: map[Listener]string{},
 	}
 	if err := os.MkdirAll(n.tmp(), 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)

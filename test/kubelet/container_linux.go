@@ -121,12 +121,27 @@ func (p *pod) start(ctx context.Context, c *corev1.Container) (*container, error
 		return nil, err
 	}
 	defer log.Close() // the process has its own copy
-	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: env, Dir: "/", Stdout: log, Stderr: log}
+	cmd := &exec.Cmd{
+		Path:   argv[0],
+		Args:   argv,
+		Env:    env,
+		Dir:    "/",
+		Stdout: log,
+		Stderr: log,
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Chroot: root, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC, Pdeathsig: syscall.SIGKILL, Setpgid: true,
+		Chroot:     root,
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
+		Pdeathsig:  syscall.SIGKILL,
+		Setpgid:    true,
 		Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: groups},
 	}
-	running := &container{cmd: cmd, ended: make(chan struct{}), sys: cmd.SysProcAttr, env: env}
+	running := &container{
+		cmd:   cmd,
+		ended: make(chan struct{}),
+		sys:   cmd.SysProcAttr,
+		env:   env,
+	}
 	started := make(chan error, 1)
 	// Keeps its thread, because the process inherits the thread's namespaces and ends with the
 	// thread. It ends with the process.

@@ -276,7 +276,12 @@ func (p *pod) keep(ctx context.Context, c *corev1.Container) error {
 
 func (p *pod) terminate(ctx context.Context, c *corev1.Container, running *container) {
 	asked := time.Now()
-	t := Termination{Namespace: p.object.Namespace, Pod: p.object.Name, Container: c.Name, Grace: p.grace}
+	t := Termination{
+		Namespace: p.object.Namespace,
+		Pod:       p.object.Name,
+		Container: c.Name,
+		Grace:     p.grace,
+	}
 	running.signal(syscall.SIGTERM)
 	timer := time.NewTimer(p.grace)
 	defer timer.Stop()
@@ -379,9 +384,16 @@ func (p *pod) status(ctx context.Context, phase corev1.PodPhase, message string)
 	defer p.mu.Unlock()
 	now := metav1.Now().Rfc3339Copy()
 	all := phase == corev1.PodRunning
-	s := corev1.PodStatus{Phase: phase, Message: message, PodIP: p.ip, HostIP: p.ip, PodIPs: []corev1.PodIP{{
-		IP: p.ip,
-	}}, StartTime: &now}
+	s := corev1.PodStatus{
+		Phase:   phase,
+		Message: message,
+		PodIP:   p.ip,
+		HostIP:  p.ip,
+		PodIPs: []corev1.PodIP{{
+			IP: p.ip,
+		}},
+		StartTime: &now,
+	}
 	for i := range p.object.Spec.Containers {
 		c := &p.object.Spec.Containers[i]
 		ready := p.ready[c.Name] && phase == corev1.PodRunning

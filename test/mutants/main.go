@@ -84,7 +84,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
-	b := &bench{root: root, scratch: scratch, limit: o.limit, progress: stderr}
+	b := &bench{
+		root:     root,
+		scratch:  scratch,
+		limit:    o.limit,
+		progress: stderr,
+	}
 	if err := b.apply(ctx, all); err != nil {
 		return err
 	}
@@ -207,8 +212,14 @@ func rows(all []*mutant) []row {
 	out := make([]row, 0, len(all))
 	for _, m := range all {
 		r := row{
-			Mutant: m.name, Package: m.pkg, Intent: m.intent, RevertOf: m.revertOf, Tier: m.tier,
-			Verdict: string(m.verdict.kind), By: m.verdict.by, Seconds: m.seconds,
+			Mutant:   m.name,
+			Package:  m.pkg,
+			Intent:   m.intent,
+			RevertOf: m.revertOf,
+			Tier:     m.tier,
+			Verdict:  string(m.verdict.kind),
+			By:       m.verdict.by,
+			Seconds:  m.seconds,
 		}
 		for _, t := range m.tests {
 			r.Tests = append(r.Tests, t.names...)

@@ -109,7 +109,12 @@ func (h *History) add(ev *clientv3.Event, seen time.Time) error {
 		if len(list) == 0 || list[len(list)-1].Deleted {
 			return fmt.Errorf("etcd %s at %d: deletion of what there was not", key, rev)
 		}
-		v = &Version{Key: object, Rev: rev, Deleted: true, UID: list[len(list)-1].UID}
+		v = &Version{
+			Key:     object,
+			Rev:     rev,
+			Deleted: true,
+			UID:     list[len(list)-1].UID,
+		}
 	}
 	v.Seen = seen
 	if v.Key != object {

@@ -183,7 +183,11 @@ type snapshotMarks struct {
 
 func (l *livesJudgement) fault(rec *Record, kind, format string, args ...any) {
 	l.faults = append(l.faults, Fault{
-		Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Text: fmt.Sprintf(format, args...),
+		Kind:     kind,
+		Key:      rec.Key,
+		Rev:      rec.Rev,
+		Position: rec.Position,
+		Text:     fmt.Sprintf(format, args...),
 	})
 }
 

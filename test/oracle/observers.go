@@ -60,8 +60,10 @@ var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // NewObservers returns the observers of no record.
 func NewObservers() *Observers {
 	return &Observers{
-		runs: make(map[string]*observer), latest: make(map[string]*observer),
-		scopes: make(map[string]*Observation), whole: make(map[string]time.Time),
+		runs:   make(map[string]*observer),
+		latest: make(map[string]*observer),
+		scopes: make(map[string]*Observation),
+		whole:  make(map[string]time.Time),
 	}
 }
 

@@ -18,9 +18,14 @@ const silence = 150 * time.Second
 // Interruptions, hidden spans and gaps are exceptions. Outside.Delay bounds what a time means.
 func JudgeProgress(want map[ObjectKey][]Expectation, records []Record, o Outside) []Fault {
 	j := &progressJudgement{
-		want: want, outside: o, observers: NewObservers(), first: make(map[string]*Record),
-		snapshots: make(map[string]*snapshotTimes), said: make(map[string]claim), index: make(map[string]*changes),
-		numbers: make(map[string]map[int]bool),
+		want:      want,
+		outside:   o,
+		observers: NewObservers(),
+		first:     make(map[string]*Record),
+		snapshots: make(map[string]*snapshotTimes),
+		said:      make(map[string]claim),
+		index:     make(map[string]*changes),
+		numbers:   make(map[string]map[int]bool),
 	}
 	for i := range records {
 		rec := &records[i]
@@ -83,7 +88,10 @@ func (c change) isBefore(rec *Record) bool { return c.rec != nil && c.rec.Positi
 
 func (j *progressJudgement) fault(rec *Record, format string, args ...any) {
 	j.faults = append(j.faults, Fault{
-		Kind: "progress", Position: rec.Position, Lane: rec.Lane, Text: rec.ID + ": " + fmt.Sprintf(format, args...),
+		Kind:     "progress",
+		Position: rec.Position,
+		Lane:     rec.Lane,
+		Text:     rec.ID + ": " + fmt.Sprintf(format, args...),
 	})
 }
 
@@ -236,7 +244,13 @@ func (j *progressJudgement) continuity(rec *Record, c covered) {
 					m.Text, x.From, x.Until, x.Why, rec.Report.Since)
 			}
 		}
-		now := claim{to: c.To, rev: c.Rev, history: c.History, grouped: c.Scope == "", interruptions: c.Interruptions}
+		now := claim{
+			to:            c.To,
+			rev:           c.Rev,
+			history:       c.History,
+			grouped:       c.Scope == "",
+			interruptions: c.Interruptions,
+		}
 		if c.Rev == 0 {
 			now.to = last.to
 			now.rev = last.rev

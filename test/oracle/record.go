@@ -255,7 +255,12 @@ type remembered struct {
 
 // Read parses a message into a record. The record's Problems list violations of the contract.
 func (r *Reader) Read(m Message) Record {
-	rec := Record{Position: m.Position, Lane: m.Lane, Stored: m.Stored, Size: len(m.Body)}
+	rec := Record{
+		Position: m.Position,
+		Lane:     m.Lane,
+		Stored:   m.Stored,
+		Size:     len(m.Body),
+	}
 	problem := func(format string, args ...any) {
 		rec.Problems = append(rec.Problems, fmt.Sprintf(format, args...))
 	}

@@ -180,9 +180,15 @@ func parseReport(d *reportData, problem func(string, ...any)) *Report {
 	for i := range d.Scopes {
 		s := &d.Scopes[i]
 		e := Entry{
-			Resource: s.Resource, Scope: s.Scope, Count: max(s.Count, 1), Etcd: cmp.Or(s.Etcd, d.Etcd),
-			Rev:     parseRev("resourceVersion", s.ResourceVersion, problem),
-			History: s.History, To: s.To, SnapshotBegan: s.SnapshotBegan, Interruptions: s.Interruptions,
+			Resource:      s.Resource,
+			Scope:         s.Scope,
+			Count:         max(s.Count, 1),
+			Etcd:          cmp.Or(s.Etcd, d.Etcd),
+			Rev:           parseRev("resourceVersion", s.ResourceVersion, problem),
+			History:       s.History,
+			To:            s.To,
+			SnapshotBegan: s.SnapshotBegan,
+			Interruptions: s.Interruptions,
 		}
 		if e.Rev != 0 && e.To.IsZero() {
 			e.To = d.To
@@ -193,8 +199,10 @@ func parseReport(d *reportData, problem func(string, ...any)) *Report {
 		for j := range s.Hidden {
 			h := &s.Hidden[j]
 			e.Hidden = append(e.Hidden, HiddenSpan{
-				From: h.From, FromRev: parseRev("fromResourceVersion", h.FromResourceVersion, problem),
-				Until: h.Until, UntilRev: parseRev("untilResourceVersion", h.UntilResourceVersion, problem),
+				From:     h.From,
+				FromRev:  parseRev("fromResourceVersion", h.FromResourceVersion, problem),
+				Until:    h.Until,
+				UntilRev: parseRev("untilResourceVersion", h.UntilResourceVersion, problem),
 			})
 		}
 		isNamed := e.Scope != ""

@@ -200,8 +200,14 @@ func (j *judgement) record(rec *Record, v View) {
 	}
 	j.chain(rec, s)
 	next := &state{
-		index: e.index, rev: rec.Rev, uid: rec.UID, after: rec.After, digest: rec.AfterDigest, gaps: j.gapsOf(rec.Key),
-		position: rec.Position, snapshot: rec.Snapshot,
+		index:    e.index,
+		rev:      rec.Rev,
+		uid:      rec.UID,
+		after:    rec.After,
+		digest:   rec.AfterDigest,
+		gaps:     j.gapsOf(rec.Key),
+		position: rec.Position,
+		snapshot: rec.Snapshot,
 	}
 	if s != nil && next.snapshot == "" {
 		next.snapshot = s.snapshot

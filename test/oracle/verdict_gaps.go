@@ -112,7 +112,12 @@ func (j *judgement) inferred(rec *Record, e *Expectation, s *state) {
 	// on the bus.
 	switch base := j.at(rec.Key, g.From); {
 	case base != nil && (!known || s.rev != base.Rev) && rec.PrevRev == base.Rev:
-		known, s = true, &state{rev: base.Rev, uid: base.UID, after: Present, digest: base.Digest}
+		known, s = true, &state{
+			rev:    base.Rev,
+			uid:    base.UID,
+			after:  Present,
+			digest: base.Digest,
+		}
 		j.content(rec, "before", rec.Before, Present, rec.BeforeDigest, base)
 	case rec.PrevRev == 0 && (base == nil || base.UID != rec.UID):
 		// No object, or one whose deletion the agent has reported.

@@ -202,7 +202,12 @@ func fill(ctx context.Context, dir, file string, w io.Writer) error {
 // seconds.
 func run(ctx context.Context, dir string, w io.Writer, argv ...string) error {
 	name := filepath.Base(argv[0])
-	child, err := process.Start(process.Spec{Name: name, Argv: argv, Dir: dir, Log: filepath.Join(dir, name+".log")})
+	child, err := process.Start(process.Spec{
+		Name: name,
+		Argv: argv,
+		Dir:  dir,
+		Log:  filepath.Join(dir, name+".log"),
+	})
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,9 @@ func start(ctx context.Context, tools Tools, dir, config string) (_ *Server, err
 	}
 	address := "127.0.0.1:" + strconv.Itoa(port)
 	child, err := process.Start(process.Spec{
-		Name: "Prometheus", Log: filepath.Join(dir, "prometheus.log"), Dir: dir,
+		Name: "Prometheus",
+		Log:  filepath.Join(dir, "prometheus.log"),
+		Dir:  dir,
 		Argv: []string{
 			tools.Prometheus, "--config.file=" + config, "--web.listen-address=" + address,
 			"--storage.tsdb.path=" + filepath.Join(dir, "data"), "--storage.tsdb.retention.time=1d", "--log.level=warn",

@@ -51,7 +51,12 @@ func Listen(backends ...string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxy for %v: %w", backends, err)
 	}
-	return &Proxy{listener: l, backends: backends, conns: map[*conn]struct{}{}, dropped: map[int]bool{}}, nil
+	return &Proxy{
+		listener: l,
+		backends: backends,
+		conns:    map[*conn]struct{}{},
+		dropped:  map[int]bool{},
+	}, nil
 }
 
 // Addr returns the address of the listener, "127.0.0.1:port".
@@ -97,7 +102,12 @@ func (p *Proxy) admit(client *net.TCPConn) *conn {
 		reset(client)
 		return nil
 	}
-	c := &conn{client: client, backend: -1, cut: make(chan struct{}), left: -1}
+	c := &conn{
+		client:  client,
+		backend: -1,
+		cut:     make(chan struct{}),
+		left:    -1,
+	}
 	if p.inspect != nil {
 		c.filter = p.inspect()
 	}

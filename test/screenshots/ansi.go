@@ -49,7 +49,12 @@ func parseLine(line string, s *style) ([]span, error) {
 			if err != nil {
 				return nil, err
 			}
-			spans = append(spans, span{text: text, column: column, cells: cells, style: *s})
+			spans = append(spans, span{
+				text:   text,
+				column: column,
+				cells:  cells,
+				style:  *s,
+			})
 			column += cells
 		}
 		if !escaped {

@@ -17,6 +17,8 @@ const (
 	tabColumns     = 4
 	// mostValues is how many values one statement may assign.
 	mostValues = 2
+	// mostFields is how many fields of a struct literal may share a line, outside of tests.
+	mostFields = 3
 	// longText is the width from which a string may make its line wider: it is not broken for that.
 	longText = 40
 )
@@ -113,6 +115,8 @@ func (c *checker) checkNode(n ast.Node) bool {
 			c.report(c.fset.Position(n.Pos()).Line, "%d values are assigned in one statement, more than %d",
 				len(n.Rhs), mostValues)
 		}
+	case *ast.CompositeLit:
+		c.checkFields(n)
 	case *ast.IfStmt:
 		if next, ok := n.Else.(*ast.IfStmt); ok {
 			if c.elses == nil {
@@ -125,6 +129,34 @@ func (c *checker) checkNode(n ast.Node) bool {
 		}
 	}
 	return true
+}
+
+// checkFields reports a struct literal of more than mostFields fields that has several in a line.
+// A row of a table, whose type is that of the table, may have them.
+func (c *checker) checkFields(n *ast.CompositeLit) {
+	if strings.HasSuffix(c.path, "_test.go") || n.Type == nil || len(n.Elts) <= mostFields {
+		return
+	}
+	switch n.Type.(type) {
+	case *ast.MapType, *ast.ArrayType:
+		return
+	}
+	last := 0
+	for _, e := range n.Elts {
+		field, ok := e.(*ast.KeyValueExpr)
+		if !ok {
+			return
+		}
+		if _, isField := field.Key.(*ast.Ident); !isField { // a named map
+			return
+		}
+		line := c.fset.Position(e.Pos()).Line
+		if line == last {
+			c.report(line, "several of %d fields are in one line, more than %d need a line each", len(n.Elts), mostFields)
+			return
+		}
+		last = line
+	}
 }
 
 // mutates reports whether a statement changes an existing value other than err.

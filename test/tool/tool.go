@@ -28,9 +28,24 @@ type Tool struct {
 
 // The tools that pages name beside kubecdc and kubectl.
 var (
-	Helm = Tool{Name: "helm", Package: "helm.sh/helm/v4/cmd/helm", Binary: "helm", Version: "v4.3.1"}
-	JQ   = Tool{Name: "jq", Package: "github.com/itchyny/gojq/cmd/gojq", Binary: "gojq", Version: "v0.12.17"}
-	YQ   = Tool{Name: "yq", Package: "github.com/mikefarah/yq/v4", Binary: "yq", Version: "v4.54.3"}
+	Helm = Tool{
+		Name:    "helm",
+		Package: "helm.sh/helm/v4/cmd/helm",
+		Binary:  "helm",
+		Version: "v4.3.1",
+	}
+	JQ = Tool{
+		Name:    "jq",
+		Package: "github.com/itchyny/gojq/cmd/gojq",
+		Binary:  "gojq",
+		Version: "v0.12.17",
+	}
+	YQ = Tool{
+		Name:    "yq",
+		Package: "github.com/mikefarah/yq/v4",
+		Binary:  "yq",
+		Version: "v4.54.3",
+	}
 )
 
 // Path returns the path of the tool, and builds it if it is not there yet. It reports that to w,
@@ -81,8 +96,10 @@ func (t Tool) build(ctx context.Context, w io.Writer, path string) error {
 	begin := time.Now()
 	fmt.Fprintf(w, "%s: building %s from %s, may take minutes, once\n", t.Name, t.Version, t.Package)
 	child, err := process.Start(process.Spec{
-		Name: "go install", Argv: []string{"go", "install", t.Package + "@" + t.Version},
-		Env: []string{"GOBIN=" + tmp, "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0"}, Log: filepath.Join(tmp, "log"),
+		Name: "go install",
+		Argv: []string{"go", "install", t.Package + "@" + t.Version},
+		Env:  []string{"GOBIN=" + tmp, "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0"},
+		Log:  filepath.Join(tmp, "log"),
 	})
 	if err != nil {
 		return err

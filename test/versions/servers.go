@@ -81,7 +81,13 @@ func natsServer() kind {
 			env := []string{"KUBECDC_NATS_SERVER=" + server}
 			name := "nats-server " + version + ": "
 			err = r.all(ctx,
-				step{name: name + "bus", pkg: "./internal/bus/nats", tests: onNATS, timeout: "15m", env: env},
+				step{
+					name:    name + "bus",
+					pkg:     "./internal/bus/nats",
+					tests:   onNATS,
+					timeout: "15m",
+					env:     env,
+				},
 				step{
 					name:    name + "a reader on a replica that lags",
 					pkg:     "./pkg/consume/fromnats",
@@ -113,8 +119,11 @@ func (r *runner) fillStream(ctx context.Context, version string, env []string) (
 	env = append([]string{"FULL_STREAM=" + fullLength, "FULL_STREAM_REMEDIES=max_bytes"}, env...)
 	for n := range fullRuns {
 		out, failure := r.run(ctx, &step{
-			name: fmt.Sprintf("nats-server %s: full stream, run %d of %d", version, n+1, fullRuns),
-			pkg:  "./internal/bus/nats", tests: "^TestFullStream$", timeout: "20m", env: env,
+			name:    fmt.Sprintf("nats-server %s: full stream, run %d of %d", version, n+1, fullRuns),
+			pkg:     "./internal/bus/nats",
+			tests:   "^TestFullStream$",
+			timeout: "20m",
+			env:     env,
 		})
 		isLost := strings.Contains(string(out), "LOST: ")
 		if failure == nil || isLost {
@@ -158,7 +167,14 @@ func kafka() kind {
 			env := []string{"KUBECDC_KAFKA=require", "KUBECDC_KAFKA_VERSION=" + version}
 			name := "Apache Kafka " + version + ": "
 			return []string{mode}, r.all(ctx,
-				step{name: name + "bus", module: "test", pkg: "./kafka", tests: onKafka, timeout: "30m", env: env},
+				step{
+					name:    name + "bus",
+					module:  "test",
+					pkg:     "./kafka",
+					tests:   onKafka,
+					timeout: "30m",
+					env:     env,
+				},
 				step{
 					name:    name + "agent",
 					module:  "test",
@@ -190,7 +206,14 @@ func kine() kind {
 			}
 			env := []string{"KUBECDC_KINE=" + file}
 			return []string{server}, r.all(ctx,
-				step{name: "kine " + version, module: "test", pkg: "./e2e", tests: truth, timeout: "30m", env: env},
+				step{
+					name:    "kine " + version,
+					module:  "test",
+					pkg:     "./e2e",
+					tests:   truth,
+					timeout: "30m",
+					env:     env,
+				},
 				step{
 					name:    "kine " + version + ", without watch caches",
 					module:  "test",

@@ -35,8 +35,12 @@ type Bus struct {
 // BusOptions returns the options of a server with JetStream on a port of 127.0.0.1.
 func BusOptions(port int, dir string) *server.Options {
 	return &server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
-		NoSigs: true, NoLog: true,
+		Host:      "127.0.0.1",
+		Port:      port,
+		JetStream: true,
+		StoreDir:  dir,
+		NoSigs:    true,
+		NoLog:     true,
 		// No SyncAlways: records that a killed server has acknowledged are in the kernel, and an
 		// fsync only matters if the machine crashes. JetStreamMaxStore is set because its default
 		// depends on the free space of the disk.

@@ -98,8 +98,9 @@ func (c *Certificates) Rotate() error {
 	c.server.Store(&tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{server.Raw}, PrivateKey: serverKey, Leaf: server}},
-		ClientCAs:    pool, ClientAuth: tls.RequireAndVerifyClientCert,
-		NextProtos: []string{"h2", "http/1.1"},
+		ClientCAs:    pool,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		NextProtos:   []string{"h2", "http/1.1"},
 		VerifyConnection: func(tls.ConnectionState) error {
 			if mine == c.Generation.Load() {
 				c.Handshakes.Add(1)
@@ -125,9 +126,13 @@ func Issue(
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name, SerialNumber: serial.String()},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour), BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: name, SerialNumber: serial.String()},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(24 * time.Hour),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	if parent == nil {
 		template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign

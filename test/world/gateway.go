@@ -65,7 +65,12 @@ func StartGateway(t testing.TB, p *Plane) *Gateway {
 		ModifyResponse: func(r *http.Response) error {
 			resource := watchedBy(r.Request)
 			if resource != "" {
-				r.Body = &gatewayBody{ReadCloser: r.Body, gateway: g, request: r.Request, resource: resource}
+				r.Body = &gatewayBody{
+					ReadCloser: r.Body,
+					gateway:    g,
+					request:    r.Request,
+					resource:   resource,
+				}
 			}
 			return nil
 		},
@@ -84,8 +89,9 @@ func StartGateway(t testing.TB, p *Plane) *Gateway {
 			}
 			forward.ServeHTTP(w, r)
 		}),
-		TLSConfig: g.certificate(t), ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		TLSConfig:         g.certificate(t),
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	g.url = "https://" + listener.Addr().String()
 	var wg sync.WaitGroup

@@ -37,7 +37,12 @@ const KafkaTopic = "kubecdc." + ClusterName
 func StartKafka(t testing.TB, o kafka.Options) *Kafka {
 	t.Helper()
 	c := kafka.Start(t, o)
-	return &Kafka{Cluster: c, Brokers: c.Brokers(), Topic: KafkaTopic, PartitionCount: 3}
+	return &Kafka{
+		Cluster:        c,
+		Brokers:        c.Brokers(),
+		Topic:          KafkaTopic,
+		PartitionCount: 3,
+	}
 }
 
 // KafkaNodes returns the number of brokers in the environment variable NODES, by default 1.
@@ -137,10 +142,15 @@ func (k *Kafka) Read(t testing.TB, r *oracle.Reader) *Stream {
 
 func (k *Kafka) reader(topic string, partition int) *kafkago.Reader {
 	return kafkago.NewReader(kafkago.ReaderConfig{
-		Brokers: k.Inside(), Topic: topic, Partition: partition,
-		MinBytes: 1, MaxBytes: 16 << 20, MaxWait: 200 * time.Millisecond,
-		ReadBackoffMin: 20 * time.Millisecond, ReadBackoffMax: 200 * time.Millisecond,
-		Dialer: &kafkago.Dialer{Timeout: 3 * time.Second},
+		Brokers:        k.Inside(),
+		Topic:          topic,
+		Partition:      partition,
+		MinBytes:       1,
+		MaxBytes:       16 << 20,
+		MaxWait:        200 * time.Millisecond,
+		ReadBackoffMin: 20 * time.Millisecond,
+		ReadBackoffMax: 200 * time.Millisecond,
+		Dialer:         &kafkago.Dialer{Timeout: 3 * time.Second},
 	})
 }
 

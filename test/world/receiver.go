@@ -71,12 +71,17 @@ func StartReceiver(t testing.TB, secure *tls.Config) *Receiver {
 		t.Fatal(err)
 	}
 	h := &Receiver{
-		URL: "http://" + l.Addr().String(), added: make(chan struct{}),
-		cut: make(map[string]bool), modes: make(map[string]int), conducts: make(map[Conduct]int),
+		URL:      "http://" + l.Addr().String(),
+		added:    make(chan struct{}),
+		cut:      make(map[string]bool),
+		modes:    make(map[string]int),
+		conducts: make(map[Conduct]int),
 	}
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: time.Minute, TLSConfig: secure,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // Errors are expected.
+		Handler:           h,
+		ReadHeaderTimeout: time.Minute,
+		TLSConfig:         secure,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // Errors are expected.
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -145,7 +145,12 @@ func (s *Served) Compare(t testing.TB, history map[oracle.ObjectKey][]*oracle.Ve
 				text = "the API server serves something else than etcd has"
 			}
 			if text != "" {
-				faults = append(faults, oracle.Fault{Kind: "served", Key: key, Rev: want.Rev, Text: text})
+				faults = append(faults, oracle.Fault{
+					Kind: "served",
+					Key:  key,
+					Rev:  want.Rev,
+					Text: text,
+				})
 				break
 			}
 			got = got[1:]

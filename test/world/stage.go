@@ -83,7 +83,12 @@ func NewStage(t testing.TB, apiServers int, rng *rand.Rand) *Stage {
 func NewKafkaStage(t testing.TB, apiServers int, rng *rand.Rand) *Stage {
 	t.Helper()
 	p, etcd := planeBehindProxies(t, apiServers)
-	s := &Stage{Plane: p, Etcd: etcd, RNG: rng, API: proxyOf(t, p)}
+	s := &Stage{
+		Plane: p,
+		Etcd:  etcd,
+		RNG:   rng,
+		API:   proxyOf(t, p),
+	}
 	k := StartKafka(t, kafka.Options{Advertise: func(_ int, _ kafka.Listener, addr string) (string, error) {
 		s.BusProxy = RunProxy(t, addr)
 		return s.BusProxy.Addr(), nil
@@ -112,9 +117,17 @@ func StageOn(t testing.TB, p *Plane, rng *rand.Rand) *Stage {
 	t.Helper()
 	bus := StartBusProcess(t)
 	via := RunProxy(t, HostPort(bus.URL))
-	return &Stage{Plane: p, RNG: rng, API: proxyOf(t, p), Server: bus, Bus: bus, BusProxy: via, via: &Bus{
-		URL: "nats://" + via.Addr(),
-	}}
+	return &Stage{
+		Plane:    p,
+		RNG:      rng,
+		API:      proxyOf(t, p),
+		Server:   bus,
+		Bus:      bus,
+		BusProxy: via,
+		via: &Bus{
+			URL: "nats://" + via.Addr(),
+		},
+	}
 }
 
 // proxyOf runs a proxy in front of the API servers.

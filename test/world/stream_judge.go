@@ -46,8 +46,10 @@ func (s *Stream) judgeLetters() []oracle.Fault {
 		gaps[rec.Letter] = true
 		if _, ok := s.letters[rec.Letter]; !ok {
 			faults = append(faults, oracle.Fault{
-				Kind: "dead letter", Position: rec.Position,
-				Lane: rec.Lane, Text: rec.ID + ": no such dead letter",
+				Kind:     "dead letter",
+				Position: rec.Position,
+				Lane:     rec.Lane,
+				Text:     rec.ID + ": no such dead letter",
 			})
 		}
 	}
@@ -61,7 +63,12 @@ func (s *Stream) judgeLetters() []oracle.Fault {
 			})
 		}
 		for _, p := range l.Problems {
-			faults = append(faults, oracle.Fault{Kind: "dead letter", Key: l.Key, Rev: l.Rev, Text: p})
+			faults = append(faults, oracle.Fault{
+				Kind: "dead letter",
+				Key:  l.Key,
+				Rev:  l.Rev,
+				Text: p,
+			})
 		}
 	}
 	return faults

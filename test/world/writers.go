@@ -81,7 +81,11 @@ func (ws *Writers) Writer(id, namespace string, names int) *Writer {
 		seed = seed*131 + uint64(c)
 	}
 	return &Writer{
-		Writers: ws, RNG: mathrand.New(mathrand.NewPCG(seed, 42)), id: id, Namespace: namespace, names: names,
+		Writers:   ws,
+		RNG:       mathrand.New(mathrand.NewPCG(seed, 42)),
+		id:        id,
+		Namespace: namespace,
+		names:     names,
 	}
 }
 

@@ -108,7 +108,12 @@ func Wait(tb testing.TB, what string, cond func() bool) {
 }
 
 // Pods is the resource of Event's events.
-var Pods = &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+var Pods = &object.Resource{
+	Version:    "v1",
+	Name:       "pods",
+	Kind:       "Pod",
+	Namespaced: true,
+}
 
 // Event makes the event of version rv of a pod.
 func Event(name string, rv int, body string) *encode.Event {

@@ -17,7 +17,12 @@ import (
 func StartServer(tb testing.TB, dir string, port int, change ...func(*server.Options)) *server.Server {
 	tb.Helper()
 	opts := &server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+		Host:      "127.0.0.1",
+		Port:      port,
+		JetStream: true,
+		StoreDir:  dir,
+		NoSigs:    true,
+		NoLog:     true,
 	}
 	for _, c := range change {
 		c(opts)

@@ -19,7 +19,12 @@ func Progress(n uint64, scopes ...object.ScopeReport) *object.Delta {
 	at := Began.Add(time.Duration(n) * time.Minute)
 	return &object.Delta{
 		Observed: at.UnixNano(),
-		Report:   &object.Report{Number: n, Since: at.Add(-10 * time.Minute), To: at.Add(-time.Second), Scopes: scopes},
+		Report: &object.Report{
+			Number: n,
+			Since:  at.Add(-10 * time.Minute),
+			To:     at.Add(-time.Second),
+			Scopes: scopes,
+		},
 	}
 }
 
@@ -32,7 +37,13 @@ func ScopeAt(r *object.Resource, scope string, rv uint64) object.ScopeReport {
 // EncodeProgress encodes Progress of Writer, in a run.
 func EncodeProgress(tb testing.TB, mode encode.Mode, run string, d *object.Delta) *encode.Event {
 	tb.Helper()
-	e := encode.New(encode.Options{Cluster: "prod-eu-1", ClusterUID: "11e0", Mode: mode, Writer: Writer, Run: run})
+	e := encode.New(encode.Options{
+		Cluster:    "prod-eu-1",
+		ClusterUID: "11e0",
+		Mode:       mode,
+		Writer:     Writer,
+		Run:        run,
+	})
 	ev := new(encode.Event)
 	if err := e.Encode(ev, d); err != nil {
 		tb.Fatal(err)

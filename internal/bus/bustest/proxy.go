@@ -44,7 +44,12 @@ func StartProxy(tb testing.TB, target string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{target: target, l: l, conns: map[net.Conn]bool{}, dead: map[net.Conn]bool{}}
+	p := &Proxy{
+		target: target,
+		l:      l,
+		conns:  map[net.Conn]bool{},
+		dead:   map[net.Conn]bool{},
+	}
 	p.cond = sync.NewCond(&p.mu)
 	p.wg.Go(p.accept)
 	tb.Cleanup(func() {

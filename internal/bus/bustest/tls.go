@@ -34,9 +34,13 @@ func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := new(Authority)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "an authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: "an authority"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	a.PEM, _ = a.sign(tb, template)
 	return a
@@ -78,10 +82,12 @@ func (a *Authority) sign(tb testing.TB, template *x509.Certificate) (cert, key [
 func (a *Authority) Issue(tb testing.TB, name string) (cert, key []byte) {
 	tb.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if ip := net.ParseIP(name); ip != nil {
 		template.IPAddresses = []net.IP{ip}
@@ -155,8 +161,10 @@ func ServeTLS(tb testing.TB, a *Authority, name string) *TLSReceiver {
 	r.EnableHTTP2 = true
 	r.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return &tls.Config{
-			Certificates: []tls.Certificate{*r.Shows.Load()}, ClientCAs: r.Trusts.Load(),
-			ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2", "http/1.1"},
+			Certificates: []tls.Certificate{*r.Shows.Load()},
+			ClientCAs:    r.Trusts.Load(),
+			ClientAuth:   tls.RequireAndVerifyClientCert,
+			NextProtos:   []string{"h2", "http/1.1"},
 		}, nil
 	}}
 	r.StartTLS()

@@ -315,7 +315,12 @@ func (c *ClaimStore) put(ctx context.Context, to *url.URL, contentType string, b
 	if err := c.fence.Pass(ctx); err != nil {
 		return err
 	}
-	r := &request{method: http.MethodPut, url: to, contentType: contentType, own: true}
+	r := &request{
+		method:      http.MethodPut,
+		url:         to,
+		contentType: contentType,
+		own:         true,
+	}
 	r.body.add(body)
 	switch o := c.send(ctx, r); o.kind {
 	case acked:

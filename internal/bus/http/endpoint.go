@@ -56,14 +56,20 @@ type endpoint struct {
 
 // newEndpoint returns an endpoint, and reads the files that cfg names.
 func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, error) {
-	p := &endpoint{log: log, metrics: m, batched: cfg.Batch > 1, spare: sync.Pool{New: func() any {
-		return new(task)
-	}}, lanes: [...]lane{
-		singles: {limit: maxSingles, events: 1}, batches: {limit: maxBatches, events: cfg.Batch}, seconds: {
-			limit:  1,
-			events: 1,
+	p := &endpoint{
+		log:     log,
+		metrics: m,
+		batched: cfg.Batch > 1,
+		spare: sync.Pool{New: func() any {
+			return new(task)
+		}},
+		lanes: [...]lane{
+			singles: {limit: maxSingles, events: 1}, batches: {limit: maxBatches, events: cfg.Batch}, seconds: {
+				limit:  1,
+				events: 1,
+			},
 		},
-	}}
+	}
 	limit, buffer := &p.lanes[singles].limit, singleBuffer
 	if p.batched {
 		limit, buffer = &p.lanes[batches].limit, batchBuffer

@@ -74,11 +74,21 @@ type attempt struct {
 func (c *client) exchange(ctx context.Context, r *request, a attempt) outcome {
 	header, hidden, err := c.credentials.read()
 	if err != nil {
-		return outcome{kind: retried, reason: publish.ReasonCredentials, detail: err.Error(), shut: true}
+		return outcome{
+			kind:   retried,
+			reason: publish.ReasonCredentials,
+			detail: err.Error(),
+			shut:   true,
+		}
 	}
 	transport, err := c.links.pick(a.own)
 	if err != nil {
-		return outcome{kind: retried, reason: publish.ReasonTLS, detail: err.Error(), shut: true}
+		return outcome{
+			kind:   retried,
+			reason: publish.ReasonTLS,
+			detail: err.Error(),
+			shut:   true,
+		}
 	}
 	header = maps.Clone(header)
 	setHeaders(header, r.contentType, r.attributes)
@@ -91,9 +101,15 @@ func (c *client) exchange(ctx context.Context, r *request, a attempt) outcome {
 	timer := time.AfterFunc(a.timeout, func() { cancel(errSlow) })
 	defer timer.Stop()
 	req := (&http.Request{
-		Method: r.method, URL: r.url, Host: r.url.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		ContentLength: int64(r.body.size), Body: r.body.reader(),
+		Method:        r.method,
+		URL:           r.url,
+		Host:          r.url.Host,
+		Header:        header,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		ContentLength: int64(r.body.size),
+		Body:          r.body.reader(),
 		// net/http calls it only if the receiver has certainly seen nothing of the request.
 		GetBody: func() (io.ReadCloser, error) { return r.body.reader(), nil },
 	}).WithContext(ctx)

@@ -230,7 +230,9 @@ func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
 				Key:   strconv.AppendInt(key, int64(p.index), 10),
 				Time:  timeOf(s.event.Delta),
 			},
-			broadcast: s, alone: s.event.Alone, optional: s.optional,
+			broadcast: s,
+			alone:     s.event.Alone,
+			optional:  s.optional,
 		}
 		if !p.inbox.Put(r) {
 			b.arrived(s, p, publish.ErrClosed)

@@ -337,7 +337,9 @@ func (b *Bus) record(t *topic, e *publish.Event) record {
 	d := e.Delta
 	return record{
 		Record: producer.Record{
-			Event: e.Event, Key: e.PartitionKey, Time: timeOf(d),
+			Event:     e.Event,
+			Key:       e.PartitionKey,
+			Time:      timeOf(d),
 			Tombstone: b.cfg.Tombstones && d.Stream == nil && d.Op == object.Deleted && t.name != b.deadTopic,
 		},
 		event: e, alone: e.Alone,

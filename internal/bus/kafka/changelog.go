@@ -63,7 +63,12 @@ func (b *Bus) Scan(ctx context.Context, r *object.Resource, each func(key, value
 				return fmt.Errorf("topic %s, partition %d has no leader", t.Name, p.ID)
 			}
 			leader := kafka.TCP(net.JoinHostPort(p.Leader.Host, fmt.Sprint(p.Leader.Port)))
-			s := scan{backReader: backReader{bus: b, topic: t.Name, partition: p.ID, leader: leader}, each: each}
+			s := scan{backReader: backReader{
+				bus:       b,
+				topic:     t.Name,
+				partition: p.ID,
+				leader:    leader,
+			}, each: each}
 			if err := s.run(ctx); err != nil {
 				return fmt.Errorf("read topic %s, partition %d: %w", t.Name, p.ID, err)
 			}

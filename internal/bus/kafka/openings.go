@@ -68,8 +68,13 @@ func (o *openings) note(s *broadcast) {
 	s.number = o.last
 	stream, scope := s.event.Delta.Stream, scopeKey(s.event.Event, s.event.Delta.Stream.Scope)
 	e := sent{
-		number: s.number, resource: stream.Resource, kind: stream.Kind, snapshot: stream.Snapshot,
-		content: s.content, key: append(slices.Clone(s.event.PartitionKey), '/'), time: timeOf(s.event.Delta),
+		number:   s.number,
+		resource: stream.Resource,
+		kind:     stream.Kind,
+		snapshot: stream.Snapshot,
+		content:  s.content,
+		key:      append(slices.Clone(s.event.PartitionKey), '/'),
+		time:     timeOf(s.event.Delta),
 	}
 	if !s.mayBePartial {
 		e.content = clone(s.event.Event)
@@ -189,7 +194,12 @@ func (b *Bus) putOpenings(t *topic, partitions []*partition) {
 		for _, p := range partitions {
 			key := strconv.AppendInt(slices.Clone(e.key), int64(p.index), 10)
 			r := record{
-				Record:    producer.Record{Event: e.content, Key: key, Time: e.time, Opening: true},
+				Record: producer.Record{
+					Event:   e.content,
+					Key:     key,
+					Time:    e.time,
+					Opening: true,
+				},
 				broadcast: s, optional: b.cfg.Create == nil,
 			}
 			if p.inbox.Put(r) {

@@ -61,15 +61,24 @@ func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	}
 	dead := strings.ReplaceAll(r.DeadLetter, "{cluster}", r.Cluster)
 	s := &relaySource{
-		start: r.Start, topics: topics, brokers: strings.Join(c.Brokers, ","), log: r.Log.With("relay", r.Name),
+		start:   r.Start,
+		topics:  topics,
+		brokers: strings.Join(c.Brokers, ","),
+		log:     r.Log.With("relay", r.Name),
 	}
 	s.conns = kafkanet.New(kafkanet.Options{
-		ClientID: d.ClientID, Dial: d.DialFunc, Mechanism: d.SASLMechanism, OnThrottle: s.noteThrottle,
+		ClientID:   d.ClientID,
+		Dial:       d.DialFunc,
+		Mechanism:  d.SASLMechanism,
+		OnThrottle: s.noteThrottle,
 	})
 	s.client = &kafka.Client{Addr: kafka.TCP(c.Brokers...), Transport: kafkanet.NewCluster(s.conns, c.Brokers)}
 	s.bus = &fromkafka.Kafka{
-		Brokers: c.Brokers, Dialer: d, Group: relayGroup + r.Name, OnThrottle: s.noteThrottle,
-		Match: func(topic string) bool { return topic != dead && topics.Match(topic, nil) },
+		Brokers:    c.Brokers,
+		Dialer:     d,
+		Group:      relayGroup + r.Name,
+		OnThrottle: s.noteThrottle,
+		Match:      func(topic string) bool { return topic != dead && topics.Match(topic, nil) },
 	}
 	return s, nil
 }
@@ -311,7 +320,10 @@ func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, er
 	}
 	return &topicSource{
 		Kafka: fromkafka.Kafka{
-			Brokers: c.Brokers, Dialer: dialer, Cluster: r.Cluster, Match: func(topic string) bool {
+			Brokers: c.Brokers,
+			Dialer:  dialer,
+			Cluster: r.Cluster,
+			Match: func(topic string) bool {
 				return match(topic) && !dead(topic)
 			},
 		},

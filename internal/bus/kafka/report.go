@@ -37,7 +37,10 @@ type report struct {
 
 func newReport(e *publish.Event) *report {
 	r := &report{
-		scopes: e.Delta.Report.Scopes, named: map[string]int{}, others: map[string]int{}, claims: map[string]int{},
+		scopes:  e.Delta.Report.Scopes,
+		named:   map[string]int{},
+		others:  map[string]int{},
+		claims:  map[string]int{},
 		cluster: clusterKey(e.Event),
 		writer:  scopeKey(e.Event, "writer "+string(e.Writer)),
 		run:     scopeKey(e.Event, "run "+runOf(e.ID)),

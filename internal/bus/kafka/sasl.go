@@ -137,7 +137,12 @@ func fetchToken(ctx context.Context, o *kafkaconfig.OAuth) (*oauth2.Token, error
 	if !o.Insecure && !strings.HasPrefix(o.TokenURL, "https:") {
 		transport.DialContext = publish.LoopbackOnly(new(net.Dialer).DialContext)
 	}
-	c := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: secret, TokenURL: o.TokenURL, Scopes: o.Scopes}
+	c := clientcredentials.Config{
+		ClientID:     o.ClientID,
+		ClientSecret: secret,
+		TokenURL:     o.TokenURL,
+		Scopes:       o.Scopes,
+	}
 	t, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{
 		Transport: transport,
 		// The secret is for this URL: another may belong to anyone, or be without TLS.

@@ -143,11 +143,16 @@ func (b *Bus) stop() {
 // serve starts a server and waits until it accepts connections.
 func serve(dir string, port int, token string, log *logger) (*server.Server, error) {
 	opts := &server.Options{
-		ServerName: "kubecdc",
-		Host:       host, Port: port, Authorization: token,
-		JetStream: true, StoreDir: dir, SyncInterval: syncInterval,
-		JetStreamMaxMemory: maxMemory,
-		NoSigs:             true, DisableJetStreamBanner: true,
+		ServerName:             "kubecdc",
+		Host:                   host,
+		Port:                   port,
+		Authorization:          token,
+		JetStream:              true,
+		StoreDir:               dir,
+		SyncInterval:           syncInterval,
+		JetStreamMaxMemory:     maxMemory,
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
 	}
 	if room, err := available(dir); err == nil && room/4*3 > maxStore {
 		opts.JetStreamMaxStore = maxStore

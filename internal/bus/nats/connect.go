@@ -230,7 +230,12 @@ type dialer struct {
 
 // dialer returns a dialer that stops when ctx ends.
 func (c Opener) dialer(ctx context.Context, f *publish.Fencing) *dialer {
-	return &dialer{ctx: ctx, fencing: f, plaintext: c.InPlaintext(), token: c.Token}
+	return &dialer{
+		ctx:       ctx,
+		fencing:   f,
+		plaintext: c.InPlaintext(),
+		token:     c.Token,
+	}
 }
 
 // use is an option of nats.go: the connection uses the dialer, and its token if there is one.

@@ -77,7 +77,10 @@ func (s *relaySource) openBucket(ctx context.Context, replicas int) (jetstream.K
 				bucket, bucket)
 	case missing:
 		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: bucket, Description: "positions of kubecdc relays", History: 1, Replicas: max(replicas, 1),
+			Bucket:      bucket,
+			Description: "positions of kubecdc relays",
+			History:     1,
+			Replicas:    max(replicas, 1),
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) {
 			kv, err = s.js.KeyValue(ctx, bucket) // another client was faster

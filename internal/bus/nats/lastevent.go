@@ -142,7 +142,12 @@ func readStreamEvent(record *nats.RawStreamMsg) (publish.StreamEvent, error) {
 	if err != nil {
 		return publish.StreamEvent{}, fmt.Errorf("its resourceVersion: %w", err)
 	}
-	return publish.StreamEvent{Scope: e.Scope, ResourceVersion: rv, History: e.History(), At: e.Time}, nil
+	return publish.StreamEvent{
+		Scope:           e.Scope,
+		ResourceVersion: rv,
+		History:         e.History(),
+		At:              e.Time,
+	}, nil
 }
 
 // readObjectEvent parses an event that shows a version of an object of r. It returns an error if

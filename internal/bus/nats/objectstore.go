@@ -112,7 +112,9 @@ func (o *objectStore) write(
 				ChunkSize: uint32(size),
 			},
 		},
-		Bucket: o.cfg.Bucket, NUID: nuid.Next(), Size: uint64(len(body)),
+		Bucket: o.cfg.Bucket,
+		NUID:   nuid.Next(),
+		Size:   uint64(len(body)),
 	}
 	described := false // the description was sent, and may have been stored
 	defer func() {

@@ -33,7 +33,12 @@ func (c Opener) confine(bus fromnats.JetStream, consumers string) (*confined, er
 		return nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
 	bus.Consumers, bus.Subjects = consumers, c.Reader.Subjects
-	s := &confined{bus: bus, limit: limit, only: c.Reader.Only(), copies: &copies{template: c.Subject}}
+	s := &confined{
+		bus:    bus,
+		limit:  limit,
+		only:   c.Reader.Only(),
+		copies: &copies{template: c.Subject},
+	}
 	s.bus.OnOpen = s.copies.note
 	return s, nil
 }

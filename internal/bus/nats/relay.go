@@ -53,9 +53,13 @@ type relaySource struct {
 // Relay implements driver.Readable.
 func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	s := &relaySource{
-		cfg: c, relay: *r, log: r.Log.With("relay", r.Name), copies: &copies{
+		cfg:   c,
+		relay: *r,
+		log:   r.Log.With("relay", r.Name),
+		copies: &copies{
 			template: c.Subject,
-		}, dialer: c.dialer(context.Background(), nil),
+		},
+		dialer: c.dialer(context.Background(), nil),
 	}
 	var err error
 	s.options, _, err = c.options("bus.nats", func(error) {})
@@ -209,7 +213,9 @@ func (s *relaySource) begin(ctx context.Context) error {
 	}
 	filtered := false
 	reader, err := s.bus(&filtered).Read(ctx, consume.Query{
-		Objects: s.relay.Objects, Events: s.relay.Events, Start: consume.After(c.last.after()),
+		Objects:  s.relay.Objects,
+		Events:   s.relay.Events,
+		Start:    consume.After(c.last.after()),
 		OnRetry:  func(err error) { s.note("read", err) },
 		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "stream", name) },
 	})
@@ -230,7 +236,10 @@ func (s *relaySource) bus(filtered *bool) consume.Source {
 		return &confined
 	}
 	return &fromnats.JetStream{
-		Conn: s.conn, Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name, OnOpen: s.copies.note,
+		Conn:   s.conn,
+		Domain: s.cfg.Domain,
+		Stream: s.cfg.Stream.Name,
+		OnOpen: s.copies.note,
 		Choose: func(ctx context.Context, stream jetstream.Stream, q *consume.Query) []string {
 			chosen := s.choose(ctx, stream, q)
 			*filtered = len(chosen) > 0
@@ -407,7 +416,10 @@ func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, er
 		return err
 	}
 	bus := fromnats.JetStream{
-		URL: c.URL, Options: options, Domain: c.Domain, Stream: c.Stream.Name,
+		URL:     c.URL,
+		Options: options,
+		Domain:  c.Domain,
+		Stream:  c.Stream.Name,
 		About: func(of string) consume.About {
 			if isOther.Load() {
 				return consume.About{}

@@ -51,7 +51,12 @@ type ending struct {
 }
 
 func newTable() *table {
-	return &table{epoch: 1, wake: publish.NewSignal(), wakeAlone: publish.NewSignal(), secret: newSecret()}
+	return &table{
+		epoch:     1,
+		wake:      publish.NewSignal(),
+		wakeAlone: publish.NewSignal(),
+		secret:    newSecret(),
+	}
 }
 
 // acquire returns a flight for an event, nil if the table is closed. The caller loads and submits

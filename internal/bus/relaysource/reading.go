@@ -74,7 +74,13 @@ func (r *Reading) Next(ctx context.Context) (*driver.Record, error) {
 }
 
 func (r *Reading) record(at consume.Position, e *consume.Event, err error) *driver.Record {
-	rec := &driver.Record{Log: at.Log, Position: at.Next - 1, Event: e, Err: err, Copies: 1}
+	rec := &driver.Record{
+		Log:      at.Log,
+		Position: at.Next - 1,
+		Event:    e,
+		Err:      err,
+		Copies:   1,
+	}
 	if known, ok := r.known[at.Log]; ok && r.filtered && at.Next > known {
 		rec.LeftOut = at.Next - known - 1
 	}

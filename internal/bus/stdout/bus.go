@@ -184,7 +184,10 @@ type Config struct{}
 // Driver returns the driver of the bus "stdout".
 func Driver() *driver.Driver {
 	return &driver.Driver{
-		Name: "stdout", Schemes: []string{"stdout"}, URL: "stdout:", Stdout: true,
+		Name:    "stdout",
+		Schemes: []string{"stdout"},
+		URL:     "stdout:",
+		Stdout:  true,
 		Default: func() driver.Config { return new(Config) },
 	}
 }

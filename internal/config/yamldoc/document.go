@@ -56,7 +56,13 @@ func Decode(data []byte, into any, o *Options) (*Document, Errors) {
 	}
 	doc.excerpts = newLines(doc.lines)
 	v := reflect.ValueOf(into).Elem()
-	d := &decoder{Document: doc, options: o, root: v.Type(), data: data, anchors: map[string]ast.Node{}}
+	d := &decoder{
+		Document: doc,
+		options:  o,
+		root:     v.Type(),
+		data:     data,
+		anchors:  map[string]ast.Node{},
+	}
 	d.prepareOverrides()
 	body := d.parse()
 	if body == nil && len(d.overrides) > 0 {

@@ -182,7 +182,12 @@ func (c *Client) Stream(
 		return nil, err
 	}
 	body.eachRead = bookmarks
-	return &Stream{Opened: time.Now(), timeout: timeout, body: body, frames: object.NewFrames(body, MaxObject)}, nil
+	return &Stream{
+		Opened:  time.Now(),
+		timeout: timeout,
+		body:    body,
+		frames:  object.NewFrames(body, MaxObject),
+	}, nil
 }
 
 // Ready reports whether Next will return a frame without reading from the connection.
@@ -247,7 +252,8 @@ func open(ctx context.Context, within time.Duration, c *rest.RESTClient, r *obje
 ) (_ *limited, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	l := &limited{
-		ctx: ctx, end: end,
+		ctx:     ctx,
+		end:     end,
 		silence: time.AfterFunc(Silence, func() { end(fmt.Errorf("%w for %v", ErrSilent, Silence)) }),
 		within:  time.AfterFunc(within, func() { end(fmt.Errorf("%w within %v", errSlow, within)) }),
 	}

@@ -98,7 +98,9 @@ func definitions() object.Resource {
 
 func (e *Extensions) definitionFollower(handle Handler) *follower {
 	f := &follower{
-		client: e.client, log: e.log, advice: unwatched,
+		client:   e.client,
+		log:      e.log,
+		advice:   unwatched,
 		resource: definitions(),
 		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a
 		// list. The watch has whole objects.

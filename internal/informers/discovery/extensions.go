@@ -209,7 +209,10 @@ type apiService struct {
 
 func (e *Extensions) serviceFollower(handle Handler) *follower {
 	f := &follower{
-		client: e.client, log: e.log, accept: apiserver.JSON, advice: unwatched,
+		client:   e.client,
+		log:      e.log,
+		accept:   apiserver.JSON,
+		advice:   unwatched,
 		resource: object.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices"},
 	}
 	f.failed = func(ctx context.Context, err error) {

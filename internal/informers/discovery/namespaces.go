@@ -41,10 +41,13 @@ func NewNamespaces(c *apiserver.Client, log *slog.Logger) *Namespaces {
 // Run follows until ctx ends, and calls handle for each change.
 func (n *Namespaces) Run(ctx context.Context, handle Handler) {
 	f := &follower{
-		client: n.client, log: n.log, resource: object.Resource{
+		client: n.client,
+		log:    n.log,
+		resource: object.Resource{
 			Version: "v1",
 			Name:    "namespaces",
-		}, accept: apiserver.MetadataOnly,
+		},
+		accept: apiserver.MetadataOnly,
 		replace: func(ctx context.Context, all []item, rv uint64) {
 			n.replace(all, rv)
 			handle(ctx, NamespacesChanged{})

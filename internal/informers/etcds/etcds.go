@@ -78,7 +78,12 @@ type streak struct {
 
 // New returns an Etcds of no resource. last is the highest number of an etcd in an earlier run.
 func New(last int) *Etcds {
-	return &Etcds{all: map[string]*resource{}, last: last, wait: firstAgain, moved: map[int]uint64{}}
+	return &Etcds{
+		all:   map[string]*resource{},
+		last:  last,
+		wait:  firstAgain,
+		moved: map[int]uint64{},
+	}
 }
 
 // Observe sets the resources that are observed. A resource that was not observed before has the

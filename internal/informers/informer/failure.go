@@ -175,7 +175,12 @@ type Denials struct {
 
 // NewDenials returns Denials of no scope.
 func NewDenials(log *slog.Logger) *Denials {
-	return &Denials{log: log, added: make(chan struct{}, 1), scopes: map[string][]string{}, errs: map[string]error{}}
+	return &Denials{
+		log:    log,
+		added:  make(chan struct{}, 1),
+		scopes: map[string][]string{},
+		errs:   map[string]error{},
+	}
 }
 
 func (d *Denials) add(verb, scope string, err error) {

@@ -57,8 +57,13 @@ type follower struct {
 // ends.
 func (i *Informer) follow(ctx context.Context, rv uint64) {
 	f := &follower{
-		informer: i, reader: i.newReader(), rv: rv, doubt: newDoubt(i), generation: i.generation.listed,
-		reopen: retry.New(), again: retry.New(),
+		informer:   i,
+		reader:     i.newReader(),
+		rv:         rv,
+		doubt:      newDoubt(i),
+		generation: i.generation.listed,
+		reopen:     retry.New(),
+		again:      retry.New(),
 	}
 	f.reader.lean, f.reader.live = true, true
 	i.generation.whole = 0

@@ -33,8 +33,10 @@ func (i *Informer) recoverVersions(ctx context.Context, to uint64) (whole, recov
 		}
 	}
 	byKey, recovered, err := backfill.Walk(ctx, i, gap, backfill.Options{
-		HasSelector: i.selection.HasSelector(), HasServerSelector: i.selection.HasServerSelector(),
-		Requests: backfill.MaxRequests, Time: backfill.MaxTime,
+		HasSelector:       i.selection.HasSelector(),
+		HasServerSelector: i.selection.HasServerSelector(),
+		Requests:          backfill.MaxRequests,
+		Time:              backfill.MaxTime,
 	})
 	if err != nil {
 		return false, false, err

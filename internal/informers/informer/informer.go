@@ -85,9 +85,14 @@ func New(d *Deps, spec *Spec) *Informer {
 		kicked:     make(chan struct{}, 1),
 		done:       make(chan struct{}),
 		coverage:   coverage{asks: make(chan struct{}, 1)},
-		owner: owner{buffering: buffering{
-			pause: askAfter,
-		}, created: spec.Created, createdAt: spec.CreatedAt, resume: spec.Origin},
+		owner: owner{
+			buffering: buffering{
+				pause: askAfter,
+			},
+			created:   spec.Created,
+			createdAt: spec.CreatedAt,
+			resume:    spec.Origin,
+		},
 	}
 	if spec.Internal {
 		i.lastEvents = nil

@@ -426,7 +426,12 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		i.store.EndList(rv)
 	} else {
 		i.coverage.noteChange()
-		i.store.Lose(store.Loss{From: from, Since: i.createdAt, Reason: object.Expired, SkipIfRecovered: true})
+		i.store.Lose(store.Loss{
+			From:            from,
+			Since:           i.createdAt,
+			Reason:          object.Expired,
+			SkipIfRecovered: true,
+		})
 		i.store.EndList(rv, i.store.Gap(rv, i.recoverVersions))
 	}
 	return rv, nil

@@ -83,11 +83,18 @@ func (v *Vectors) of(scope string) *metrics {
 	l := prometheus.Labels{"scope": scope}
 	m := &metrics{
 		store: store.Metrics{
-			Deltas: make(map[object.Op]prometheus.Counter), Stream: v.deltas.WithLabelValues("stream"),
-			Excluded: v.skipped.WithLabelValues("excluded"), Known: v.skipped.WithLabelValues("known"),
-			Objects: v.objects.With(l), Withheld: v.withheld.MustCurryWith(l), Gaps: v.gaps.MustCurryWith(l),
+			Deltas:   make(map[object.Op]prometheus.Counter),
+			Stream:   v.deltas.WithLabelValues("stream"),
+			Excluded: v.skipped.WithLabelValues("excluded"),
+			Known:    v.skipped.WithLabelValues("known"),
+			Objects:  v.objects.With(l),
+			Withheld: v.withheld.MustCurryWith(l),
+			Gaps:     v.gaps.MustCurryWith(l),
 		},
-		lists: v.lists, watches: v.watches, errors: v.errors, expiredRetries: v.retries,
+		lists:          v.lists,
+		watches:        v.watches,
+		errors:         v.errors,
+		expiredRetries: v.retries,
 	}
 	for _, op := range object.Ops() {
 		m.store.Deltas[op] = v.deltas.WithLabelValues(string(op))

@@ -101,7 +101,12 @@ func withPrevious(e *LastEvent, said PreviousScope, scope string) *LastEvent {
 		cmp.Or(cmp.Compare(said.History, e.History), cmp.Compare(said.ResourceVersion, e.ResourceVersion)) < 0 {
 		return e
 	}
-	later := LastEvent{Scope: scope, ResourceVersion: said.ResourceVersion, History: said.History, At: said.To}
+	later := LastEvent{
+		Scope:           scope,
+		ResourceVersion: said.ResourceVersion,
+		History:         said.History,
+		At:              said.To,
+	}
 	if e == nil {
 		return &later
 	}

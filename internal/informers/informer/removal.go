@@ -177,7 +177,12 @@ func (i *Informer) inferRemoved(at uint64) {
 		s.EndList(at)
 		return
 	}
-	s.Lose(store.Loss{From: from, Since: i.since(), Reason: object.Expired, SkipIfRecovered: i.isCustom()})
+	s.Lose(store.Loss{
+		From:            from,
+		Since:           i.since(),
+		Reason:          object.Expired,
+		SkipIfRecovered: i.isCustom(),
+	})
 	// if it is defined again in the same versions, etcd's history may still be readable
 	s.EndList(at, s.Gap(at, i.recoverVersions))
 }

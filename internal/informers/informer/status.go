@@ -293,7 +293,11 @@ func (i *Informer) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := Status{
-		Scope: i.name, Resource: i.resource.String(), Phase: s.phase, Synced: s.phase.isListed(), LastSeen: s.last,
+		Scope:    i.name,
+		Resource: i.resource.String(),
+		Phase:    s.phase,
+		Synced:   s.phase.isListed(),
+		LastSeen: s.last,
 		Objects:  known.Objects,
 		Expected: s.expects,
 		Pending:  known.Pending,

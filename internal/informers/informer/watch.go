@@ -86,7 +86,13 @@ type stream struct {
 
 // newStream prepares an HTTP watch. The caller must close it.
 func newStream(ctx context.Context, i *Informer, r *reader) *stream {
-	s := &stream{informer: i, reader: r, batches: make(chan *batch), brief: i.buffering.brief, began: time.Now()}
+	s := &stream{
+		informer: i,
+		reader:   r,
+		batches:  make(chan *batch),
+		brief:    i.buffering.brief,
+		began:    time.Now(),
+	}
 	s.quiet = time.NewTimer(askAfter)
 	s.owner, s.stop = context.WithCancel(ctx)
 	s.ctx, s.end = context.WithCancelCause(s.owner)

@@ -35,7 +35,12 @@ type Scope struct {
 func Unreadable(
 	r *object.Resource, name string, c *checkpoint.Scope, match func(patterns []string) func(string) bool,
 ) Scope {
-	return Scope{Name: name, Resource: r, patterns: c.Namespaces, namespaces: match(c.Namespaces)}
+	return Scope{
+		Name:       name,
+		Resource:   r,
+		patterns:   c.Namespaces,
+		namespaces: match(c.Namespaces),
+	}
 }
 
 // named returns the scope with the name that its other fields determine.

@@ -100,8 +100,11 @@ func (s *Selection) clauses(r *object.Resource, rules []*Rule) ([]clause, error)
 	var out []clause
 	for _, rule := range rules {
 		c := clause{
-			rule: rule, patterns: rule.Patterns, namespaces: rule.Namespaces,
-			labelSelector: rule.LabelSelector, fieldSelector: rule.FieldSelector,
+			rule:          rule,
+			patterns:      rule.Patterns,
+			namespaces:    rule.Namespaces,
+			labelSelector: rule.LabelSelector,
+			fieldSelector: rule.FieldSelector,
 		}
 		if !r.Namespaced {
 			c.patterns, c.namespaces = nil, allNamespaces

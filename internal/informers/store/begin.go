@@ -51,8 +51,13 @@ func (s *Store) announceBeginLocked() {
 		m, _ := s.pos.ledger.Mark()
 		said = s.filters.Load()
 		return &object.StreamEvent{
-			Kind: object.ScopeStarted, Resource: s.o.Resource, Scope: s.o.Scope, ResourceVersion: m.rv,
-			Initial: s.begins.initial, Continued: s.begins.continued, Observation: s.observationLocked(),
+			Kind:            object.ScopeStarted,
+			Resource:        s.o.Resource,
+			Scope:           s.o.Scope,
+			ResourceVersion: m.rv,
+			Initial:         s.begins.initial,
+			Continued:       s.begins.continued,
+			Observation:     s.observationLocked(),
 		}
 	}
 	n.done = func() {

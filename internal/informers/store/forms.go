@@ -107,11 +107,13 @@ func (s *Store) FormsChanged(was uint64, l Loss, to uint64) *Notice {
 	n.event = func() *object.StreamEvent {
 		s.snaps.due = s.snaps.due || s.o.Snapshots
 		return &object.StreamEvent{
-			Kind: object.Gap, Resource: s.o.Resource, Scope: s.o.Scope,
-			From:   min(r.loss.From, s.known.rv),
-			To:     max(to, s.known.rv),
-			Since:  s.Past(r.loss.Since),
-			Reason: object.ContentChanged,
+			Kind:     object.Gap,
+			Resource: s.o.Resource,
+			Scope:    s.o.Scope,
+			From:     min(r.loss.From, s.known.rv),
+			To:       max(to, s.known.rv),
+			Since:    s.Past(r.loss.Since),
+			Reason:   object.ContentChanged,
 		}
 	}
 	n.done = func() { r.receipt.Acked(nil) }

@@ -147,14 +147,25 @@ func (s *Store) compare(last *object.Object, e *Event) (gone, d *object.Delta) {
 	same := isVersion(last, e)
 	if last != nil && !same && e.Type != watch.Deleted {
 		gone = &object.Delta{
-			Op: object.Deleted, Inferred: true, Ref: last.Ref, Before: last, Scope: s.o.Scope,
-			ResourceVersion: now.ResourceVersion, Previous: last.ResourceVersion, Observed: e.Observed,
+			Op:              object.Deleted,
+			Inferred:        true,
+			Ref:             last.Ref,
+			Before:          last,
+			Scope:           s.o.Scope,
+			ResourceVersion: now.ResourceVersion,
+			Previous:        last.ResourceVersion,
+			Observed:        e.Observed,
 		}
 	}
 	if e.Outside && !same {
 		return gone, nil
 	}
-	d = &object.Delta{Ref: now.Ref, Scope: s.o.Scope, ResourceVersion: now.ResourceVersion, Observed: e.Observed}
+	d = &object.Delta{
+		Ref:             now.Ref,
+		Scope:           s.o.Scope,
+		ResourceVersion: now.ResourceVersion,
+		Observed:        e.Observed,
+	}
 	if same {
 		d.Before, d.Previous = last, last.ResourceVersion
 	}

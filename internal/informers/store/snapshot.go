@@ -137,8 +137,13 @@ func (s *snapshot) takes(o *object.Object) bool {
 
 func (s *snapshot) event(kind object.StreamKind, r *object.Resource) *object.StreamEvent {
 	return &object.StreamEvent{
-		Kind: kind, Resource: r, Scope: s.scope, Snapshot: s.id, ResourceVersion: s.rv, Objects: s.objects,
-		Initial: s.initial && kind == object.SnapshotStarted,
+		Kind:            kind,
+		Resource:        r,
+		Scope:           s.scope,
+		Snapshot:        s.id,
+		ResourceVersion: s.rv,
+		Objects:         s.objects,
+		Initial:         s.initial && kind == object.SnapshotStarted,
 	}
 }
 
@@ -154,7 +159,12 @@ func (s *snapshot) answer() {
 }
 
 func (s *snapshot) status(running bool) Started {
-	return Started{Scope: s.scope, Snapshot: s.id, Objects: s.objects, Running: running}
+	return Started{
+		Scope:    s.scope,
+		Snapshot: s.id,
+		Objects:  s.objects,
+		Running:  running,
+	}
 }
 
 // started returns the notice of the start of snap. The position is saved before it: otherwise a

@@ -139,7 +139,9 @@ type known struct {
 // New returns an empty Store. Run starts it.
 func New(o Options) *Store {
 	s := &Store{
-		o: o, prefix: o.Resource.String() + "/", gate: gate{closed: make(chan struct{}), interrupt: func() {}},
+		o:        o,
+		prefix:   o.Resource.String() + "/",
+		gate:     gate{closed: make(chan struct{}), interrupt: func() {}},
 		wake:     make(chan struct{}, 1),
 		requests: make(chan *request),
 		kick:     make(chan struct{}, 1),

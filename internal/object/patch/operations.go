@@ -98,7 +98,12 @@ func (o *operations) last(path []segment) int32 {
 		start := len(o.text)
 		o.text = appendSegment(append(o.text, '/'), &path[k])
 		size := o.nodes[last].size + int32(len(o.text)-start)
-		o.nodes = append(o.nodes, pathNode{before: last, start: int32(start), end: int32(len(o.text)), size: size})
+		o.nodes = append(o.nodes, pathNode{
+			before: last,
+			start:  int32(start),
+			end:    int32(len(o.text)),
+			size:   size,
+		})
 		last = int32(len(o.nodes) - 1)
 		path[k].node = last
 	}

@@ -173,7 +173,14 @@ type mark struct {
 	written
 }
 
-func (d *Differ) mark() mark { return mark{i: d.i, j: d.j, keys: len(d.keys), written: d.written()} }
+func (d *Differ) mark() mark {
+	return mark{
+		i:       d.i,
+		j:       d.j,
+		keys:    len(d.keys),
+		written: d.written(),
+	}
+}
 
 // resync moves to i and j and finds how far the documents agree from there. Each byte is compared
 // once: the next call happens only after the traversal has left the equal part.

@@ -33,7 +33,12 @@ func MakeManifests(objects []*timeline.Version, agent *Agent, toNamespace string
 	if err := canMove(objects, toNamespace); err != nil {
 		return nil, err
 	}
-	a := Manifests{agent: agent, removed: map[string][]string{}, uids: map[string]bool{}, toNamespace: toNamespace}
+	a := Manifests{
+		agent:       agent,
+		removed:     map[string][]string{},
+		uids:        map[string]bool{},
+		toNamespace: toNamespace,
+	}
 	for _, v := range objects {
 		a.uids[v.UID] = true
 	}

@@ -52,7 +52,12 @@ func (q *Question) diff(found []timeline.Difference, from, to *Assessment) *Diff
 		differences = slices.DeleteFunc(differences, func(d Difference) bool { return isOnlyStatus(d.Before, d.After) })
 	}
 	hidden -= len(differences)
-	return &Diff{From: from, To: to, Differences: append([]Difference{}, differences...), Hidden: hidden}
+	return &Diff{
+		From:        from,
+		To:          to,
+		Differences: append([]Difference{}, differences...),
+		Hidden:      hidden,
+	}
 }
 
 // Difference is the JSON form of an object that differs.

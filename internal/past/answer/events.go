@@ -190,8 +190,11 @@ func (h *History) takeEvent(v *timeline.Version, e *consume.Event, in bool) erro
 	}
 	if h.events.ownership != nil {
 		about := reference{
-			APIVersion: k.Regarding.APIVersion, Kind: k.Regarding.Kind, Namespace: k.Regarding.Namespace,
-			Name: k.Regarding.Name, UID: k.Regarding.UID,
+			APIVersion: k.Regarding.APIVersion,
+			Kind:       k.Regarding.Kind,
+			Namespace:  k.Regarding.Namespace,
+			Name:       k.Regarding.Name,
+			UID:        k.Regarding.UID,
 		}
 		object, where := h.events.ownership.place(v.ClusterKey(), &about, e.Time)
 		if where == unplaced {
@@ -277,8 +280,13 @@ func happeningOf(v *timeline.Version, e *consume.Event) *Happening {
 		First:   earliest(o.FirstTimestamp, o.DeprecatedFirstTimestamp, o.EventTime),
 		Last:    latest(o.Series.LastObservedTime, o.LastTimestamp, o.DeprecatedLastTimestamp, o.EventTime),
 		Regarding: Regarded{
-			Resource: resourceOf(&about), APIVersion: about.APIVersion, Kind: about.Kind, Namespace: about.Namespace,
-			Name: about.Name, UID: about.UID, FieldPath: about.FieldPath,
+			Resource:   resourceOf(&about),
+			APIVersion: about.APIVersion,
+			Kind:       about.Kind,
+			Namespace:  about.Namespace,
+			Name:       about.Name,
+			UID:        about.UID,
+			FieldPath:  about.FieldPath,
 		},
 	}
 	if k.Last.IsZero() {
@@ -359,9 +367,10 @@ func (h *happenings) causes(s *certainty.Scope) (causes []certainty.Cause) {
 		})
 		if !isKnown {
 			causes = append(causes, certainty.Cause{
-				Kind: kind, Reason: e.Stream.Reason,
-				From: certainty.Bound{Time: e.Stream.Since, ResourceVersion: e.Stream.FromResourceVersion},
-				To:   certainty.Bound{Time: e.Time, ResourceVersion: e.Stream.ToResourceVersion},
+				Kind:   kind,
+				Reason: e.Stream.Reason,
+				From:   certainty.Bound{Time: e.Stream.Since, ResourceVersion: e.Stream.FromResourceVersion},
+				To:     certainty.Bound{Time: e.Time, ResourceVersion: e.Stream.ToResourceVersion},
 			})
 		}
 	}

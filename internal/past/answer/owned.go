@@ -100,8 +100,11 @@ type namedObject struct {
 
 func newOwnership(asked *record.Selection, isRoot func(*timeline.Version) bool) *ownership {
 	return &ownership{
-		asked: asked, isRoot: isRoot,
-		objects: map[objectOfKind]*ownedObject{}, names: map[nameKey][]namedObject{}, kinds: map[kindKey]string{},
+		asked:   asked,
+		isRoot:  isRoot,
+		objects: map[objectOfKind]*ownedObject{},
+		names:   map[nameKey][]namedObject{},
+		kinds:   map[kindKey]string{},
 	}
 }
 
@@ -120,7 +123,10 @@ func (o *ownership) note(v *timeline.Version, at time.Time) error {
 			o.kinds[kindKey{strings.Clone(kind.group), strings.Clone(kind.kind)}] = strings.Clone(v.Resource)
 		}
 		known = &ownedObject{
-			resource: o.kinds[kind], namespace: strings.Clone(v.Namespace), name: strings.Clone(v.Name), uid: key.uid,
+			resource:  o.kinds[kind],
+			namespace: strings.Clone(v.Namespace),
+			name:      strings.Clone(v.Name),
+			uid:       key.uid,
 		}
 		o.objects[key] = known
 		named := nameKey{key.cluster, key.kind, known.namespace, known.name}

@@ -157,7 +157,9 @@ func (a *Auditor) noteRules(e *consume.Event, in bool) {
 	a.rules[key] = string(text)
 	if in && isKnown {
 		a.remarks = append(a.remarks, Remark{
-			Kind: "rules-changed", Resource: strings.Clone(e.GroupResource()), Scope: key.name,
+			Kind:     "rules-changed",
+			Resource: strings.Clone(e.GroupResource()),
+			Scope:    key.name,
 			What: fmt.Sprintf("the rules changed at %s from %s to %s", e.Time.Local().Format(time.RFC3339), before,
 				text),
 		})
@@ -291,7 +293,12 @@ func (a *Auditor) endLoss(key objectKey, was *known, at time.Time) {
 	if was == nil || !was.lost {
 		return
 	}
-	f := Finding{Since: was.at, Until: at.Add(-1), Resource: key.resource, Objects: []string{was.name}}
+	f := Finding{
+		Since:    was.at,
+		Until:    at.Add(-1),
+		Resource: key.resource,
+		Objects:  []string{was.name},
+	}
 	f.Kind = certainty.Truncated
 	f.Since, f.Until = later(f.Since, a.Since), earlier(f.Until, a.Until)
 	if !f.Until.Before(f.Since) {

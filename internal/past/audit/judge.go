@@ -27,7 +27,12 @@ type Asked struct {
 
 // Report judges the span. parts are in order, without holes.
 func (a *Auditor) Report(asked Asked, parts []Part) *Report {
-	r := &Report{Since: a.Since, Until: a.Until, Certainty: certainty.Exact, Record: a.identity()}
+	r := &Report{
+		Since:     a.Since,
+		Until:     a.Until,
+		Certainty: certainty.Exact,
+		Record:    a.identity(),
+	}
 	for _, p := range parts {
 		r.Only = cmp.Or(r.Only, p.Answer.Only)
 	}
@@ -78,7 +83,13 @@ func (a *Auditor) judge(p *Part, asked Asked) []Finding {
 		s := &p.Answer.Scopes[i]
 		for _, c := range s.Causes {
 			isLowered[s.Resource] = true
-			out = append(out, Finding{Since: p.Since, Until: p.Until, Resource: s.Resource, Scope: s.Name, Cause: c})
+			out = append(out, Finding{
+				Since:    p.Since,
+				Until:    p.Until,
+				Resource: s.Resource,
+				Scope:    s.Name,
+				Cause:    c,
+			})
 		}
 	}
 	if n := p.Answer.Outside(); n > 0 {
@@ -93,7 +104,12 @@ func (a *Auditor) judge(p *Part, asked Asked) []Finding {
 	for _, resource := range resourcesOf([]Part{*p}) {
 		detail := asked.uncovered(p.Answer.Scopes, resource)
 		if detail != "" && !isLowered[resource] {
-			f := Finding{Since: p.Since, Until: p.Until, Resource: resource, detail: detail}
+			f := Finding{
+				Since:    p.Since,
+				Until:    p.Until,
+				Resource: resource,
+				detail:   detail,
+			}
 			f.Kind = certainty.NotSelected
 			out = append(out, f)
 		}
@@ -326,7 +342,12 @@ func ends(parts []Part) []Remark {
 	for i := range last {
 		s := &last[i]
 		if s.Ended != nil {
-			out = append(out, Remark{Kind: "ended", Resource: s.Resource, Scope: s.Name, What: s.Ended.Words()})
+			out = append(out, Remark{
+				Kind:     "ended",
+				Resource: s.Resource,
+				Scope:    s.Name,
+				What:     s.Ended.Words(),
+			})
 		}
 		if s.Left > 0 {
 			out = append(out, Remark{

@@ -101,7 +101,13 @@ func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 	}
 	out := &Answer{Withheld: map[string][]string{}, Unproven: map[string][]string{}}
 	for resource, of := range scopes {
-		k := &comparison{cluster: c, q: q, scopes: of, resource: resource, recorded: recorded[resource]}
+		k := &comparison{
+			cluster:  c,
+			q:        q,
+			scopes:   of,
+			resource: resource,
+			recorded: recorded[resource],
+		}
 		if err := k.run(ctx, out); err != nil {
 			return nil, fmt.Errorf("compare %s with the cluster at %s: %w", resource, c.Client.Host, err)
 		}

@@ -29,7 +29,12 @@ type mask struct {
 }
 
 func newMask(resource string, paths []string, known bool) (*mask, error) {
-	m := &mask{resource: resource, secrets: resource == "secrets", known: known, unproven: map[string]bool{}}
+	m := &mask{
+		resource: resource,
+		secrets:  resource == "secrets",
+		known:    known,
+		unproven: map[string]bool{},
+	}
 	if m.secrets {
 		paths = append(slices.Clone(paths), object.Copies()...)
 	}

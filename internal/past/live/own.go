@@ -51,7 +51,12 @@ func (k *comparison) checkpointsIn(ctx context.Context, namespace string) ([]*ch
 	if known, ok := k.checkpoints[namespace]; ok {
 		return known, nil
 	}
-	configMaps := &object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	configMaps := &object.Resource{
+		Version:    "v1",
+		Name:       "configmaps",
+		Kind:       "ConfigMap",
+		Namespaced: true,
+	}
 	var found []*checkpoint.Document
 	_, err := k.cluster.Client.Pages(ctx, configMaps, namespace, apiserver.JSON, metav1.ListOptions{},
 		func(raw []byte) error {

@@ -40,7 +40,12 @@ func (r *Record) ObjectNames(ctx context.Context, s *Selection) []string {
 // each returns what a function returns for the objects of a selection, sorted.
 func (r *Record) each(ctx context.Context, s *Selection, of func(*consume.Event) string) []string {
 	all := map[string]bool{}
-	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning(), LastOfEach: true}
+	q := consume.Query{
+		Objects:    s.objects(),
+		Events:     consume.ObjectEvents,
+		Start:      consume.Beginning(),
+		LastOfEach: true,
+	}
 	_, _ = r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) {
 		// no names, or some: completion has no place for an error
 		if e.Data != nil {

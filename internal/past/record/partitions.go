@@ -109,9 +109,14 @@ func (r *Record) startInLogs(ctx context.Context, s *Selection, m timeline.Momen
 
 func newIndex(s *Selection, m timeline.Moment, at time.Time) *logIndex {
 	return &logIndex{
-		moment: m, at: at, fold: timeline.NewFold(m, timeline.Options{Asked: s.Asks}),
-		scopes: map[scopeKey]*snapshots{}, begins: map[logWriter]*consume.Event{}, resumes: map[runKey]bool{},
-		named: map[logEntry]time.Time{}, ends: map[scopeKey]*consume.Event{},
+		moment:  m,
+		at:      at,
+		fold:    timeline.NewFold(m, timeline.Options{Asked: s.Asks}),
+		scopes:  map[scopeKey]*snapshots{},
+		begins:  map[logWriter]*consume.Event{},
+		resumes: map[runKey]bool{},
+		named:   map[logEntry]time.Time{},
+		ends:    map[scopeKey]*consume.Event{},
 	}
 }
 
@@ -121,7 +126,12 @@ func (r *Record) readIndex(
 	ctx context.Context, s *Selection, m timeline.Moment, at, since time.Time,
 ) (*logIndex, error) {
 	x := newIndex(s, m, at)
-	q := consume.Query{Objects: s.objects(), Events: consume.StreamEvents, Start: consume.Beginning(), OneCopy: true}
+	q := consume.Query{
+		Objects: s.objects(),
+		Events:  consume.StreamEvents,
+		Start:   consume.Beginning(),
+		OneCopy: true,
+	}
 	if !since.IsZero() {
 		q.Start = consume.Since(since)
 	}

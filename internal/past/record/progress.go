@@ -89,7 +89,12 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 	w.scopes = map[scopeKey]*consume.Event{}
 	w.known = marks{}
 	w.looked = map[scopeKey]bool{}
-	q := consume.Query{Objects: s.objects(), Events: consume.ScopeEvents, Start: consume.Beginning(), LastOfEach: true}
+	q := consume.Query{
+		Objects:    s.objects(),
+		Events:     consume.ScopeEvents,
+		Start:      consume.Beginning(),
+		LastOfEach: true,
+	}
 	_, err := r.read(ctx, q, nil, s.ofCluster(), func(e *consume.Event) (bool, error) {
 		switch {
 		case e.Progress != nil && s.Takes(e):

@@ -183,7 +183,12 @@ func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
 func (r *Record) Resources(ctx context.Context) ([]Resource, error) {
 	seen := map[string]Resource{}
 	// each resource and each writer have a subject
-	q := consume.Query{Events: consume.StreamEvents, Start: consume.Beginning(), LastOfEach: true, OneCopy: true}
+	q := consume.Query{
+		Events:     consume.StreamEvents,
+		Start:      consume.Beginning(),
+		LastOfEach: true,
+		OneCopy:    true,
+	}
 	_, err := r.read(ctx, q, nil, (&Selection{}).taken(), func(e *consume.Event) (bool, error) {
 		if e.Resource != "" {
 			seen[e.GroupResource()] = Resource{Group: e.Group(), Plural: e.Resource}

@@ -464,9 +464,16 @@ func (f *Fold) logOf(log consume.Log) *logFold {
 	l := f.logs[log]
 	if l == nil {
 		l = &logFold{
-			scopes: map[scopeKey]*scope{}, places: map[place]int{}, later: map[objectKey]bool{},
-			letters: map[letterKey]*letter{}, writers: map[writerKey]*writer{}, joined: f.opts.Joined,
-			unnamed: map[entryKey]bool{}, edges: f.edges, keepsLate: f.opts.Late, lateIn: map[scopeKey]bool{},
+			scopes:    map[scopeKey]*scope{},
+			places:    map[place]int{},
+			later:     map[objectKey]bool{},
+			letters:   map[letterKey]*letter{},
+			writers:   map[writerKey]*writer{},
+			joined:    f.opts.Joined,
+			unnamed:   map[entryKey]bool{},
+			edges:     f.edges,
+			keepsLate: f.opts.Late,
+			lateIn:    map[scopeKey]bool{},
 		}
 		f.logs[log] = l
 	}
@@ -557,7 +564,12 @@ func (p place) in(s *certainty.Scope) bool {
 func (l *logFold) scope(key scopeKey, resource string) *scope {
 	s := l.scopes[key]
 	if s == nil {
-		s = &scope{resource: strings.Clone(resource), joined: l.joined, edges: l.edges, keepsLate: l.keepsLate}
+		s = &scope{
+			resource:  strings.Clone(resource),
+			joined:    l.joined,
+			edges:     l.edges,
+			keepsLate: l.keepsLate,
+		}
 		key.cluster = consume.ClusterKey{Source: strings.Clone(key.cluster.Source), UID: strings.Clone(key.cluster.UID)}
 		key.name = strings.Clone(key.name)
 		l.scopes[key] = s
@@ -689,7 +701,9 @@ func (l *logFold) noteLetter(e *consume.Event, included bool) {
 	l.edges.note(e.Time)
 	history, seq := l.objects.Highest(id.cluster, e.GroupResource(), uid)
 	l.letters[id] = &letter{
-		scope: scopeOf(e), object: objectKey{id.cluster, e.GroupResource(), uid}, at: pointOf(e),
+		scope:  scopeOf(e),
+		object: objectKey{id.cluster, e.GroupResource(), uid},
+		at:     pointOf(e),
 		from: certainty.Bound{
 			Time:            e.Stream.Since,
 			ResourceVersion: e.Stream.FromResourceVersion,

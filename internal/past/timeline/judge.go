@@ -113,7 +113,12 @@ func (g *span) around(m Moment) bool { return g.begins(m) && (g.end.isZero() || 
 
 // cause returns what a gap from a mark on lowers. end is that of its scope, nil if it has none.
 func (g *span) cause(kind certainty.Kind, from mark, end *scopeEnd) *certainty.Cause {
-	c := &certainty.Cause{Kind: kind, Reason: g.reason, From: from.bound(), To: g.end.bound()}
+	c := &certainty.Cause{
+		Kind:   kind,
+		Reason: g.reason,
+		From:   from.bound(),
+		To:     g.end.bound(),
+	}
 	if end != nil && g.end.isZero() {
 		c.ScopeEnded = end.Time
 	}
@@ -211,13 +216,23 @@ func (s *scope) noteStart(m Moment, e *consume.Event, now mark) (shown *span) {
 	case s.reached.isZero():
 	case isPart && !e.Stream.Initial: // it may be older than another agent's
 	case now.at.below(s.reached.at): // versions begin again, and no agent knew it
-		shown = &span{from: s.complete(), to: now, reason: consume.ReasonRewound, whole: true}
+		shown = &span{
+			from:   s.complete(),
+			to:     now,
+			reason: consume.ReasonRewound,
+			whole:  true,
+		}
 		if m.Includes(e) {
 			s.edges.note(e.Time)
 			s.first, s.reached.at = mark{}, point{}
 		}
 	case e.Stream.Initial: // the agent lost its position, and could not ask the bus
-		shown = &span{from: s.complete(), to: now, reason: consume.ReasonCheckpointLost, whole: true}
+		shown = &span{
+			from:   s.complete(),
+			to:     now,
+			reason: consume.ReasonCheckpointLost,
+			whole:  true,
+		}
 	}
 	if shown != nil {
 		s.open = append(s.open, shown)
@@ -241,8 +256,10 @@ func (g *span) event(start *consume.Event) *consume.Event {
 	e := *start
 	e.ID, e.Type = "gap/"+start.ID, consume.TypeGap
 	e.Stream = &consume.Stream{
-		Reason: g.reason, Since: g.from.time,
-		FromResourceVersion: g.from.bound().ResourceVersion, ToResourceVersion: start.Stream.ResourceVersion,
+		Reason:              g.reason,
+		Since:               g.from.time,
+		FromResourceVersion: g.from.bound().ResourceVersion,
+		ToResourceVersion:   start.Stream.ResourceVersion,
 	}
 	return &e
 }
@@ -386,7 +403,12 @@ func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) certainty.Scop
 	if m.kind == atVersion && o.Etcd != nil {
 		etcd = o.Etcd(of, s.resource)
 	}
-	out := certainty.Scope{Source: of.Source, ClusterUID: of.UID, Resource: s.resource, Certainty: certainty.Exact}
+	out := certainty.Scope{
+		Source:     of.Source,
+		ClusterUID: of.UID,
+		Resource:   s.resource,
+		Certainty:  certainty.Exact,
+	}
 	if m.kind == atVersion && (s.unordered || etcd == OtherEtcd) {
 		out.Lower(certainty.Cause{Kind: certainty.OtherEtcd})
 		return out

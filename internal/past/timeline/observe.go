@@ -217,8 +217,11 @@ type away struct {
 
 func (a *away) cause() *certainty.Cause {
 	return &certainty.Cause{
-		Kind: certainty.Interrupted, Why: a.why, Stopped: a.stopped,
-		From: mark{time: a.from}.bound(), To: mark{time: a.until}.bound(),
+		Kind:    certainty.Interrupted,
+		Why:     a.why,
+		Stopped: a.stopped,
+		From:    mark{time: a.from}.bound(),
+		To:      mark{time: a.until}.bound(),
 	}
 }
 

@@ -69,10 +69,23 @@ func versionOf(e *consume.Event) *Version {
 			Name:       e.Name,
 			UID:        e.UID,
 		},
-		APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster, Scope: e.Scope,
-		ID: e.ID, Op: e.Op, Time: e.Time, ResourceVersion: e.ResourceVersion, History: e.History(),
-		ChangedBy: d.ChangedBy, Inferred: d.Inferred, Skipped: d.Skipped, Truncated: d.Truncated, DataRef: e.DataRef,
-		SaysRedacted: d.Redacted, Patch: d.Patch, PreviousResourceVersion: d.PreviousResourceVersion,
+		APIVersion:              e.APIVersion,
+		Kind:                    e.Kind,
+		Cluster:                 e.Cluster,
+		Scope:                   e.Scope,
+		ID:                      e.ID,
+		Op:                      e.Op,
+		Time:                    e.Time,
+		ResourceVersion:         e.ResourceVersion,
+		History:                 e.History(),
+		ChangedBy:               d.ChangedBy,
+		Inferred:                d.Inferred,
+		Skipped:                 d.Skipped,
+		Truncated:               d.Truncated,
+		DataRef:                 e.DataRef,
+		SaysRedacted:            d.Redacted,
+		Patch:                   d.Patch,
+		PreviousResourceVersion: d.PreviousResourceVersion,
 	}
 	if !isNull(d.After) {
 		v.After = d.After
@@ -86,8 +99,15 @@ func versionOf(e *consume.Event) *Version {
 // goneOf returns the version of an object that e shows to be gone, although no event says so.
 func goneOf(o consume.Object, e *consume.Event) *Version {
 	v := &Version{
-		Object: o, APIVersion: e.APIVersion, Kind: e.Kind, Cluster: e.Cluster,
-		Op: consume.Deleted, Inferred: true, Time: e.Time, ResourceVersion: e.ResourceVersion, History: e.History(),
+		Object:          o,
+		APIVersion:      e.APIVersion,
+		Kind:            e.Kind,
+		Cluster:         e.Cluster,
+		Op:              consume.Deleted,
+		Inferred:        true,
+		Time:            e.Time,
+		ResourceVersion: e.ResourceVersion,
+		History:         e.History(),
 	}
 	if s := e.Stream; s != nil {
 		v.ResourceVersion = s.ResourceVersion

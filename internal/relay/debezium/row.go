@@ -169,7 +169,12 @@ func identityOf(s *source) json.RawMessage {
 	text, err := marshal(&identity{
 		APIVersion: s.APIVersion,
 		Kind:       s.Kind,
-		Metadata:   metadata{Name: s.ObjectName, Namespace: s.Schema, UID: s.UID, ResourceVersion: s.ResourceVersion},
+		Metadata: metadata{
+			Name:            s.ObjectName,
+			Namespace:       s.Schema,
+			UID:             s.UID,
+			ResourceVersion: s.ResourceVersion,
+		},
 	})
 	if err != nil {
 		return json.RawMessage("{}") // texts can always be marshaled
@@ -187,7 +192,12 @@ func deletion(of *source, because *consume.Event, at time.Time) ([]byte, error) 
 	s.Inferred, s.Truncated = yes, "before"
 	s.DataRef = ""
 	s.ResourceVersion = "" // nobody saw the version of the deletion
-	return marshal(&row{Before: identityOf(of), Source: s, Op: remove, TSMs: at.UnixMilli()})
+	return marshal(&row{
+		Before: identityOf(of),
+		Source: s,
+		Op:     remove,
+		TSMs:   at.UnixMilli(),
+	})
 }
 
 // streamRow is the value of a record about the stream.

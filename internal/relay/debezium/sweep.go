@@ -250,7 +250,12 @@ func (t *Target) staleRows(
 }
 
 func resourceOf(e *consume.Event) *object.Resource {
-	r := &object.Resource{Group: e.Group(), Name: e.Resource, Kind: e.Kind, Version: e.APIVersion}
+	r := &object.Resource{
+		Group:   e.Group(),
+		Name:    e.Resource,
+		Kind:    e.Kind,
+		Version: e.APIVersion,
+	}
 	if r.Group != "" {
 		r.Version = e.APIVersion[len(r.Group)+1:]
 	}
@@ -271,8 +276,10 @@ func (t *Target) deleteRows(ctx context.Context, because *consume.Event, rows ma
 				return err
 			}
 			d := &object.Delta{
-				Op: object.Deleted, Inferred: true, Observed: because.Time.UnixNano(),
-				Ref: object.NewRef(resourceOf(because), s.Schema, s.ObjectName, s.UID),
+				Op:       object.Deleted,
+				Inferred: true,
+				Observed: because.Time.UnixNano(),
+				Ref:      object.NewRef(resourceOf(because), s.Schema, s.ObjectName, s.UID),
 			}
 			d.Ref.Resource.Namespaced = s.Schema != ""
 			t.o.Rows.Publish(publish.NewEvent(&encode.Event{

@@ -37,7 +37,9 @@ type Target struct {
 // New returns a target; Run starts both buses.
 func New(o Options) *Target {
 	return &Target{
-		o: o, known: newHistory(), sweeps: publish.NewInbox[*publish.Event](),
+		o:      o,
+		known:  newHistory(),
+		sweeps: publish.NewInbox[*publish.Event](),
 		losses: func(consume.ClusterKey, string) (time.Time, bool) { return time.Time{}, false },
 	}
 }

@@ -54,8 +54,13 @@ type claim struct {
 
 func newClaims(to timeline.Moment) *claims {
 	return &claims{
-		to: to, writers: map[writerKey]*writer{}, scopes: map[scopeKey]*claim{}, copies: map[eventKey]int{},
-		latest: map[consume.ClusterKey]time.Time{}, etcds: map[etcdKey]string{}, names: map[consume.ClusterKey]string{},
+		to:      to,
+		writers: map[writerKey]*writer{},
+		scopes:  map[scopeKey]*claim{},
+		copies:  map[eventKey]int{},
+		latest:  map[consume.ClusterKey]time.Time{},
+		etcds:   map[etcdKey]string{},
+		names:   map[consume.ClusterKey]string{},
 	}
 }
 
@@ -271,8 +276,10 @@ func (r *Replay) finish(c *claims) ([]*consume.Event, error) {
 		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.UID, b.UID))
 	}) {
 		e, err := r.encode(&encode.Options{
-			Cluster: r.cluster(names[cluster]), ClusterUID: cluster.UID,
-			Writer: r.writer(cluster), Run: fmt.Sprintf("0-%d", r.time().UnixMilli()),
+			Cluster:    r.cluster(names[cluster]),
+			ClusterUID: cluster.UID,
+			Writer:     r.writer(cluster),
+			Run:        fmt.Sprintf("0-%d", r.time().UnixMilli()),
 		}, &object.Delta{Observed: r.end(c, cluster).UnixNano(), Report: reports[cluster]})
 		if err != nil {
 			return nil, err

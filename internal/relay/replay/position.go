@@ -72,7 +72,12 @@ func (p *Position) load(ctx context.Context, replay map[string]string, from, to 
 	}
 	raw, err := os.ReadFile(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		p.at = positionState{Version: positionVersion, Replay: replay, From: from, To: to}
+		p.at = positionState{
+			Version: positionVersion,
+			Replay:  replay,
+			From:    from,
+			To:      to,
+		}
 		return p.write()
 	}
 	if err != nil {

@@ -264,7 +264,14 @@ func (r *Replay) Sent() int { return int(r.sent.Load()) }
 func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) error {
 	s := r.newSource()
 	rel := relay.New(
-		relay.Options{Name: "replay", Source: s, Target: to, Refused: r.o.Refused, Whole: r.o.Whole, ProgressWait: -1},
+		relay.Options{
+			Name:         "replay",
+			Source:       s,
+			Target:       to,
+			Refused:      r.o.Refused,
+			Whole:        r.o.Whole,
+			ProgressWait: -1,
+		},
 		log, nil)
 	g, running := errgroup.WithContext(ctx)
 	waiting, delivered := context.WithCancel(running)

@@ -115,9 +115,17 @@ func (r *Replay) bound(p part, kind object.StreamKind) (*consume.Event, error) {
 	last := p.scope.last
 	version := strings.TrimPrefix(strings.TrimPrefix(last.APIVersion, last.Group()), "/")
 	s := &object.StreamEvent{
-		Kind:     kind,
-		Resource: &object.Resource{Group: last.Group(), Version: version, Name: last.Resource, Kind: last.Kind},
-		Scope:    last.Scope, History: last.History(), Snapshot: r.id, Objects: len(p.objects),
+		Kind: kind,
+		Resource: &object.Resource{
+			Group:   last.Group(),
+			Version: version,
+			Name:    last.Resource,
+			Kind:    last.Kind,
+		},
+		Scope:    last.Scope,
+		History:  last.History(),
+		Snapshot: r.id,
+		Objects:  len(p.objects),
 	}
 	if p.scope.underWay == "" {
 		s.ResourceVersion, _ = strconv.ParseUint(p.scope.floor, 10, 64) // 0: it is no number
@@ -158,8 +166,13 @@ func (r *Replay) read(v *timeline.Version) *consume.Event {
 	e.Time = r.time()
 	e.DataRef = v.DataRef
 	e.Data = &consume.Data{
-		Op: e.Op, ResourceVersion: v.ResourceVersion, After: v.After, ChangedBy: v.ChangedBy, Snapshot: r.id,
-		Truncated: v.Truncated, DataRef: v.DataRef,
+		Op:              e.Op,
+		ResourceVersion: v.ResourceVersion,
+		After:           v.After,
+		ChangedBy:       v.ChangedBy,
+		Snapshot:        r.id,
+		Truncated:       v.Truncated,
+		DataRef:         v.DataRef,
 	}
 	if v.After != nil {
 		e.DataRef = ""
@@ -176,7 +189,12 @@ func (r *Replay) deletion(v *timeline.Version) *consume.Event {
 	e.Type = consume.TypePrefix + "object.deleted"
 	e.Op = consume.Deleted
 	e.Time = v.Time
-	e.Data = &consume.Data{Op: e.Op, ResourceVersion: v.ResourceVersion, After: []byte("null"), Inferred: true}
+	e.Data = &consume.Data{
+		Op:              e.Op,
+		ResourceVersion: v.ResourceVersion,
+		After:           []byte("null"),
+		Inferred:        true,
+	}
 	return e
 }
 
@@ -192,10 +210,20 @@ func (r *Replay) event(v *timeline.Version) *consume.Event {
 	}
 	cluster := r.cluster(v.Cluster)
 	e := &consume.Event{
-		Source: v.Source, Subject: path + "/" + plural + "/" + url.PathEscape(v.Name),
-		DataContentType: "application/json", DataSchema: "https://kubecdc.dev/schema/object/v1",
-		Cluster: cluster, ClusterUID: v.ClusterUID, APIVersion: v.APIVersion, Kind: v.Kind, Resource: plural,
-		Namespace: v.Namespace, Name: v.Name, UID: v.UID, ResourceVersion: v.ResourceVersion, Scope: v.Scope,
+		Source:          v.Source,
+		Subject:         path + "/" + plural + "/" + url.PathEscape(v.Name),
+		DataContentType: "application/json",
+		DataSchema:      "https://kubecdc.dev/schema/object/v1",
+		Cluster:         cluster,
+		ClusterUID:      v.ClusterUID,
+		APIVersion:      v.APIVersion,
+		Kind:            v.Kind,
+		Resource:        plural,
+		Namespace:       v.Namespace,
+		Name:            v.Name,
+		UID:             v.UID,
+		ResourceVersion: v.ResourceVersion,
+		Scope:           v.Scope,
 		PartitionKey: strings.Join(
 			[]string{cluster, cmp.Or(group, "core"), plural, cmp.Or(v.Namespace, consume.NoNamespace), v.Name}, "/"),
 	}

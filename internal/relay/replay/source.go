@@ -80,10 +80,15 @@ func resourceOf(e *consume.Event) resourceKey {
 
 func (r *Replay) newSource() *source {
 	s := &source{
-		r: r, pace: pace{
+		r: r,
+		pace: pace{
 			speed: r.o.Speed,
-		}, known: map[objectKey]bool{}, underWay: map[scopeKey]string{}, once: map[eventKey]bool{},
-		later: map[resourceKey]bool{}, claims: newClaims(r.o.To),
+		},
+		known:    map[objectKey]bool{},
+		underWay: map[scopeKey]string{},
+		once:     map[eventKey]bool{},
+		later:    map[resourceKey]bool{},
+		claims:   newClaims(r.o.To),
 	}
 	for _, v := range r.state.Objects() {
 		s.known[keyOf(&v.Object)] = true
@@ -180,7 +185,12 @@ func (s *source) fill(ctx context.Context) error {
 		if err != nil || s.number < s.resume[log] {
 			return err
 		}
-		s.ready = append(s.ready, &driver.Record{Log: log, Position: s.number, Event: e, Copies: 1})
+		s.ready = append(s.ready, &driver.Record{
+			Log:      log,
+			Position: s.number,
+			Event:    e,
+			Copies:   1,
+		})
 		return nil
 	}
 	e, err := s.in.next(ctx)
@@ -203,9 +213,14 @@ func (s *source) finish() error {
 	s.finished = true
 	events, err := s.r.finish(s.claims)
 	for i, e := range events {
-		s.ready = append(s.ready, &driver.Record{Log: consume.Log{
-			Name: progressLog,
-		}, Position: uint64(i + 1), Event: e, Copies: 1})
+		s.ready = append(s.ready, &driver.Record{
+			Log: consume.Log{
+				Name: progressLog,
+			},
+			Position: uint64(i + 1),
+			Event:    e,
+			Copies:   1,
+		})
 	}
 	return err
 }
@@ -291,9 +306,14 @@ func (s *source) add(e *consume.Event) error {
 		for _, v := range versions {
 			if e := r.deletion(v); r.matches(e) {
 				s.deleted++
-				s.ready = append(s.ready, &driver.Record{Log: consume.Log{
-					Name: deletionLog,
-				}, Position: s.deleted, Event: e, Copies: 1})
+				s.ready = append(s.ready, &driver.Record{
+					Log: consume.Log{
+						Name: deletionLog,
+					},
+					Position: s.deleted,
+					Event:    e,
+					Copies:   1,
+				})
 			}
 		}
 		if s.later[resource] {
@@ -309,7 +329,12 @@ func (s *source) send(e *consume.Event) error {
 	if e.Position.Next <= s.resume[e.Position.Log] || !s.r.matches(e) {
 		return nil
 	}
-	rec := &driver.Record{Log: e.Position.Log, Position: e.Position.Next - 1, Event: e, Copies: 1}
+	rec := &driver.Record{
+		Log:      e.Position.Log,
+		Position: e.Position.Next - 1,
+		Event:    e,
+		Copies:   1,
+	}
 	if e.Data == nil && s.r.o.Record.HasSeveralLogs() {
 		rec.Copies = s.r.o.Copies(s.in.Positions(), e)
 	}

@@ -32,8 +32,11 @@ type Config struct {
 // Driver returns the driver of the target "slack".
 func Driver() *driver.Driver {
 	return &driver.Driver{
-		Name: "slack", Schemes: []string{"slack"}, URL: "slack:FILE", ObjectsOnly: true,
-		Default: func() driver.Config { return new(Config) },
+		Name:        "slack",
+		Schemes:     []string{"slack"},
+		URL:         "slack:FILE",
+		ObjectsOnly: true,
+		Default:     func() driver.Config { return new(Config) },
 	}
 }
 

@@ -100,11 +100,21 @@ type lister struct {
 }
 
 func (q *Question) newLister(h *answer.History) *lister {
-	o := console.Options{Wide: q.Format.Wide(), Reads: true, Late: true, Cluster: h.ClusterOf}
+	o := console.Options{
+		Wide:    q.Format.Wide(),
+		Reads:   true,
+		Late:    true,
+		Cluster: h.ClusterOf,
+	}
 	if q.Format.Name != printer.Table {
 		o.View = console.Diff
 	}
-	return &lister{History: h, q: q, printer: console.New(q.Stdout, o), named: map[string]bool{}}
+	return &lister{
+		History: h,
+		q:       q,
+		printer: console.New(q.Stdout, o),
+		named:   map[string]bool{},
+	}
 }
 
 // versionOfObject is the JSON form of a version.

@@ -62,7 +62,12 @@ func (d *differ) diff(before, after []byte) error {
 	if len(before) == 0 || len(after) == 0 {
 		return fmt.Errorf("compare objects: %w", jsonscan.ErrTruncated)
 	}
-	if err := d.value(node{from: -1, to: -1, before: before, after: after}); err != nil {
+	if err := d.value(node{
+		from:   -1,
+		to:     -1,
+		before: before,
+		after:  after,
+	}); err != nil {
 		return fmt.Errorf("compare objects: %w", err)
 	}
 	return nil
@@ -122,7 +127,13 @@ func (d *differ) objects(as, bs []member, key []byte, depth int) error {
 	kept := make([]bool, 0, 64)
 	kept = append(kept, make([]bool, len(bs))...)
 	for k := range as {
-		n := node{depth: depth, key: as[k].key, from: -1, to: -1, before: as[k].value}
+		n := node{
+			depth:  depth,
+			key:    as[k].key,
+			from:   -1,
+			to:     -1,
+			before: as[k].value,
+		}
 		to := find.member(k, as[k].key)
 		if to < 0 {
 			if !quiet(n.key) {

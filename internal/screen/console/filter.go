@@ -108,7 +108,12 @@ func readTargets(args []string) ([]target, error) {
 }
 
 func targetOf(w *kinds.Word) target {
-	t := target{resource: w.Name, version: w.Version, group: w.Group, names: w.Names}
+	t := target{
+		resource: w.Name,
+		version:  w.Version,
+		group:    w.Group,
+		names:    w.Names,
+	}
 	plural, groups := expand(t.resource)
 	if plural != "" && (t.group == "" || slices.Contains(groups, t.group)) {
 		t.resource, t.groups = plural, groups

@@ -117,7 +117,13 @@ func (d *differ) keyed(as, bs []member, la, lb [][]byte, depth int) error {
 		}
 	}
 	if moved {
-		n := node{kind: ordered, elem: true, depth: depth, from: -1, to: -1}
+		n := node{
+			kind:  ordered,
+			elem:  true,
+			depth: depth,
+			from:  -1,
+			to:    -1,
+		}
 		for _, k := range kept {
 			if k > 0 {
 				n.order = append(n.order, k-1)
@@ -132,7 +138,14 @@ func (d *differ) keyed(as, bs []member, la, lb [][]byte, depth int) error {
 
 func (d *differ) element(k kind, depth int, label []byte, from, to int, before, after []byte) {
 	d.nodes = append(d.nodes, node{
-		kind: k, elem: true, depth: depth, label: label, from: from, to: to, before: before, after: after,
+		kind:   k,
+		elem:   true,
+		depth:  depth,
+		label:  label,
+		from:   from,
+		to:     to,
+		before: before,
+		after:  after,
 	})
 }
 
@@ -163,7 +176,14 @@ func (d *differ) positional(as, bs []member, depth int) error {
 		})
 	flush(len(as), len(bs))
 	for _, p := range pairs {
-		n := node{elem: true, depth: depth, from: p.a, to: p.b, before: as[p.a].value, after: bs[p.b].value}
+		n := node{
+			elem:   true,
+			depth:  depth,
+			from:   p.a,
+			to:     p.b,
+			before: as[p.a].value,
+			after:  bs[p.b].value,
+		}
 		if err := d.value(n); err != nil {
 			return err
 		}

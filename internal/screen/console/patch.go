@@ -59,7 +59,12 @@ func (d *differ) patched(change, after []byte) error {
 			}
 		}
 		if len(steps) == 0 {
-			d.nodes = append(d.nodes[:0], node{kind: unknown, from: -1, to: -1, after: op.Value})
+			d.nodes = append(d.nodes[:0], node{
+				kind:  unknown,
+				from:  -1,
+				to:    -1,
+				after: op.Value,
+			})
 			return nil
 		}
 	}

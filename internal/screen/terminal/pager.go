@@ -34,7 +34,13 @@ func NewPager(o *Output, command string, stderr io.Writer) (*Output, *Pager) {
 		return o, nil
 	}
 	p := &Pager{argv: argv, screen: o.Writer, stderr: Unguard(stderr)}
-	return &Output{Writer: p, Interactive: true, Color: o.Color, Width: o.Width, Size: o.Size}, p
+	return &Output{
+		Writer:      p,
+		Interactive: true,
+		Color:       o.Color,
+		Width:       o.Width,
+		Size:        o.Size,
+	}, p
 }
 
 // Write implements io.Writer. Its error is EPIPE after the user has quit the pager.

@@ -221,7 +221,12 @@ func renderRows(c *canvas, items []Item) {
 	rows := make([]row, 0, len(items))
 	names, counts := 0, 0
 	for _, it := range items {
-		r := row{name: printable(it.Name), unit: " read", look: Cyan, part: -1}
+		r := row{
+			name: printable(it.Name),
+			unit: " read",
+			look: Cyan,
+			part: -1,
+		}
 		n, of := it.Objects, it.Expected
 		if it.State == Sending {
 			r.unit = " sent"

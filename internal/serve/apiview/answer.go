@@ -31,7 +31,12 @@ func (v *View) newAnswer(f form, res *resource, query url.Values) (*answer, erro
 	default:
 		return nil, badRequest("unrecognized includeObject value: %q", include)
 	}
-	a.table = &table{view: v, resource: res, version: f.version, include: include}
+	a.table = &table{
+		view:     v,
+		resource: res,
+		version:  f.version,
+		include:  include,
+	}
 	return a, nil
 }
 

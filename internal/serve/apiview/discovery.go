@@ -40,7 +40,13 @@ func reviews() []kind {
 		{"authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"},
 		{"authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"},
 	} {
-		out = append(out, kind{group: f[0], apiVersion: "v1", plural: f[1], name: f[2], singular: f[1][:len(f[1])-1]})
+		out = append(out, kind{
+			group:      f[0],
+			apiVersion: "v1",
+			plural:     f[1],
+			name:       f[2],
+			singular:   f[1][:len(f[1])-1],
+		})
 	}
 	return out
 }
@@ -138,8 +144,13 @@ func (v *View) discover(w http.ResponseWriter, r *http.Request, path []string) e
 	for i := range kinds[name] {
 		if k := &kinds[name][i]; k.apiVersion == version {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: k.plural, SingularName: k.singular, Namespaced: k.namespaced, Kind: k.name, Verbs: k.verbs,
-				ShortNames: k.shortNames, Categories: k.categories,
+				Name:         k.plural,
+				SingularName: k.singular,
+				Namespaced:   k.namespaced,
+				Kind:         k.name,
+				Verbs:        k.verbs,
+				ShortNames:   k.shortNames,
+				Categories:   k.categories,
 			})
 		}
 	}
@@ -189,11 +200,16 @@ func (k *served) discovery() discovery.APIResourceDiscovery {
 		scope = discovery.ScopeNamespace
 	}
 	return discovery.APIResourceDiscovery{
-		Resource: k.plural, ResponseKind: &metav1.GroupVersionKind{
+		Resource: k.plural,
+		ResponseKind: &metav1.GroupVersionKind{
 			Group:   k.group,
 			Version: k.apiVersion,
 			Kind:    k.name,
-		}, Scope: scope,
-		SingularResource: k.singular, Verbs: k.verbs, ShortNames: k.shortNames, Categories: k.categories,
+		},
+		Scope:            scope,
+		SingularResource: k.singular,
+		Verbs:            k.verbs,
+		ShortNames:       k.shortNames,
+		Categories:       k.categories,
 	}
 }

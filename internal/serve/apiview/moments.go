@@ -140,7 +140,13 @@ func (m *moments) find(at timeline.Moment, l limits, cancel context.CancelCauseF
 		}
 		return found{wait: m.changed, full: isFull && opening == 0}
 	}
-	in := &moment{at: at.String(), users: 1, opened: make(chan struct{}), cancel: cancel, clients: 1}
+	in := &moment{
+		at:      at.String(),
+		users:   1,
+		opened:  make(chan struct{}),
+		cancel:  cancel,
+		clients: 1,
+	}
 	m.recent = slices.Insert(m.recent, 0, in)
 	return found{moment: in, isNew: true}
 }

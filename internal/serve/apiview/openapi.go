@@ -83,7 +83,12 @@ func apiPath(group, version string) string {
 // openAPI returns the OpenAPI v3 document of the kinds of a group and version.
 func (v *View) openAPI(group, version string, kinds []served) (jsonObject, error) {
 	kinds = slices.DeleteFunc(slices.Clone(kinds), func(k served) bool { return k.apiVersion != version })
-	namespace := kind{apiVersion: "v1", plural: "namespaces", name: "Namespace", builtin: true}
+	namespace := kind{
+		apiVersion: "v1",
+		plural:     "namespaces",
+		name:       "Namespace",
+		builtin:    true,
+	}
 	if group == "" && version == "v1" &&
 		!slices.ContainsFunc(kinds, func(k served) bool { return k.plural == namespace.plural }) {
 		// kubectl asks it for kinds that it does not find.

@@ -81,7 +81,12 @@ func (l *Log) Add(v *timeline.Version) {
 			Namespace: v.Namespace,
 		}, APIVersion: v.APIVersion, Kind: v.Kind}
 	}
-	e := entry{version: number(v.ResourceVersion), time: v.Time, history: v.History, gone: v.Gone()}
+	e := entry{
+		version: number(v.ResourceVersion),
+		time:    v.Time,
+		history: v.History,
+		gone:    v.Gone(),
+	}
 	if v.Again { // its form is later than its version
 		e.version = max(e.version, l.highest[v.Resource])
 	}
@@ -102,7 +107,12 @@ func (v *View) Follow(l *Log) error {
 	if v.replay != nil {
 		return errors.New("a view is replayed once")
 	}
-	v.replay = &replay{shown: map[*content]int{}, now: v.now, moved: make(chan struct{}), watched: make(chan struct{})}
+	v.replay = &replay{
+		shown:   map[*content]int{},
+		now:     v.now,
+		moved:   make(chan struct{}),
+		watched: make(chan struct{}),
+	}
 	v.begin(l)
 	var common []step
 	var others [][]step

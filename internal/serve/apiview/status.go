@@ -55,7 +55,10 @@ func (k *kind) groupResource() schema.GroupResource {
 
 func failure(code int32, reason metav1.StatusReason, format string, args ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: fmt.Sprintf(format, args...),
+		Status:  metav1.StatusFailure,
+		Code:    code,
+		Reason:  reason,
+		Message: fmt.Sprintf(format, args...),
 	}}
 }
 

@@ -33,8 +33,10 @@ func openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w).Flush
 	return &stream{
-		Writer: w, ended: r.Context().Done(), close: func() {},
-		flush: func() { _ = flush() }, // the client has gone
+		Writer: w,
+		ended:  r.Context().Done(),
+		close:  func() {},
+		flush:  func() { _ = flush() }, // the client has gone
 	}, nil
 }
 

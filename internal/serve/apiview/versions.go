@@ -134,7 +134,12 @@ func (v *View) addVersions() {
 			continue
 		}
 		from := recorded[i]
-		r := &resource{kind: from.kind, content: from.content, columns: from.columns, other: &other}
+		r := &resource{
+			kind:    from.kind,
+			content: from.content,
+			columns: from.columns,
+			other:   &other,
+		}
 		r.group, r.apiVersion, _ = strings.Cut(other.served, "/")
 		if r.apiVersion == "" {
 			r.group, r.apiVersion = "", r.group

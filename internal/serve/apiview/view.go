@@ -76,7 +76,12 @@ type Options struct {
 
 // NewView returns the View of a state. The state is not needed afterwards.
 func NewView(s *timeline.State, o Options) *View {
-	v := &View{moment: s.Moment(), now: o.Now, again: o.Again, version: cmp.Or(o.Version, s.APIServerVersion())}
+	v := &View{
+		moment:  s.Moment(),
+		now:     o.Now,
+		again:   o.Again,
+		version: cmp.Or(o.Version, s.APIServerVersion()),
+	}
 	scopes := s.Scopes()
 	var names []string
 	for i := range scopes {

@@ -101,7 +101,12 @@ func (l *Lines) Next(ctx context.Context) (*consume.Event, error) {
 // restart returns to the beginning of a file that ends before the line at which reading should
 // continue: it is another file.
 func (l *Lines) restart() error {
-	missed := &consume.MissedError{Log: l.position().Log, From: uint64(l.skip) + 1, To: uint64(l.line), Recreated: true}
+	missed := &consume.MissedError{
+		Log:       l.position().Log,
+		From:      uint64(l.skip) + 1,
+		To:        uint64(l.line),
+		Recreated: true,
+	}
 	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}

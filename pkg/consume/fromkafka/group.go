@@ -53,8 +53,13 @@ func (r *kafkaReader) rejoin(ctx context.Context) error {
 	}
 	slices.Sort(topics)
 	member, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: r.s.Group, Brokers: r.s.Brokers, Dialer: r.s.dialer(), Topics: topics, WatchPartitionChanges: true,
-		SessionTimeout: sessionTimeout, JoinGroupBackoff: time.Second,
+		ID:                    r.s.Group,
+		Brokers:               r.s.Brokers,
+		Dialer:                r.s.dialer(),
+		Topics:                topics,
+		WatchPartitionChanges: true,
+		SessionTimeout:        sessionTimeout,
+		JoinGroupBackoff:      time.Second,
 	})
 	if err != nil {
 		return fmt.Errorf("join group %s: %w", r.s.Group, err)

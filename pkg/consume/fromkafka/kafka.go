@@ -164,14 +164,19 @@ func (k *Kafka) Read(ctx context.Context, q consume.Query) (consume.Reader, erro
 	q.ByTime, q.OneCopy = q.ByTime && q.StopAtEnd && k.Group == "", q.OneCopy && k.Group == ""
 	d := k.dialer()
 	r := &kafkaReader{
-		s: k, q: q, batches: make(chan *kafkaBatch), looked: time.Now(),
+		s:       k,
+		q:       q,
+		batches: make(chan *kafkaBatch),
+		looked:  time.Now(),
 		conns: kafkanet.New(kafkanet.Options{
 			ClientID:   d.ClientID,
 			Dial:       dialKafka(d),
 			Mechanism:  d.SASLMechanism,
 			OnThrottle: k.OnThrottle,
 		}),
-		partitions: map[partitionID]*kafkaPartition{}, at: map[partitionID]consume.Position{}, copies: map[string]int{},
+		partitions: map[partitionID]*kafkaPartition{},
+		at:         map[partitionID]consume.Position{},
+		copies:     map[string]int{},
 	}
 	r.client = &kafka.Client{Addr: kafka.TCP(k.Brokers...), Transport: kafkanet.NewCluster(r.conns, k.Brokers)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -316,7 +321,12 @@ func (r *kafkaReader) locate(
 			}
 			continue
 		}
-		f := &kafkaFetcher{r: r, log: l, offset: o.first, stopAt: -1}
+		f := &kafkaFetcher{
+			r:      r,
+			log:    l,
+			offset: o.first,
+			stopAt: -1,
+		}
 		if r.q.ByTime {
 			f.turn = make(chan struct{}, 1)
 			f.turn <- struct{}{}
@@ -335,7 +345,12 @@ func (r *kafkaReader) locate(
 		if r.q.StopAtEnd {
 			f.stopAt = o.last
 		}
-		f.partition = &kafkaPartition{log: f.log, next: f.offset, end: o.last, fetcher: f}
+		f.partition = &kafkaPartition{
+			log:     f.log,
+			next:    f.offset,
+			end:     o.last,
+			fetcher: f,
+		}
 		f.check(l.ID, o)
 		out[id] = f.partition
 	}

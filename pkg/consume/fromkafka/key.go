@@ -34,7 +34,12 @@ func aboutKey(key []byte) consume.About {
 	}
 	if last == 4 && keyGroup.MatchString(parts[1]) && keyResource.MatchString(parts[2]) && parts[3] != "" &&
 		parts[4] != "" {
-		a := consume.About{Cluster: parts[0], Resource: parts[2], Namespace: parts[3], Name: parts[4]}
+		a := consume.About{
+			Cluster:   parts[0],
+			Resource:  parts[2],
+			Namespace: parts[3],
+			Name:      parts[4],
+		}
 		if parts[1] != "core" {
 			a.Resource += "." + parts[1]
 		}

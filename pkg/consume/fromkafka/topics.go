@@ -136,7 +136,12 @@ func isTemporary(err error) bool {
 
 func (r *kafkaReader) timeAtOnce(ctx context.Context, l consume.Log, offset int64) (time.Time, error) {
 	res, err := r.client.Fetch(ctx, &kafka.FetchRequest{
-		Topic: l.Name, Partition: l.Partition, Offset: offset, MinBytes: 1, MaxBytes: leastFetch, MaxWait: fetchWait,
+		Topic:     l.Name,
+		Partition: l.Partition,
+		Offset:    offset,
+		MinBytes:  1,
+		MaxBytes:  leastFetch,
+		MaxWait:   fetchWait,
 	})
 	if err == nil {
 		err = res.Error

@@ -97,7 +97,12 @@ func (p place) in(name string, info *jetstream.StreamInfo) (place, *consume.Miss
 	case p.next == 0:
 		return p, nil
 	case state.LastSeq+1 < p.next || streamID(info) != p.id:
-		missed := &consume.MissedError{Log: log, From: p.next, To: state.LastSeq, Recreated: true}
+		missed := &consume.MissedError{
+			Log:       log,
+			From:      p.next,
+			To:        state.LastSeq,
+			Recreated: true,
+		}
 		return place{id: streamID(info), next: first, end: state.LastSeq}, missed
 	case first > p.next:
 		missed := &consume.MissedError{Log: log, From: p.next, To: first - 1}

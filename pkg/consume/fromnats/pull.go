@@ -98,9 +98,14 @@ type beat struct {
 func newPull(c *jetstream.ConsumerInfo, conn *nats.Conn, requests string, parts int, before uint64, wake func(),
 ) (*pull, error) {
 	p := &pull{
-		consumer: c, conn: conn, requests: requests, wake: wake,
-		messages: max(prefetchMessages/parts, leastMessages), bytes: max(prefetchBytes/parts, leastBytes),
-		horizon: before, pending: c.NumPending,
+		consumer: c,
+		conn:     conn,
+		requests: requests,
+		wake:     wake,
+		messages: max(prefetchMessages/parts, leastMessages),
+		bytes:    max(prefetchBytes/parts, leastBytes),
+		horizon:  before,
+		pending:  c.NumPending,
 	}
 	sub, err := conn.Subscribe(conn.NewInbox(), p.arrive)
 	if err != nil {
@@ -225,7 +230,12 @@ func (p *pull) read(m *nats.Msg) (*record, error) {
 		return nil, errLostOnTheWay
 	}
 	p.delivered++
-	return &record{Msg: m, seq: meta.Sequence.Stream, pending: meta.NumPending, stored: meta.Timestamp}, nil
+	return &record{
+		Msg:     m,
+		seq:     meta.Sequence.Stream,
+		pending: meta.NumPending,
+		stored:  meta.Timestamp,
+	}, nil
 }
 
 // takeHead returns the record in hand, and moves the horizon to it.
@@ -276,7 +286,12 @@ func (p *pull) refill(every time.Duration) error {
 	if large {
 		return p.request(pullRequest{Batch: 1, Expires: p.lives, Heartbeat: every})
 	}
-	return p.request(pullRequest{Batch: p.messages, MaxBytes: p.bytes, Expires: p.lives, Heartbeat: every})
+	return p.request(pullRequest{
+		Batch:     p.messages,
+		MaxBytes:  p.bytes,
+		Expires:   p.lives,
+		Heartbeat: every,
+	})
 }
 
 // hurry requests quick heartbeats for a while.

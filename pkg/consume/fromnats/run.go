@@ -75,7 +75,12 @@ func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e 
 	if err != nil {
 		return fmt.Errorf("run consumer %s: %w", o.Durable, err)
 	}
-	s := &service{o: o, link: l, js: js, handler: handler}
+	s := &service{
+		o:       o,
+		link:    l,
+		js:      js,
+		handler: handler,
+	}
 	if err := l.attempt(ctx, attachTimeout, s.setUp); err != nil {
 		return l.explain(ctx, js, o.Stream, err)
 	}

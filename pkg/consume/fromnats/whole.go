@@ -88,7 +88,9 @@ func readObject(ctx context.Context, js jetstream.JetStream, bucket, name string
 // hasObject reports whether a bucket has an object, as its leader knows it.
 func hasObject(ctx context.Context, js jetstream.JetStream, bucket, name string) (bool, error) {
 	s := &JetStream{
-		Conn: js.Conn(), Domain: js.Options().Domain, Stream: "OBJ_" + bucket,
+		Conn:     js.Conn(),
+		Domain:   js.Options().Domain,
+		Stream:   "OBJ_" + bucket,
 		Subjects: []string{"$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))},
 	}
 	r, err := s.read(ctx, consume.Query{Start: consume.Beginning(), StopAtEnd: true, LastOfEach: true})

@@ -161,11 +161,17 @@ func send(
 		path = "/apis/" + r.Group + "/" + r.Version
 	}
 	e := event{
-		SpecVersion: "1.0", Source: record.Source, Type: "dev.kubecdc.object.updated", Op: "u",
-		ID:      record.IDOf(r.Group, r.Resource, string(after.GetUID()), after.GetResourceVersion()),
-		Subject: path + "/namespaces/" + after.GetNamespace() + "/" + r.Resource + "/" + after.GetName(),
-		Time:    time.Now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json",
-		Namespace: after.GetNamespace(), Name: after.GetName(), UID: string(after.GetUID()),
+		SpecVersion:     "1.0",
+		Source:          record.Source,
+		Type:            "dev.kubecdc.object.updated",
+		Op:              "u",
+		ID:              record.IDOf(r.Group, r.Resource, string(after.GetUID()), after.GetResourceVersion()),
+		Subject:         path + "/namespaces/" + after.GetNamespace() + "/" + r.Resource + "/" + after.GetName(),
+		Time:            time.Now().UTC().Format(time.RFC3339Nano),
+		DataContentType: "application/json",
+		Namespace:       after.GetNamespace(),
+		Name:            after.GetName(),
+		UID:             string(after.GetUID()),
 		ResourceVersion: after.GetResourceVersion(),
 		Data:            change{After: after.Object},
 	}

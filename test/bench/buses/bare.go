@@ -54,8 +54,11 @@ func bareNATS(ctx context.Context, s *Server, w *Workload) (time.Duration, error
 		return 0, err
 	}
 	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: s.Name, Subjects: []string{"kubecdc." + cluster + ".>"}, Discard: jetstream.DiscardNew, AllowDirect: true,
-		Duplicates: 2 * time.Minute,
+		Name:        s.Name,
+		Subjects:    []string{"kubecdc." + cluster + ".>"},
+		Discard:     jetstream.DiscardNew,
+		AllowDirect: true,
+		Duplicates:  2 * time.Minute,
 	})
 	if err != nil {
 		return 0, err
@@ -91,10 +94,16 @@ func bareKafka(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 	transport := &kafkago.Transport{}
 	defer transport.CloseIdleConnections()
 	writer := &kafkago.Writer{
-		Addr: kafkago.TCP(s.Kafka...), Topic: s.Name, Balancer: kafkago.Murmur2Balancer{
+		Addr:  kafkago.TCP(s.Kafka...),
+		Topic: s.Name,
+		Balancer: kafkago.Murmur2Balancer{
 			Consistent: true,
-		}, Transport: transport,
-		RequiredAcks: kafkago.RequireAll, Compression: kafkago.Zstd, BatchTimeout: 5 * time.Millisecond, Async: true,
+		},
+		Transport:    transport,
+		RequiredAcks: kafkago.RequireAll,
+		Compression:  kafkago.Zstd,
+		BatchTimeout: 5 * time.Millisecond,
+		Async:        true,
 		Completion: func(_ []kafkago.Message, err error) {
 			if err != nil {
 				failed.Store(&err)

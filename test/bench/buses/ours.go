@@ -54,7 +54,10 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 		}, log, nil)
 	case len(s.Kafka) > 0:
 		return kafka.New(kafka.Config{
-			Brokers: s.Kafka, Topic: s.Name, Compression: "zstd", Create: &kafkaconfig.Topic{
+			Brokers:     s.Kafka,
+			Topic:       s.Name,
+			Compression: "zstd",
+			Create: &kafkaconfig.Topic{
 				Partitions:        partitions,
 				ReplicationFactor: 1,
 			},

@@ -154,8 +154,11 @@ type item struct {
 
 func newSource(w *Workload) *source {
 	s := &source{
-		idle: make(chan int, w.objects), w: w, next: make([]int, w.objects),
-		slots: make(chan struct{}, publish.InFlight), drained: make(chan struct{}),
+		idle:    make(chan int, w.objects),
+		w:       w,
+		next:    make([]int, w.objects),
+		slots:   make(chan struct{}, publish.InFlight),
+		drained: make(chan struct{}),
 	}
 	s.left.Store(int64(len(w.deltas)))
 	s.undone.Store(int64(len(w.deltas)))

@@ -73,10 +73,14 @@ func Start(ctx context.Context, o Options) (_ *World, err error) {
 	}
 	o.Progress("starting a control plane")
 	w.Cluster, err = controlplane.Start(ctx, controlplane.Options{
-		Dir: filepath.Join(o.Dir, "plane"), Output: o.Output, Users: users,
+		Dir:    filepath.Join(o.Dir, "plane"),
+		Output: o.Output,
+		Users:  users,
 		// The controller manager would watch every resource too.
-		NoControllerManager: true, MaxRequestsInflight: upstreamInflight, UpstreamGC: true,
-		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit},
+		NoControllerManager: true,
+		MaxRequestsInflight: upstreamInflight,
+		UpstreamGC:          true,
+		APIServerArgs:       []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit},
 	})
 	if err != nil {
 		return nil, err

@@ -49,7 +49,10 @@ func (s *Server) controller() http.Handler {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		released, all, _ := s.history.Released()
 		reply(w, http.StatusOK, Status{
-			Released: released, Planned: !all, Frames: s.frames.Load(), Watches: s.watches.Load(),
+			Released: released,
+			Planned:  !all,
+			Frames:   s.frames.Load(),
+			Watches:  s.watches.Load(),
 		})
 	})
 	return mux

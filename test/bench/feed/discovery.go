@@ -21,8 +21,11 @@ var (
 		served("pods", "pod", "Pod", "", watched, "po"),
 		served("configmaps", "configmap", "ConfigMap", "", readWrite, "cm"),
 		apidiscovery.APIResourceDiscovery{
-			Resource: "namespaces", SingularResource: "namespace", Scope: apidiscovery.ScopeCluster,
-			ResponseKind: &metav1.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Verbs: []string{"get"},
+			Resource:         "namespaces",
+			SingularResource: "namespace",
+			Scope:            apidiscovery.ScopeCluster,
+			ResponseKind:     &metav1.GroupVersionKind{Version: "v1", Kind: "Namespace"},
+			Verbs:            []string{"get"},
 		},
 	)
 	namedGroups = group("coordination.k8s.io", "v1",
@@ -31,8 +34,12 @@ var (
 
 func served(plural, singular, kind, group string, verbs []string, short ...string) apidiscovery.APIResourceDiscovery {
 	return apidiscovery.APIResourceDiscovery{
-		Resource: plural, SingularResource: singular, Scope: apidiscovery.ScopeNamespace, ShortNames: short,
-		ResponseKind: &metav1.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, Verbs: verbs,
+		Resource:         plural,
+		SingularResource: singular,
+		Scope:            apidiscovery.ScopeNamespace,
+		ShortNames:       short,
+		ResponseKind:     &metav1.GroupVersionKind{Group: group, Version: "v1", Kind: kind},
+		Verbs:            verbs,
 	}
 }
 
@@ -91,8 +98,12 @@ func resources(groups *apidiscovery.APIGroupDiscoveryList) http.HandlerFunc {
 	}
 	for _, r := range g.Versions[0].Resources {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
-			Name: r.Resource, SingularName: r.SingularResource, Kind: r.ResponseKind.Kind,
-			Namespaced: r.Scope == apidiscovery.ScopeNamespace, Verbs: r.Verbs, ShortNames: r.ShortNames,
+			Name:         r.Resource,
+			SingularName: r.SingularResource,
+			Kind:         r.ResponseKind.Kind,
+			Namespaced:   r.Scope == apidiscovery.ScopeNamespace,
+			Verbs:        r.Verbs,
+			ShortNames:   r.ShortNames,
 		})
 	}
 	return func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, list) }

@@ -90,7 +90,12 @@ func emptyStream(c server.StreamConfig) ([]byte, error) {
 	var out bytes.Buffer
 	packed := s2.NewWriter(&out)
 	archive := tar.NewWriter(packed)
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: server.JetStreamMetaFile, Mode: 0o600, Size: int64(len(info))}
+	header := &tar.Header{
+		Typeflag: tar.TypeReg,
+		Name:     server.JetStreamMetaFile,
+		Mode:     0o600,
+		Size:     int64(len(info)),
+	}
 	if err := archive.WriteHeader(header); err != nil {
 		return nil, err
 	}

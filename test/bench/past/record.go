@@ -106,9 +106,13 @@ func New(o Options) (*Record, error) {
 			MaxResources, o.Resources, o.Objects)
 	}
 	r := &Record{
-		o: o, kinds: resources(o.Resources), codecs: map[*kind]*object.Codec{}, last: map[*kind]uint64{},
-		rng: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same in each run
-		rv:  firstValue, now: o.Begin,
+		o:      o,
+		kinds:  resources(o.Resources),
+		codecs: map[*kind]*object.Codec{},
+		last:   map[*kind]uint64{},
+		rng:    rand.New(rand.NewPCG(1, 2)), //nolint:gosec // the same in each run
+		rv:     firstValue,
+		now:    o.Begin,
 	}
 	var err error
 	r.subject, err = subject.New("", Cluster)
@@ -215,10 +219,20 @@ func (r *Record) advance(to time.Time) {
 
 // begin begins a run, and the observation of all scopes in it.
 func (r *Record) begin(away object.Interruption) error {
-	r.run = run{began: r.now, away: away, shown: r.rv, shownAt: r.now}
+	r.run = run{
+		began:   r.now,
+		away:    away,
+		shown:   r.rv,
+		shownAt: r.now,
+	}
 	r.run.enc = encode.New(encode.Options{
-		Cluster: Cluster, ClusterUID: clusterUID, Before: true, Patch: true,
-		Writer: writer, Run: fmt.Sprintf("0-%d", r.now.UnixMilli()), Checkpoint: "configMap kubecdc kubecdc-checkpoint",
+		Cluster:    Cluster,
+		ClusterUID: clusterUID,
+		Before:     true,
+		Patch:      true,
+		Writer:     writer,
+		Run:        fmt.Sprintf("0-%d", r.now.UnixMilli()),
+		Checkpoint: "configMap kubecdc kubecdc-checkpoint",
 	})
 	isFirst := away.From.IsZero()
 	for _, k := range r.kinds {
@@ -280,7 +294,12 @@ func (r *Record) snapshot() error {
 		}
 		for _, t := range of[k] {
 			r.advance(r.now.Add(readTakes))
-			d := &object.Delta{Op: object.Read, After: r.version(t), ResourceVersion: t.rv, Snapshot: id}
+			d := &object.Delta{
+				Op:              object.Read,
+				After:           r.version(t),
+				ResourceVersion: t.rv,
+				Snapshot:        id,
+			}
 			if err := r.object(t, d); err != nil {
 				return err
 			}
@@ -306,7 +325,12 @@ func (r *Record) change() error {
 	r.rv += 1 + r.rng.Uint64N(3) // others write, too
 	before, previous := r.version(t), t.rv
 	if r.rng.IntN(replacedOf) == 0 {
-		gone := &object.Delta{Op: object.Deleted, Before: before, ResourceVersion: r.rv, Previous: previous}
+		gone := &object.Delta{
+			Op:              object.Deleted,
+			Before:          before,
+			ResourceVersion: r.rv,
+			Previous:        previous,
+		}
 		if err := r.object(t, gone); err != nil {
 			return err
 		}

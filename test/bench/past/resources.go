@@ -20,7 +20,13 @@ type kind struct {
 // Kubernetes have most of the objects, and custom resources follow.
 func resources(n int) []*kind {
 	in := func(group, version, name, singular string, weight int) *kind {
-		r := object.Resource{Group: group, Version: version, Name: name, Kind: singular, Namespaced: true}
+		r := object.Resource{
+			Group:      group,
+			Version:    version,
+			Name:       name,
+			Kind:       singular,
+			Namespaced: true,
+		}
 		return &kind{r, weight}
 	}
 	all := []*kind{

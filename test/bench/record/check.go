@@ -58,7 +58,12 @@ func (r Result) String() string {
 
 // NewCheck expects the first n updates of a history.
 func NewCheck(h *feed.History, n int) *Check {
-	return &Check{history: h, seen: make([]bool, n), last: make([]int, h.Pods()), result: Result{Missing: n}}
+	return &Check{
+		history: h,
+		seen:    make([]bool, n),
+		last:    make([]int, h.Pods()),
+		result:  Result{Missing: n},
+	}
 }
 
 // Result returns the result so far.

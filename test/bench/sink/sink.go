@@ -13,8 +13,12 @@ import (
 // URL.
 func Run(ctx context.Context, dir string, ready func(url string) error) error {
 	s, err := server.NewServer(&server.Options{
-		ServerName: "bench", Host: "127.0.0.1", Port: server.RANDOM_PORT,
-		JetStream: true, StoreDir: dir, NoSigs: true,
+		ServerName: "bench",
+		Host:       "127.0.0.1",
+		Port:       server.RANDOM_PORT,
+		JetStream:  true,
+		StoreDir:   dir,
+		NoSigs:     true,
 	})
 	if err != nil {
 		return fmt.Errorf("start the sink: %w", err)

@@ -58,7 +58,9 @@ func Run(ctx context.Context, server Server, busURL string) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(server.CA)
 	s := &splicer{
-		server: server, js: js, last: map[string][]byte{},
+		server: server,
+		js:     js,
+		last:   map[string][]byte{},
 		client: &http.Client{Transport: &http.Transport{
 			ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true,
 		}},

@@ -71,7 +71,12 @@ func (c *Config) chooseObject(key oracle.ObjectKey, versions []*Version, snap or
 		} else {
 			e.UID = prev.UID
 		}
-		e.Reason = c.withholds(rule, &moment{Op: op, Before: before, After: after, Key: key})
+		e.Reason = c.withholds(rule, &moment{
+			Op:     op,
+			Before: before,
+			After:  after,
+			Key:    key,
+		})
 		switch {
 		case e.Reason == "":
 			e.Skipped, skipped = skipped, 0
@@ -213,7 +218,11 @@ type judgement struct {
 
 func (j *judgement) fault(rec *oracle.Record, kind string, want Tree, format string, args ...any) {
 	j.Faults = append(j.Faults, Fault{Want: want, Fault: oracle.Fault{
-		Kind: kind, Key: rec.Key, Rev: rec.Rev, Position: rec.Position, Text: fmt.Sprintf(format, args...),
+		Kind:     kind,
+		Key:      rec.Key,
+		Rev:      rec.Rev,
+		Position: rec.Position,
+		Text:     fmt.Sprintf(format, args...),
 	}})
 }
 

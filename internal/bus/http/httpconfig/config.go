@@ -49,11 +49,14 @@ type Config struct {
 // Driver returns the driver of the bus "http".
 func Driver() *driver.Driver {
 	return &driver.Driver{
-		Name: "http", Schemes: []string{"http", "https"}, URL: "http(s)://host/path",
+		Name:    "http",
+		Schemes: []string{"http", "https"},
+		URL:     "http(s)://host/path",
 		Default: driver.Defaults[Config],
 		Keys:    keys(),
 		DeadLetter: &driver.DeadLetter{
-			Key: "url", Value: check.URL(),
+			Key:      "url",
+			Value:    check.URL(),
 			Default:  func(driver.Config, string) string { return "" },
 			Validate: validateDeadURL,
 		},
@@ -74,9 +77,15 @@ func (cfg *Config) SetURL(url string) error {
 // Summary implements driver.Config.
 func (cfg *Config) Summary() driver.Summary {
 	receiver := receiverOf(cfg.URL)
-	s := driver.Summary{Kind: "http", URL: WithoutQuery(cfg.URL), Log: "HTTP " + receiver, Servers: []string{
-		receiver,
-	}, Identity: "HTTP, " + receiver}
+	s := driver.Summary{
+		Kind: "http",
+		URL:  WithoutQuery(cfg.URL),
+		Log:  "HTTP " + receiver,
+		Servers: []string{
+			receiver,
+		},
+		Identity: "HTTP, " + receiver,
+	}
 	s.Text = s.URL + ", an event in each request"
 	if cfg.Batch > 1 {
 		s.Text = fmt.Sprintf("%s, up to %d events in each request", s.URL, cfg.Batch)

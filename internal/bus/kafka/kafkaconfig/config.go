@@ -128,12 +128,19 @@ const SpareDeadTopic = "kubecdc.{cluster}._dead"
 // Driver returns the driver of the bus "kafka".
 func Driver() *driver.Driver {
 	return &driver.Driver{
-		Name: "kafka", Schemes: []string{"kafka"}, URL: "kafka://host:port/topic",
+		Name:    "kafka",
+		Schemes: []string{"kafka"},
+		URL:     "kafka://host:port/topic",
 		Default: driver.Defaults[Config],
 		Keys:    keys(),
-		DeadLetter: &driver.DeadLetter{Key: "topic", Value: check.Key{
-			Pattern: deadTopic.String(),
-		}, Default: defaultDeadTopic, Validate: validateDeadTopic},
+		DeadLetter: &driver.DeadLetter{
+			Key: "topic",
+			Value: check.Key{
+				Pattern: deadTopic.String(),
+			},
+			Default:  defaultDeadTopic,
+			Validate: validateDeadTopic,
+		},
 		Copies: 2, // the encoded event, and the batch in flight
 
 		LastProgress: true,
@@ -198,7 +205,9 @@ func (c *Config) Summary() driver.Summary {
 		mechanism = string(c.SASL.Mechanism)
 	}
 	s := driver.Summary{
-		Kind: "kafka", Brokers: c.Brokers, Topic: c.Topic,
+		Kind:     "kafka",
+		Brokers:  c.Brokers,
+		Topic:    c.Topic,
 		Log:      "Kafka " + strings.Join(servers, ",") + ", topic " + c.Topic,
 		Servers:  servers,
 		Identity: "Kafka, topic " + c.Topic,

@@ -214,7 +214,12 @@ func layoutOf(res *metadata.Response) *protocol.Cluster {
 		Topics:     map[string]protocol.Topic{},
 	}
 	for _, b := range res.Brokers {
-		layout.Brokers[b.NodeID] = protocol.Broker{ID: b.NodeID, Host: b.Host, Port: b.Port, Rack: b.Rack}
+		layout.Brokers[b.NodeID] = protocol.Broker{
+			ID:   b.NodeID,
+			Host: b.Host,
+			Port: b.Port,
+			Rack: b.Rack,
+		}
 	}
 	for i := range res.Topics {
 		t := &res.Topics[i]

@@ -60,7 +60,12 @@ type Producer struct {
 
 // New returns a producer for one partition of a topic.
 func New(topic string, partition int32, c *Codec) *Producer {
-	return &Producer{topic: topic, partition: partition, codec: c, id: -1}
+	return &Producer{
+		topic:     topic,
+		partition: partition,
+		codec:     c,
+		id:        -1,
+	}
 }
 
 // Load makes the next batch, of at least one record. The slice and the records must not change

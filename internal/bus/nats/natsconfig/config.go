@@ -106,16 +106,21 @@ const DefaultDeadSubject = "kubecdc.{cluster}.dead"
 // Driver returns the driver of the bus "nats".
 func Driver() *driver.Driver {
 	return &driver.Driver{
-		Name: "nats", Schemes: serverSchemes(), URL: "nats://host:port",
+		Name:    "nats",
+		Schemes: serverSchemes(),
+		URL:     "nats://host:port",
 		Flags:   accessFlags(),
 		Default: driver.Defaults[Config],
 		Keys:    keys(),
 		DeadLetter: &driver.DeadLetter{
-			Key: "subject", Value: check.Key{Pattern: deadSubject.String()},
+			Key:      "subject",
+			Value:    check.Key{Pattern: deadSubject.String()},
 			Default:  func(driver.Config, string) string { return DefaultDeadSubject },
 			Validate: validateDeadSubject,
 		},
-		ObjectStore: true, LastEvents: true, LastProgress: true,
+		ObjectStore:  true,
+		LastEvents:   true,
+		LastProgress: true,
 	}
 }
 
@@ -150,10 +155,16 @@ func accessFlags() []driver.Flag {
 // SetDefaults implements yamldoc.Defaulter.
 func (c *Config) SetDefaults() {
 	*c = Config{
-		URL: "nats://127.0.0.1:4222", Subject: subject.Default, InboxPrefix: DefaultInbox,
+		URL:         "nats://127.0.0.1:4222",
+		Subject:     subject.Default,
+		InboxPrefix: DefaultInbox,
 		Stream: Stream{
-			Name: DefaultStream, Create: true, Replicas: 1, MaxAge: yamldoc.Duration{Duration: 7 * 24 * time.Hour},
-			Discard: DiscardNew, DuplicateWindow: yamldoc.Duration{Duration: DefaultDuplicateWindow},
+			Name:            DefaultStream,
+			Create:          true,
+			Replicas:        1,
+			MaxAge:          yamldoc.Duration{Duration: 7 * 24 * time.Hour},
+			Discard:         DiscardNew,
+			DuplicateWindow: yamldoc.Duration{Duration: DefaultDuplicateWindow},
 		},
 	}
 }
@@ -177,7 +188,10 @@ func (c *Config) Destinations(cluster string) (func(*object.Delta) string, error
 func (c *Config) Summary() driver.Summary {
 	servers := driver.Servers(strings.Split(c.URL, ","))
 	s := driver.Summary{
-		Kind: "nats", URL: c.URL, Stream: c.Stream.Name, Subject: c.Subject,
+		Kind:     "nats",
+		URL:      c.URL,
+		Stream:   c.Stream.Name,
+		Subject:  c.Subject,
 		Log:      "NATS " + strings.Join(servers, ",") + ", stream " + c.Stream.Name,
 		Servers:  servers,
 		Identity: fmt.Sprintf("NATS, stream %s, subjects %s", c.Stream.Name, c.Subject),

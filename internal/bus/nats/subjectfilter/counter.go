@@ -96,8 +96,12 @@ func isLed(info *jetstream.StreamInfo) bool { return info.Cluster == nil || info
 // none: all.
 func filterConfig(name string, policy jetstream.DeliverPolicy, wildcards [][]string) jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{
-		Name: name, AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: policy,
-		InactiveThreshold: forgotten, MemoryStorage: true, Replicas: 1,
+		Name:              name,
+		AckPolicy:         jetstream.AckNonePolicy,
+		DeliverPolicy:     policy,
+		InactiveThreshold: forgotten,
+		MemoryStorage:     true,
+		Replicas:          1,
 	}
 	for _, w := range disjoint(wildcards) {
 		c.FilterSubjects = append(c.FilterSubjects, strings.Join(w, "."))

@@ -22,9 +22,13 @@ func newCertificate(now time.Time) (_ tls.Certificate, authority []byte, err err
 		return tls.Certificate{}, nil, err
 	}
 	signer := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "kubecdc authority"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject:               pkix.Name{CommonName: "kubecdc authority"},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.AddDate(1, 0, 0),
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	rawSigner, err := x509.CreateCertificate(rand.Reader, signer, signer, authorityKey.Public(), authorityKey)
 	if err != nil {
@@ -39,11 +43,14 @@ func newCertificate(now time.Time) (_ tls.Certificate, authority []byte, err err
 		return tls.Certificate{}, nil, err
 	}
 	leaf := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "kubecdc"},
-		NotBefore: signer.NotBefore, NotAfter: signer.NotAfter,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		Subject:               pkix.Name{CommonName: "kubecdc"},
+		NotBefore:             signer.NotBefore,
+		NotAfter:              signer.NotAfter,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:              []string{"localhost"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
 	rawLeaf, err := x509.CreateCertificate(rand.Reader, leaf, signer, key.Public(), authorityKey)
 	if err != nil {

@@ -56,7 +56,8 @@ func Listen(ctx context.Context, handler *apiview.Server, port int, kubeconfig s
 		return nil, err
 	}
 	s.server = &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
 		// a deadline of a stream does not end it if nothing of the connection is read
 		HTTP2: &http.HTTP2Config{WriteByteTimeout: 30 * time.Second},
 		// discards failed handshakes of clients without the certificate

@@ -129,7 +129,12 @@ func SnapshotMarker(what, snapshot string) string {
 // RecordOf12KB returns an update of a pod of 5.5 KB, encoded as the agent does.
 func RecordOf12KB(tb testing.TB) []byte {
 	tb.Helper()
-	res := &object.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	res := &object.Resource{
+		Version:    "v1",
+		Name:       "pods",
+		Kind:       "Pod",
+		Namespaced: true,
+	}
 	ref := object.NewRef(res, "shop", "web-6d4cf56db6-x7k2p", "0b6f3f0e-5d7c-4a53-9a57-0d3a8f5f1a11")
 	var docs [2][]byte
 	var env strings.Builder
@@ -149,10 +154,14 @@ func RecordOf12KB(tb testing.TB) []byte {
 		docs[i] = []byte(strings.Replace(b.String(), `"env":[`, `"env":[`+env.String(), 1))
 	}
 	d := &object.Delta{
-		Op: object.Updated, Ref: ref, ResourceVersion: 48390, Previous: 48211, Observed: 1795187000123456789,
-		Before:    object.New(ref, 48211, 0, nil, docs[0]),
-		After:     object.New(ref, 48390, 0, nil, docs[1]),
-		ChangedBy: []byte(`[{"manager":"kubelet","operation":"Update","time":"2026-11-20T15:07:12Z"}]`),
+		Op:              object.Updated,
+		Ref:             ref,
+		ResourceVersion: 48390,
+		Previous:        48211,
+		Observed:        1795187000123456789,
+		Before:          object.New(ref, 48211, 0, nil, docs[0]),
+		After:           object.New(ref, 48390, 0, nil, docs[1]),
+		ChangedBy:       []byte(`[{"manager":"kubelet","operation":"Update","time":"2026-11-20T15:07:12Z"}]`),
 	}
 	var ev encode.Event
 	o := encode.Options{

@@ -94,7 +94,12 @@ func (b *bench) definitions(ctx context.Context) (_ *DefinitionsReport, err erro
 		users = append(users, s.name)
 	}
 	world, err := definitions.Start(ctx, definitions.Options{
-		Definitions: b.crds, Objects: objectsEach, Users: users, Dir: dir, Output: b.stderr, Progress: b.progress,
+		Definitions: b.crds,
+		Objects:     objectsEach,
+		Users:       users,
+		Dir:         dir,
+		Output:      b.stderr,
+		Progress:    b.progress,
 	})
 	if err != nil {
 		return nil, err
@@ -291,9 +296,11 @@ func (b *bench) openBus(ctx context.Context, r *definitionsRig) (bus *definition
 		}
 	}()
 	bus.child, err = process.Start(process.Spec{
-		Name: "sink", Argv: []string{
+		Name: "sink",
+		Argv: []string{
 			b.self, "sink", "--dir", filepath.Join(r.dir, "streams"),
-		}, Log: filepath.Join(r.dir, "sink.log"),
+		},
+		Log:       filepath.Join(r.dir, "sink.log"),
 		Announces: true,
 	})
 	if err != nil {
@@ -317,8 +324,12 @@ func (b *bench) openBus(ctx context.Context, r *definitionsRig) (bus *definition
 		return bus, err
 	}
 	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: record.Stream, Subjects: []string{record.Subjects}, Storage: jetstream.FileStorage, Replicas: 1,
-		Duplicates: 2 * time.Minute, Discard: jetstream.DiscardNew,
+		Name:       record.Stream,
+		Subjects:   []string{record.Subjects},
+		Storage:    jetstream.FileStorage,
+		Replicas:   1,
+		Duplicates: 2 * time.Minute,
+		Discard:    jetstream.DiscardNew,
 	})
 	if err != nil {
 		return bus, err
@@ -369,7 +380,10 @@ func traced() []string { return []string{"GODEBUG=gctrace=1"} }
 
 func baselineSpec(b *bench, r *definitionsRig) (process.Spec, error) {
 	return process.Spec{
-		Name: standard, Log: filepath.Join(r.dir, "contestant.log"), Env: traced(), Announces: true,
+		Name:      standard,
+		Log:       filepath.Join(r.dir, "contestant.log"),
+		Env:       traced(),
+		Announces: true,
 		Argv: []string{
 			b.self, "baseline", "--kubeconfig", r.kubeconfig, "--bus", r.sinkURL, "--groups", definitions.Suffix,
 		},
@@ -392,7 +406,12 @@ func agentSpec(b *bench, r *definitionsRig) (process.Spec, error) {
 		return process.Spec{}, err
 	}
 	argv, err := b.agentArguments(r.dir, r.kubeconfig, r.sinkURL, r.address, resources, "")
-	return process.Spec{Name: agent, Argv: argv, Log: filepath.Join(r.dir, "contestant.log"), Env: traced()}, err
+	return process.Spec{
+		Name: agent,
+		Argv: argv,
+		Log:  filepath.Join(r.dir, "contestant.log"),
+		Env:  traced(),
+	}, err
 }
 
 // ready waits until the agent is ready, that is, all first lists are loaded. With a thousand scopes

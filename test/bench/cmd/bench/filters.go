@@ -132,7 +132,12 @@ func parseBenchmarks(text []byte) []Cost {
 	var costs []Cost
 	for _, name := range names {
 		f := figures[name]
-		costs = append(costs, Cost{Name: name, Ns: middle(f[0]), Bytes: middle(f[1]), Allocs: middle(f[2])})
+		costs = append(costs, Cost{
+			Name:   name,
+			Ns:     middle(f[0]),
+			Bytes:  middle(f[1]),
+			Allocs: middle(f[2]),
+		})
 	}
 	return costs
 }

@@ -32,7 +32,12 @@ const (
 )
 
 func (r *Report) goal(name, wanted string, measured float64, ok bool, format string, met bool) {
-	g := Goal{Name: name, Wanted: wanted, Measured: "-", Verdict: "not measured"}
+	g := Goal{
+		Name:     name,
+		Wanted:   wanted,
+		Measured: "-",
+		Verdict:  "not measured",
+	}
 	if ok {
 		g.Measured, g.Verdict = fmt.Sprintf(format, measured), "missed"
 		if met {

@@ -49,7 +49,13 @@ func (b *bench) once(
 	ctx context.Context, section string, c contestant, a arrangement, updates int,
 	phase func(context.Context, *rig, *Run) error,
 ) (*Run, error) {
-	run := &Run{Section: section, Contestant: c.name, Transport: a.transport(), Pods: a.pods, Updates: updates}
+	run := &Run{
+		Section:    section,
+		Contestant: c.name,
+		Transport:  a.transport(),
+		Pods:       a.pods,
+		Updates:    updates,
+	}
 	b.progress("%s, %s: first sync of %s pods", c.name, run.Transport, grouped(a.pods))
 	r, err := b.assemble(ctx, c, a)
 	if err != nil {

@@ -58,8 +58,13 @@ func (b *bench) pastOptions() past.Options {
 	end := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	midnight := end.Truncate(24 * time.Hour)
 	return past.Options{
-		Changes: pastTimes * b.changes, Objects: b.objects, Namespaces: pastNamespaces, Resources: past.MaxResources,
-		Begin: midnight.AddDate(0, 0, -pastTimes*pastDays+1), Short: midnight.AddDate(0, 0, -pastDays+1), End: end,
+		Changes:    pastTimes * b.changes,
+		Objects:    b.objects,
+		Namespaces: pastNamespaces,
+		Resources:  past.MaxResources,
+		Begin:      midnight.AddDate(0, 0, -pastTimes*pastDays+1),
+		Short:      midnight.AddDate(0, 0, -pastDays+1),
+		End:        end,
 	}
 }
 
@@ -68,7 +73,12 @@ func (b *bench) past(ctx context.Context) (*PastReport, error) {
 	o := b.pastOptions()
 	report := &PastReport{Objects: o.Objects, Resources: o.Resources}
 	for _, bus := range b.records {
-		w := &pastWorld{b: b, report: report, o: o, bus: bus}
+		w := &pastWorld{
+			b:      b,
+			report: report,
+			o:      o,
+			bus:    bus,
+		}
 		ask := w.onJetStream
 		if bus == "kafka" {
 			ask = w.onKafka
@@ -130,7 +140,12 @@ func (w *pastWorld) onKafka(ctx context.Context) (err error) {
 				return nil, err
 			}
 		}
-		k := past.Kafka{Brokers: cluster.Inside(), Short: topics[0], Whole: topics[1], Partitions: pastPartitions}
+		k := past.Kafka{
+			Brokers:    cluster.Inside(),
+			Short:      topics[0],
+			Whole:      topics[1],
+			Partitions: pastPartitions,
+		}
 		contents, err := k.Fill(ctx, w.o, w.say)
 		cluster.Node(0).Stop() // in order: otherwise each start looks through the topics
 		return contents, err
@@ -193,7 +208,12 @@ func (w *pastWorld) questions(since *time.Time) []question {
 func (w *pastWorld) ask(ctx context.Context, questions []question) error {
 	for k := range questions {
 		q := &questions[k]
-		a := &Asked{Bus: w.bus, Question: q.name, Most: q.most.Seconds(), Grows: q.grows}
+		a := &Asked{
+			Bus:      w.bus,
+			Question: q.name,
+			Most:     q.most.Seconds(),
+			Grows:    q.grows,
+		}
 		w.report.Asked = append(w.report.Asked, a)
 		if err := w.warm(ctx, q, a); err != nil {
 			return fmt.Errorf("%s: %w", q.name, err)

@@ -147,7 +147,12 @@ func (r *PastReport) judge() {
 }
 
 func (r *PastReport) goal(name, wanted, measured string, met, ratio bool) {
-	g := Goal{Name: name, Wanted: wanted, Measured: measured, Verdict: "missed"}
+	g := Goal{
+		Name:     name,
+		Wanted:   wanted,
+		Measured: measured,
+		Verdict:  "missed",
+	}
 	if met {
 		g.Verdict = "met"
 	}

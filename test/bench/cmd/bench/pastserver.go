@@ -25,7 +25,12 @@ func (s *natsServer) pid() int { return s.child.PID() }
 
 func (s *natsServer) start(ctx context.Context) error {
 	argv := []string{s.self, "sink", "--dir", s.dir}
-	child, err := process.Start(process.Spec{Name: "sink", Argv: argv, Log: s.log, Announces: true})
+	child, err := process.Start(process.Spec{
+		Name:      "sink",
+		Argv:      argv,
+		Log:       s.log,
+		Announces: true,
+	})
 	if err != nil {
 		return err
 	}

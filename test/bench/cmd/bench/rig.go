@@ -93,8 +93,12 @@ func (b *bench) assemble(ctx context.Context, c contestant, a arrangement) (r *r
 		return r, err
 	}
 	r.stream, err = r.js.CreateStream(ready, jetstream.StreamConfig{
-		Name: record.Stream, Subjects: []string{record.Subjects}, Storage: jetstream.FileStorage, Replicas: 1,
-		Duplicates: 2 * time.Minute, Discard: jetstream.DiscardNew,
+		Name:       record.Stream,
+		Subjects:   []string{record.Subjects},
+		Storage:    jetstream.FileStorage,
+		Replicas:   1,
+		Duplicates: 2 * time.Minute,
+		Discard:    jetstream.DiscardNew,
 	})
 	return r, err
 }
@@ -102,7 +106,10 @@ func (b *bench) assemble(ctx context.Context, c contestant, a arrangement) (r *r
 // part starts a sub-command of this program and reads its address.
 func (r *rig) part(ctx context.Context, address any, args ...string) (*process.Child, error) {
 	child, err := process.Start(process.Spec{
-		Name: args[0], Argv: append([]string{r.bench.self}, args...), Log: r.log(args[0]), Announces: true,
+		Name:      args[0],
+		Argv:      append([]string{r.bench.self}, args...),
+		Log:       r.log(args[0]),
+		Announces: true,
 	})
 	if err != nil {
 		return nil, err

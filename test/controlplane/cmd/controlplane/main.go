@@ -54,7 +54,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, path)
 		return 0
 	}
-	if err := serve(ctx, controlplane.Options{Dir: *dir, APIServers: *servers, Version: *version, Output: stderr},
+	if err := serve(ctx, controlplane.Options{
+		Dir:        *dir,
+		APIServers: *servers,
+		Version:    *version,
+		Output:     stderr,
+	},
 		*user, stdout, stderr); err != nil {
 		fmt.Fprintln(stderr, "controlplane:", err)
 		return 1

@@ -24,7 +24,9 @@ type Config struct {
 // Driver is the bus "toy" of the configuration.
 func Driver() *driver.Driver {
 	return &driver.Driver{
-		Name: "toy", Schemes: []string{"toy"}, URL: "toy://host:port",
+		Name:    "toy",
+		Schemes: []string{"toy"},
+		URL:     "toy://host:port",
 		Default: func() driver.Config { return new(Config) },
 	}
 }

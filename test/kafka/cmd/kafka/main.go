@@ -43,7 +43,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if *installOnly {
 		return install(ctx, stderr)
 	}
-	o := kafka.Options{Nodes: *nodes, Dir: *dir, Secure: *secure, Output: stderr}
+	o := kafka.Options{
+		Nodes:  *nodes,
+		Dir:    *dir,
+		Secure: *secure,
+		Output: stderr,
+	}
 	if err := serve(ctx, o, stdin, stdout, stderr); err != nil {
 		fmt.Fprintln(stderr, "kafka:", err)
 		return 1

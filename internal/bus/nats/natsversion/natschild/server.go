@@ -166,9 +166,14 @@ func AwaitCluster(tb testing.TB, url string, size int) {
 		tb.Fatal(err)
 	}
 	const name = "IS-THE-CLUSTER-READY"
-	config := jetstream.StreamConfig{Name: name, Subjects: []string{
-		name,
-	}, Replicas: size, Storage: jetstream.MemoryStorage}
+	config := jetstream.StreamConfig{
+		Name: name,
+		Subjects: []string{
+			name,
+		},
+		Replicas: size,
+		Storage:  jetstream.MemoryStorage,
+	}
 	attempt := func() error {
 		ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Second)
 		defer cancel()
