@@ -36,7 +36,7 @@ type Shower interface {
 }
 
 // History reads the versions of the objects of a question in a span. Its methods are called in this
-// order: PlanEvents with Span.Events, then Read. What the fields say of the whole span is known
+// order: PlanEvents with Span.Events, then Read. The fields about the whole span are complete
 // after Read; a Shower may read them before.
 type History struct {
 	*Span
