@@ -37,9 +37,9 @@ func (b *builtin) name() string {
 
 // uncapturables are the resources that Kubernetes and metrics-server serve without one of the verbs
 // list and watch.
-var uncapturables = []struct {
+var uncapturables = []struct { //nolint:gochecknoglobals // a constant; Go has none of slices
 	resource, group, why string
-}{ //nolint:gochecknoglobals // a constant; Go has none of slices
+}{
 	{"bindings", "", onlyCreated},
 	{"componentstatuses", "", onlyRead},
 	{"selfsubjectreviews", "authentication.k8s.io", onlyCreated},

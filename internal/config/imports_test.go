@@ -24,6 +24,7 @@ func TestImports(t *testing.T) {
 		module + "internal/bus/http/httpconfig", module + "internal/bus/kafka/kafkaconfig",
 		module + "internal/bus/nats/natsconfig", module + "internal/bus/stdout",
 		module + "internal/relay/slackconfig",
+		"github.com/kubecdc/kubecdc/internal/wording",
 		module + "pkg/consume",
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",

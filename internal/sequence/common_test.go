@@ -22,7 +22,7 @@ func TestCommonIsLongest(t *testing.T) {
 			}
 			i = x
 			j = y
-			n += 1
+			n++
 		})
 		best := make([][]int, len(a)+1)
 		for x := range best {

@@ -132,8 +132,8 @@ func (d *download) fetch(ctx context.Context, work string) (string, error) {
 	if err := os.Mkdir(temp, 0o755); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(tool, "use", d.version, "--bin-dir", filepath.Join(work, "store"), "--index", index, "--print",
-		"path", //nolint:noctx // watch ends it
+	cmd := exec.Command(tool, "use", d.version, //nolint:noctx // watch ends it
+		"--bin-dir", filepath.Join(work, "store"), "--index", index, "--print", "path",
 		"--use-env=false", "--installed-only=false")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	var out, errs bytes.Buffer

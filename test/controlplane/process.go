@@ -73,8 +73,8 @@ func (c *component) start() error {
 }
 
 func startProcess(argv, env []string, log *os.File) (*process, error) {
-	cmd := exec.Command(argv[0],
-		argv[1:]...) //nolint:noctx // It outlives the context of Start and ends with stop or kill.
+	// It outlives the context of Start, and ends with stop or kill.
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // see above
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = env
 	stdin, err := cmd.StdinPipe()

@@ -90,8 +90,8 @@ func TestWhereTheControlPlaneComesFrom(t *testing.T) {
 			}
 			says := strings.Contains(shown.String(),
 				"building from source, since the download failed: setup-envtest: no progress for 20s\n")
-			if says != (c.download == fails) ||
-				strings.Count(shown.String(), "\n") > 1 { //nolint:errorlint // the same value
+			wants := c.download == fails //nolint:errorlint // the same value
+			if says != wants || strings.Count(shown.String(), "\n") > 1 {
 				t.Errorf("shown:\n%s", &shown)
 			}
 		})

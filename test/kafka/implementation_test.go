@@ -16,6 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromkafka"
 	"github.com/kubecdc/kubecdc/test/oracle"
+	"github.com/kubecdc/kubecdc/test/world"
 )
 
 // TestAnotherImplementation publishes to, and reads from, brokers that have no code in common with
@@ -43,7 +44,7 @@ func TestAnotherImplementation(t *testing.T) {
 			publishVersions(t, a, keys, versions, acked)
 		}()
 		for round := range int32(10) {
-			time.Sleep(50 * time.Millisecond)
+			world.Pass(t.Context(), 50*time.Millisecond)
 			for p := range int32(partitions) {
 				if err := c.MoveTopicPartition(topic, p, (p+round)%brokers); err != nil {
 					t.Error(err)

@@ -123,8 +123,8 @@ func (b *Bus) Start(t testing.TB) {
 	cmd := exec.Command(self) //nolint:noctx // The test stops or kills it.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", AsBusEnv, b.port, b.Dir))
 	if natschild.IsWanted() {
-		cmd = exec.Command(os.Getenv(natschild.Env), "--addr", "127.0.0.1", "--port",
-			strconv.Itoa(b.port), //nolint:noctx // As above.
+		cmd = exec.Command(os.Getenv(natschild.Env), //nolint:noctx // As above.
+			"--addr", "127.0.0.1", "--port", strconv.Itoa(b.port),
 			"--jetstream", "--store_dir", b.Dir, "--log", b.Dir+".log")
 	}
 	cmd.Stderr = os.Stderr

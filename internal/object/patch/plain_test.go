@@ -82,7 +82,7 @@ func (p *plainDiffer) compareArrays(path string, va, vb []byte, depth int) {
 	for len(as) > 0 && len(bs) > 0 && bytes.Equal(as[0], bs[0]) {
 		as = as[1:]
 		bs = bs[1:]
-		base += 1
+		base++
 	}
 	for len(as) > 0 && len(bs) > 0 && bytes.Equal(as[len(as)-1], bs[len(bs)-1]) {
 		as, bs = as[:len(as)-1], bs[:len(bs)-1]

@@ -97,8 +97,9 @@ func (l *link) search(
 	defer refuse(nil)
 	before := l.conn.LastError()
 	refused := time.AfterFunc(apiTimeout, func() {
-		if err := l.conn.LastError(); err != before &&
-			errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
+		err := l.conn.LastError()
+		isLater := err != before //nolint:errorlint // not another of its kind
+		if isLater && errors.Is(err, nats.ErrPermissionViolation) {
 			refuse(err)
 		}
 	})
@@ -122,8 +123,9 @@ func (l *link) untilRefused(ctx context.Context, f func(context.Context) error) 
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for pause.For(ctx, quickHeartbeat) == nil {
-			if err := l.conn.LastError(); err != before &&
-				errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // a later one
+			err := l.conn.LastError()
+			isLater := err != before //nolint:errorlint // not another of its kind
+			if isLater && errors.Is(err, nats.ErrPermissionViolation) {
 				cancel(err)
 			}
 		}

@@ -76,13 +76,11 @@ type request struct{ topics []string }
 
 type response struct{ ids IDs }
 
-func (*request) ApiKey() protocol.ApiKey {
-	return protocol.Metadata
-} //nolint:revive,staticcheck // the name is that of the interface
+//nolint:revive,staticcheck // the name is that of the interface
+func (*request) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
-func (*response) ApiKey() protocol.ApiKey {
-	return protocol.Metadata
-} //nolint:revive,staticcheck // the name is that of the interface
+//nolint:revive,staticcheck // the name is that of the interface
+func (*response) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
 func (*request) Required(map[protocol.ApiKey]int16) bool { return true }
 
