@@ -152,7 +152,7 @@ func (c *recordEnd) run(ctx context.Context) error {
 }
 
 // choose reads the record until no agent in it may work, or the wait is over.
-func (c *recordEnd) choose(ctx context.Context, record *agent.WritableRecord) (*writers.Choice, error) {
+func (c *recordEnd) choose(ctx context.Context, record *agent.WritableBus) (*writers.Choice, error) {
 	until := time.Now().Add(c.wait)
 	for {
 		choice, err := c.read(ctx, record)
@@ -186,7 +186,7 @@ func (c *recordEnd) aliveError(what string, all []*writers.Writer) error {
 }
 
 // read reads the record to its end, and shows progress.
-func (c *recordEnd) read(ctx context.Context, from *agent.WritableRecord) (*writers.Choice, error) {
+func (c *recordEnd) read(ctx context.Context, from *agent.WritableBus) (*writers.Choice, error) {
 	out := terminal.Detect(c.stderr, os.Getenv)
 	events := &record.Record{Source: explained{from.Source, from.Explain}}
 	var said consume.Query
@@ -256,7 +256,7 @@ func (c *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.End
 }
 
 func (c *recordEnd) send(
-	ctx context.Context, record *agent.WritableRecord, ends []agent.Ends, lines []*endedScope,
+	ctx context.Context, record *agent.WritableBus, ends []agent.Ends, lines []*endedScope,
 ) error {
 	timeout := endTimeout + time.Duration(len(lines))*10*time.Millisecond
 	late := fmt.Errorf("the bus did not accept them within %v", timeout.Round(time.Second))

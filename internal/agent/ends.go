@@ -139,8 +139,8 @@ func sendEnds(
 	return g.Wait()
 }
 
-// WritableRecord is a bus of an agent that a command reads and writes as the agent would.
-type WritableRecord struct {
+// WritableBus is a bus of an agent that a command reads and writes as the agent would.
+type WritableBus struct {
 	Config   *config.Config
 	Source   consume.Source
 	Explain  func(error) error // adds advice to an error of Source.Read
@@ -149,12 +149,12 @@ type WritableRecord struct {
 
 // OpenWritable opens the bus of the options with the credentials of the agent. If the bus is the
 // embedded JetStream, it is that of a running agent.
-func (o *Options) OpenWritable() (*WritableRecord, error) {
+func (o *Options) OpenWritable() (*WritableBus, error) {
 	cfg, err := o.LoadConfig()
 	if err != nil {
 		return nil, err
 	}
-	w := &WritableRecord{Config: cfg, Embedded: o.Embedded()}
+	w := &WritableBus{Config: cfg, Embedded: o.Embedded()}
 	if w.Embedded {
 		up := localBuses(o.DataDir)
 		if len(up) == 0 {

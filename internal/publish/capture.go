@@ -14,16 +14,16 @@ type Tracer interface {
 	Captured(c *Capture)
 }
 
-// The names of steps.
+// The names of stages.
 const (
-	StepEncode     = "encode"
-	StepPublish    = "publish"     // from Bus.Publish to Event.Done
-	StepClaim      = "claim"       // the whole event goes to the claim store
-	StepDeadLetter = "dead_letter" // the event is sent to the dead letters
-	StepGap        = "gap"         // a gap is published in its place
+	StageEncode     = "encode"
+	StagePublish    = "publish"     // from Bus.Publish to Event.Done
+	StageClaim      = "claim"       // the whole event goes to the claim store
+	StageDeadLetter = "dead_letter" // the event is sent to the dead letters
+	StageGap        = "gap"         // a gap is published in its place
 )
 
-// Capture records the steps of one event from the API server to the bus. It contains neither an
+// Capture records the stages of one event from the API server to the bus. It contains neither an
 // object nor an event's body.
 type Capture struct {
 	Trace    encode.Trace
@@ -37,14 +37,14 @@ type Capture struct {
 	Taken    time.Time // out of the queue
 	End      time.Time // acknowledged, or given up
 	Err      error     // why it was given up; nil: the bus has it, or the dead letters do
-	Steps    []Step
+	Stages   []Stage
 
-	failed   []Failure // of the current step
+	failed   []Failure // of the current stage
 	failures int
 }
 
-// Step is one processing step of an event.
-type Step struct {
+// Stage is a part of the work on one event.
+type Stage struct {
 	Name       string
 	Start, End time.Time
 	Bytes      int // of the event; 0: unknown
@@ -77,8 +77,8 @@ func newCapture(ev *encode.Event, taken time.Time) *Capture {
 	}
 }
 
-func (c *Capture) step(name string, start, end time.Time, bytes int, err error) {
-	c.Steps = append(c.Steps, Step{
+func (c *Capture) noteStage(name string, start, end time.Time, bytes int, err error) {
+	c.Stages = append(c.Stages, Stage{
 		Name:     name,
 		Start:    start,
 		End:      end,

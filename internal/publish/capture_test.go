@@ -32,7 +32,7 @@ func (c *captures) Captured(one *publish.Capture) {
 // steps returns the names of the steps of a capture.
 func steps(c *publish.Capture) []string {
 	var names []string
-	for _, s := range c.Steps {
+	for _, s := range c.Stages {
 		name := s.Name
 		if s.Err != nil {
 			name += " failed"
@@ -106,7 +106,8 @@ func TestTracerIsToldOfTracedEvents(t *testing.T) {
 		t.Error(d)
 	}
 	at := []time.Time{
-		got.Observed, got.Taken, got.Steps[0].Start, got.Steps[0].End, got.Steps[1].Start, got.Steps[1].End, got.End,
+		got.Observed, got.Taken, got.Stages[0].Start, got.Stages[0].End, got.Stages[1].Start, got.Stages[1].End,
+		got.End,
 	}
 	if !slices.IsSortedFunc(at, time.Time.Compare) || got.Observed.UnixNano() != d.Observed {
 		t.Errorf("these times are not in order: %v", at)
@@ -179,7 +180,7 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	if err := dispatchEach(t, tracing(1), r.Bus, publish.Options{Tracer: &c}, created("web-1", 1, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if n := c.all[0].Steps[1].Failed; n != 0 {
+	if n := c.all[0].Stages[1].Failed; n != 0 {
 		t.Fatalf("%d failed attempts while all is well", n)
 	}
 	if err := js.DeleteStream(t.Context(), "KUBECDC"); err != nil {
@@ -188,7 +189,7 @@ func TestTracerIsToldOfAttempts(t *testing.T) {
 	if err := dispatchEach(t, tracing(1), r.Bus, publish.Options{Tracer: &c}, created("web-2", 2, 10)); err != nil {
 		t.Fatal(err)
 	}
-	got := c.all[1].Steps[1]
+	got := c.all[1].Stages[1]
 	if got.Failed == 0 || got.Failures[0].Reason != "no_responders" || got.Failures[0].At.Before(got.Start) ||
 		got.Failures[0].At.After(got.End) {
 		t.Errorf("got %+v", got)
@@ -247,7 +248,7 @@ func (*endless) Resume(*object.Delta)        {}
 // An event may be retried for hours. All failures are counted, and a bounded number is kept.
 func TestStepKeepsTheFirstFailures(t *testing.T) {
 	for _, failures := range []int{0, 1, publish.MaxFailures, publish.MaxFailures + 1, 1000} {
-		s := publish.StepOf(failures)
+		s := publish.StageOf(failures)
 		if s.Failed != failures || len(s.Failures) != min(failures, publish.MaxFailures) {
 			t.Errorf("of %d failures, %d are counted and %d kept", failures, s.Failed, len(s.Failures))
 		}

@@ -32,12 +32,12 @@ func (l *LogOf) Looked(id string) (again bool) { return l.Found(l.Look(l.name), 
 // WentBack records an acknowledgement at a position that an earlier record had.
 func (l *LogOf) WentBack() { l.Logs.WentBack(l.name, 0, l.Tail(l.name, 0).Mark()) }
 
-// StepOf returns a step in which that many attempts have failed.
-func StepOf(failures int) Step {
+// StageOf returns a step in which that many attempts have failed.
+func StageOf(failures int) Stage {
 	var c Capture
 	for range failures {
 		c.note("timeout")
 	}
-	c.step(StepPublish, time.Time{}, time.Time{}, 0, nil)
-	return c.Steps[0]
+	c.noteStage(StagePublish, time.Time{}, time.Time{}, 0, nil)
+	return c.Stages[0]
 }

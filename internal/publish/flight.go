@@ -148,7 +148,7 @@ func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
 		d.retry(f, again, now)
 		return nil
 	}
-	d.step(f, now)
+	d.noteStage(f, now)
 	encoded := !errors.As(err, &none)
 	switch {
 	case err == nil:
@@ -316,7 +316,7 @@ func (d *Dispatcher[I]) trace(f *flight[I], err error) {
 		return
 	}
 	f.capture = newCapture(&f.Event, f.taken)
-	f.capture.step(StepEncode, f.taken, time.Now(), f.Size(), err)
+	f.capture.noteStage(StageEncode, f.taken, time.Now(), f.Size(), err)
 }
 
 // captured ends the capture of a traced event.
@@ -327,20 +327,20 @@ func (d *Dispatcher[I]) captured(f *flight[I], now time.Time, err error) {
 	}
 }
 
-// step adds the outcome on the bus to the capture of a traced event.
-func (d *Dispatcher[I]) step(f *flight[I], now time.Time) {
+// noteStage adds the outcome on the bus to the capture of a traced event.
+func (d *Dispatcher[I]) noteStage(f *flight[I], now time.Time) {
 	if f.capture == nil || !f.sent {
 		return
 	}
-	name := StepPublish
+	name := StagePublish
 	switch {
 	case f.stage == letter:
-		name = StepDeadLetter
+		name = StageDeadLetter
 	case f.Delta.Stream != nil:
-		name = StepGap
+		name = StageGap
 	}
 	f.sent = false
-	f.capture.step(name, f.start, now, f.Size(), f.err)
+	f.capture.noteStage(name, f.start, now, f.Size(), f.err)
 }
 
 // without reports whether s omits all of members.

@@ -125,7 +125,7 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 	start := time.Now()
 	ref, err = d.o.Claims.Put(ctx, ClaimName(&f.Event), f.ContentType, f.Body, f.event.Retried)
 	if f.capture != nil {
-		f.capture.step(StepClaim, start, time.Now(), len(f.Body), err)
+		f.capture.noteStage(StageClaim, start, time.Now(), len(f.Body), err)
 	}
 	return ref, err
 }

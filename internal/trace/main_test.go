@@ -210,10 +210,10 @@ func capture(rv uint64) *publish.Capture {
 		Op: object.Updated, Ref: object.NewRef(deployments, "shop", "web", "7c0e"), Version: rv,
 		Observed: at, Taken: at.Add(3 * time.Millisecond), End: at.Add(9 * time.Millisecond),
 	}
-	c.Steps = []publish.Step{
-		{Name: publish.StepEncode, Start: at.Add(3 * time.Millisecond), End: at.Add(4 * time.Millisecond), Bytes: 1234},
+	c.Stages = []publish.Stage{
+		{Name: publish.StageEncode, Start: at.Add(3 * time.Millisecond), End: at.Add(4 * time.Millisecond), Bytes: 1234},
 		{
-			Name:     publish.StepPublish,
+			Name:     publish.StagePublish,
 			Start:    at.Add(4 * time.Millisecond),
 			End:      at.Add(8 * time.Millisecond),
 			Bytes:    1234,

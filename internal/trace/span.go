@@ -40,7 +40,7 @@ func newResource(cfg *Config) *spans.ResourceSpans {
 }
 
 // spansOf returns the number of spans that appendSpans makes of c.
-func spansOf(c *publish.Capture) int { return 2 + len(c.Steps) }
+func spansOf(c *publish.Capture) int { return 2 + len(c.Stages) }
 
 func (t *Tracer) appendSpans(dst []*spans.Span, c *publish.Capture) []*spans.Span {
 	root := &spans.Span{
@@ -56,8 +56,8 @@ func (t *Tracer) appendSpans(dst []*spans.Span, c *publish.Capture) []*spans.Spa
 		Status:            statusOf(c.Err),
 	}
 	dst = append(dst, root, child(c, "queue", c.Observed, c.Taken))
-	for i := range c.Steps {
-		dst = append(dst, t.step(c, &c.Steps[i]))
+	for i := range c.Stages {
+		dst = append(dst, t.addStage(c, &c.Stages[i]))
 	}
 	return dst
 }
@@ -81,10 +81,10 @@ func (t *Tracer) attributes(c *publish.Capture) []*common.KeyValue {
 	)
 }
 
-func (t *Tracer) step(c *publish.Capture, s *publish.Step) *spans.Span {
+func (t *Tracer) addStage(c *publish.Capture, s *publish.Stage) *spans.Span {
 	span := child(c, s.Name, s.Start, s.End)
 	span.Status = statusOf(s.Err)
-	if s.Name == publish.StepPublish || s.Name == publish.StepGap {
+	if s.Name == publish.StagePublish || s.Name == publish.StageGap {
 		if t.cfg.Destination != "" {
 			span.Name += " " + t.cfg.Destination
 		}

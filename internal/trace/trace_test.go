@@ -138,7 +138,7 @@ func TestErrorsShowInSpans(t *testing.T) {
 	s := newStand(t, false, nil)
 	r := run(t, trace.Config{Endpoint: s.URL})
 	c := capture(1)
-	c.Err, c.Steps[1].Err = publish.ErrClosed, publish.ErrClosed
+	c.Err, c.Stages[1].Err = publish.ErrClosed, publish.ErrClosed
 	r.Captured(c)
 	all := s.spans(t, spansOfCapture)
 	for i, want := range []spans.Status_StatusCode{

@@ -17,23 +17,14 @@ import (
 // notRenamed are the names that have a word of the glossary in another sense and wait for a better
 // name. The list only becomes shorter.
 var notRenamed = []string{
-	"agent.RelaySource",    // an opened subscription of a relay
-	"agent.WritableRecord", // a bus
-	"answer.History",       // versions of objects, and their certainty
-	"audit.Record",         // what was read
-	"driver.RelaySource",   // a subscription of a relay
-	"driver.Source",        // a subscription: records, and the position of one reader
-	"publish.Source",       // a queue
-	"publish.Step",         // a part of the work on an event, as are the next five
-	"publish.StepClaim",
-	"publish.StepDeadLetter",
-	"publish.StepEncode",
-	"publish.StepGap",
-	"publish.StepPublish",
+	"agent.RelaySource",  // an opened subscription of a relay
+	"answer.History",     // versions of objects, and their certainty
+	"audit.Record",       // what was read
+	"driver.RelaySource", // a subscription of a relay
+	"driver.Source",      // a subscription: records, and the position of one reader
+	"publish.Source",     // a queue
 	"terminal.NewProgress",
-	"terminal.Progress",        // a region of the terminal that is redrawn
-	"timeline.Histories",       // etcds
-	"timeline.InCommonHistory", // in the common etcd
+	"terminal.Progress", // a region of the terminal that is redrawn
 }
 
 // TestWords checks that a word of the glossary's part about the code means one thing in exported

@@ -105,8 +105,9 @@ server: {address: %q, pprof: true}
 		c.Binary = build.SharedAgent(t)
 	}
 	a.Argv = append([]string{c.Binary, "run", "--config", file}, args...)
-	cmd := exec.Command(a.Argv[0], a.Argv[1:]...)                                //nolint:noctx // the test ends it
-	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir) // For files without a configured path.
+	cmd := exec.Command(a.Argv[0], a.Argv[1:]...) //nolint:noctx // the test ends it
+	// For files without a configured path.
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_RUNTIME_DIR="+dir)
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Stderr = stderr
 	if c.Bus == nil {

@@ -19,7 +19,7 @@ import (
 // startOfOne returns where to read the versions of the one object of a selection from, up to a
 // moment, and the progress to read. Only a source that sends stream events alone can leave any out.
 func (r *Record) startOfOne(
-	ctx context.Context, s *Selection, to timeline.Moment, h *timeline.Histories,
+	ctx context.Context, s *Selection, to timeline.Moment, h *timeline.Etcds,
 ) (consume.Start, *window, error) {
 	w, err := r.around(ctx, s, to, h)
 	if err != nil || w == nil || !r.Seeks() || !s.One() {

@@ -39,7 +39,7 @@ func (r *Record) statesInLogs(
 }
 
 func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Moment) (*timeline.State, *Reading, error) {
-	histories, err := r.histories(ctx, s, m)
+	etcds, err := r.etcds(ctx, s, m)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,9 +47,9 @@ func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Momen
 	if err != nil {
 		return nil, nil, err
 	}
-	state := timeline.NewState(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks})
+	state := timeline.NewState(m, timeline.Options{Etcd: etcds.Etcd, Asked: s.Asks})
 	var latest time.Time
-	noting, takes := asksHistories(s, []timeline.Moment{m}), r.noting(histories, s)
+	noting, takes := asksEtcds(s, []timeline.Moment{m}), r.noting(etcds, s)
 	young := younger{moment: m, logs: map[consume.Log]bool{}}
 	takesAny := taken{func(e *consume.Event) bool { return young.note(e) || takes.event(e) }, takes.unreadable}
 	q := consume.Query{Objects: s.objects(), Start: from.start}

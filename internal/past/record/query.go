@@ -13,12 +13,12 @@ import (
 // caller must note the events that it reads.
 func (r *Record) Query(
 	ctx context.Context, s *Selection, from, to timeline.Moment,
-) (consume.Query, *timeline.Histories, error) {
-	histories, err := r.histories(ctx, s, from, to)
+) (consume.Query, *timeline.Etcds, error) {
+	etcds, err := r.etcds(ctx, s, from, to)
 	if err != nil {
 		return consume.Query{}, nil, err
 	}
-	start, _, err := r.start(ctx, s, []timeline.Moment{from}, histories) // the query continues after the moment
+	start, _, err := r.start(ctx, s, []timeline.Moment{from}, etcds) // the query continues after the moment
 	q := consume.Query{
 		Objects:   s.objects(),
 		Cluster:   r.Cluster,
@@ -27,5 +27,5 @@ func (r *Record) Query(
 		OnRetry:   r.OnRetry,
 		OnResume:  r.OnResume,
 	}
-	return q, histories, err
+	return q, etcds, err
 }

@@ -101,21 +101,21 @@ func (r *Record) States(
 		return r.statesInLogs(ctx, s, moments)
 	}
 	began := time.Now()
-	histories, err := r.histories(ctx, s, moments...)
+	etcds, err := r.etcds(ctx, s, moments...)
 	if err != nil {
 		return nil, nil, err
 	}
 	var states timeline.States
 	for _, m := range moments {
-		states = append(states, timeline.NewState(m, timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}))
+		states = append(states, timeline.NewState(m, timeline.Options{Etcd: etcds.Etcd, Asked: s.Asks}))
 	}
-	start, w, err := r.start(ctx, s, moments, histories)
+	start, w, err := r.start(ctx, s, moments, etcds)
 	if err != nil {
 		return nil, nil, err
 	}
 	var latest time.Time
-	complete, noting := false, !r.Seeks() && asksHistories(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s),
+	complete, noting := false, !r.Seeks() && asksEtcds(s, moments)
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			if complete {
 				return false, nil // only noted
@@ -166,7 +166,7 @@ func (r *Record) Versions(
 	if since != nil {
 		moments = append(moments, *since)
 	}
-	histories, err := r.histories(ctx, s, moments...)
+	etcds, err := r.etcds(ctx, s, moments...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -177,9 +177,9 @@ func (r *Record) Versions(
 	case joined:
 		start = consume.Since(r.Since.Add(-timeline.MaxLag))
 	case since != nil:
-		start, w, err = r.start(ctx, s, []timeline.Moment{*since}, histories)
+		start, w, err = r.start(ctx, s, []timeline.Moment{*since}, etcds)
 	default:
-		start, w, err = r.startOfOne(ctx, s, to, histories)
+		start, w, err = r.startOfOne(ctx, s, to, etcds)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -188,7 +188,7 @@ func (r *Record) Versions(
 	var folds []*timeline.Fold
 	for k, m := range moments {
 		o := timeline.Options{
-			Etcd:   histories.Etcd,
+			Etcd:   etcds.Etcd,
 			Asked:  s.Asks,
 			Joined: joined,
 			Late:   r.OnLate != nil && !late.isUnknown && k == 0,
@@ -208,8 +208,8 @@ func (r *Record) Versions(
 			return nil, nil, err
 		}
 	}
-	complete, noting := false, !r.Seeks() && asksHistories(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s),
+	complete, noting := false, !r.Seeks() && asksEtcds(s, moments)
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			if complete {
 				return false, nil // only noted

@@ -16,15 +16,15 @@ func (r *Record) Span(
 	ctx context.Context, s *Selection, from, to timeline.Moment, f func(*timeline.Version),
 ) (*timeline.State, []certainty.Scope, *Reading, error) {
 	began := time.Now()
-	histories, err := r.histories(ctx, s, from, to)
+	etcds, err := r.etcds(ctx, s, from, to)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	start, w, err := r.start(ctx, s, []timeline.Moment{from}, histories)
+	start, w, err := r.start(ctx, s, []timeline.Moment{from}, etcds)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	o := timeline.Options{Etcd: histories.Etcd, Asked: s.Asks}
+	o := timeline.Options{Etcd: etcds.Etcd, Asked: s.Asks}
 	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
 	var in *logStart
 	if r.HasSeveralLogs() {
@@ -34,10 +34,10 @@ func (r *Record) Span(
 		}
 		start = in.start
 	}
-	noting := !r.Seeks() && asksHistories(s, []timeline.Moment{from, to})
+	noting := !r.Seeks() && asksEtcds(s, []timeline.Moment{from, to})
 	var latest time.Time
 	shown := map[string]bool{} // objects with a shown version that lacks a part
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(histories, s),
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			included := from.Includes(e)
 			if included && e.Time.After(latest) {

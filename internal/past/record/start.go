@@ -49,7 +49,7 @@ type snapshots struct {
 // of the moments. A scope that was observed by then, but has no such snapshot, is read from the
 // beginning. It notes the events for h that it reads.
 func (r *Record) start(
-	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories,
+	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Etcds,
 ) (consume.Start, *window, error) {
 	if !r.Seeks() {
 		return consume.Beginning(), nil, nil
@@ -78,7 +78,7 @@ func (r *Record) start(
 
 // around returns the progress to read for the certainty at a moment, of a question that reads
 // everything else from the beginning.
-func (r *Record) around(ctx context.Context, s *Selection, m timeline.Moment, h *timeline.Histories) (*window, error) {
+func (r *Record) around(ctx context.Context, s *Selection, m timeline.Moment, h *timeline.Etcds) (*window, error) {
 	if _, _, isVersion := m.ResourceVersion(); isVersion {
 		return nil, nil // all of it
 	}
@@ -95,7 +95,7 @@ func (r *Record) readBefore() time.Duration { return cmp.Or(r.before, readBefore
 // readStart reads the stream events and the progress of a window. It notes in the window what it
 // reads.
 func (r *Record) readStart(
-	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Histories, w *window,
+	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Etcds, w *window,
 ) (*logIndex, error) {
 	w.begin()
 	first := w.firstOf(moments)

@@ -17,7 +17,7 @@ func (r *Record) Survey(
 	f func(e *consume.Event, versions []*timeline.Version) error,
 ) ([]timeline.Part, *Reading, error) {
 	began, from := time.Now(), timeline.At(since)
-	start, w, err := r.start(ctx, s, []timeline.Moment{from}, &timeline.Histories{})
+	start, w, err := r.start(ctx, s, []timeline.Moment{from}, &timeline.Etcds{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -42,7 +42,7 @@ func (in *input) next(ctx context.Context) (*consume.Event, error) {
 			continue
 		}
 		if s := in.of.o.Selection; !in.of.o.Record.Seeks() && (s.Cluster == "" || s.Cluster == e.Cluster) {
-			in.of.histories.Note(e)
+			in.of.etcds.Note(e)
 		}
 		if in.of.o.Selection.Takes(e) && (e.Data != nil || e.Stream != nil || e.Progress != nil) {
 			return e, nil

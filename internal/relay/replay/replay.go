@@ -65,9 +65,9 @@ type Replay struct {
 	logs    []consume.Position // where the record was read to, of each log
 	again   consume.Query      // reads once more what Prepare has read, and on
 	fold    *timeline.Fold
-	// histories says which resources are of another etcd, as far as was read.
-	histories *timeline.Histories
-	bad       map[consume.Position]consume.About // records that cannot be read, and may belong to the selection
+	// etcds says which resources are of another etcd, as far as was read.
+	etcds *timeline.Etcds
+	bad   map[consume.Position]consume.About // records that cannot be read, and may belong to the selection
 
 	sent atomic.Int64
 	at   atomic.Pointer[time.Time] // of the last event of the record that was sent; nil during the snapshot
@@ -94,19 +94,19 @@ type scope struct {
 // Prepare reads the state at From. It sends nothing.
 func Prepare(ctx context.Context, o Options) (*Replay, error) {
 	began := time.Now()
-	q, histories, err := o.Record.Query(ctx, o.Selection, o.From, o.To)
+	q, etcds, err := o.Record.Query(ctx, o.Selection, o.From, o.To)
 	if err != nil {
 		return nil, err
 	}
-	judged := timeline.Options{Etcd: histories.Etcd, Asked: o.Selection.Asks}
+	judged := timeline.Options{Etcd: etcds.Etcd, Asked: o.Selection.Asks}
 	r := &Replay{
-		o:         o,
-		id:        snapshotID(o.From, o.Asked),
-		state:     timeline.NewState(o.From, judged),
-		scopes:    map[scopeKey]*scope{},
-		fold:      timeline.NewFold(o.To, judged),
-		bad:       map[consume.Position]consume.About{},
-		histories: histories,
+		o:      o,
+		id:     snapshotID(o.From, o.Asked),
+		state:  timeline.NewState(o.From, judged),
+		scopes: map[scopeKey]*scope{},
+		fold:   timeline.NewFold(o.To, judged),
+		bad:    map[consume.Position]consume.About{},
+		etcds:  etcds,
 	}
 	r.reading.Began = began
 	in, err := r.open(ctx, q)

@@ -130,7 +130,7 @@ func (v *View) Follow(l *Log) error {
 		for i := range r.log {
 			steps = append(steps, step{r.content, r.log[i].version, r.log[i].time})
 		}
-		if timeline.InCommonHistory(r.content.name) {
+		if timeline.InCommonEtcd(r.content.name) {
 			common = append(common, steps...)
 		} else {
 			others = append(others, steps)

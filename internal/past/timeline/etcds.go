@@ -20,20 +20,20 @@ const (
 	UnknownEtcd // not known yet
 )
 
-// Histories finds the resources whose resourceVersions are of another etcd than those of most
+// Etcds finds the resources whose resourceVersions are of another etcd than those of most
 // resources of their cluster. Aggregated APIs have their own, and Events may. The zero value is
 // ready for use. It is not safe for concurrent use.
 //
 // A record shows this in two ways. The progress of agents names the etcd of each resource, or says
 // that it is not known. And an APIService with a service says that its group is aggregated. How far
 // resources have come at a time shows nothing: a quiet one may be far behind.
-type Histories struct {
-	clusters map[consume.ClusterKey]*clusterHistories
+type Etcds struct {
+	clusters map[consume.ClusterKey]*clusterEtcds
 	custom   map[string]bool // resources that a CustomResourceDefinition defines
 }
 
-// clusterHistories are the Histories of one cluster.
-type clusterHistories struct {
+// clusterEtcds are the Etcds of one cluster.
+type clusterEtcds struct {
 	aggregated map[string]bool      // by group
 	events     map[string]time.Time // the last event of each APIService
 	writers    map[string]*writerEtcds
@@ -49,16 +49,16 @@ type writerEtcds struct {
 	same, other map[string]bool
 }
 
-// InCommonHistory reports whether API servers keep a resource ("pods", "deployments.apps") in the
+// InCommonEtcd reports whether API servers keep a resource ("pods", "deployments.apps") in the
 // etcd of most resources, unless --etcd-servers-overrides names it.
-func InCommonHistory(resource string) bool {
+func InCommonEtcd(resource string) bool {
 	plural, group, _ := strings.Cut(resource, ".")
 	return plural != "events" &&
 		slices.Contains([]string{"", "apps", "batch", "rbac.authorization.k8s.io", "apiextensions.k8s.io"}, group)
 }
 
 // Note takes an event of the record.
-func (h *Histories) Note(e *consume.Event) {
+func (h *Etcds) Note(e *consume.Event) {
 	switch {
 	case e.Progress != nil:
 		h.cluster(e.ClusterKey()).noteProgress(e.Progress, e.Time)
@@ -72,19 +72,19 @@ func (h *Histories) Note(e *consume.Event) {
 
 // NoteCustom notes that a CustomResourceDefinition defines a resource. An API server stores its
 // objects in its own etcd.
-func (h *Histories) NoteCustom(resource string) {
+func (h *Etcds) NoteCustom(resource string) {
 	if h.custom == nil {
 		h.custom = map[string]bool{}
 	}
 	h.custom[strings.Clone(resource)] = true
 }
 
-func (h *Histories) cluster(key consume.ClusterKey) *clusterHistories {
+func (h *Etcds) cluster(key consume.ClusterKey) *clusterEtcds {
 	of := h.clusters[key]
 	if of == nil {
-		of = &clusterHistories{}
+		of = &clusterEtcds{}
 		if h.clusters == nil {
-			h.clusters = map[consume.ClusterKey]*clusterHistories{}
+			h.clusters = map[consume.ClusterKey]*clusterEtcds{}
 		}
 		h.clusters[consume.ClusterKey{Source: strings.Clone(key.Source), UID: strings.Clone(key.UID)}] = of
 	}
@@ -92,13 +92,13 @@ func (h *Histories) cluster(key consume.ClusterKey) *clusterHistories {
 }
 
 // Etcd returns whether a resource is in the etcd of most resources, as Options.Etcd.
-func (h *Histories) Etcd(cluster consume.ClusterKey, resource string) Etcd {
+func (h *Etcds) Etcd(cluster consume.ClusterKey, resource string) Etcd {
 	of := h.clusters[cluster]
 	if of == nil {
-		of = &clusterHistories{}
+		of = &clusterEtcds{}
 	}
 	_, group, _ := strings.Cut(resource, ".")
-	isSame, isOther := h.custom[resource] || InCommonHistory(resource), of.aggregated[group]
+	isSame, isOther := h.custom[resource] || InCommonEtcd(resource), of.aggregated[group]
 	for _, w := range of.writers {
 		same, other := w.judge(resource)
 		isSame, isOther = isSame || same, isOther || other
@@ -112,7 +112,7 @@ func (h *Histories) Etcd(cluster consume.ClusterKey, resource string) Etcd {
 	return UnknownEtcd
 }
 
-func (h *clusterHistories) noteProgress(p *consume.Progress, at time.Time) {
+func (h *clusterEtcds) noteProgress(p *consume.Progress, at time.Time) {
 	w := h.writers[p.Writer]
 	switch {
 	case w == nil:
@@ -155,7 +155,7 @@ func (w *writerEtcds) note(p *consume.Progress) {
 		was := w.names[s.Resource]
 		isChange := s.Etcd != "" && s.Etcd != was && was != "" && was != consume.EtcdUnknown
 		changes = changes || isChange
-		renames = renames || isChange && InCommonHistory(s.Resource)
+		renames = renames || isChange && InCommonEtcd(s.Resource)
 	}
 	if changes {
 		w.settle()
@@ -197,7 +197,7 @@ func (w *writerEtcds) judge(resource string) (same, other bool) {
 func (w *writerEtcds) common() (most string) {
 	sizes := map[string]int{}
 	for resource, name := range w.names {
-		if name != consume.EtcdUnknown && InCommonHistory(resource) {
+		if name != consume.EtcdUnknown && InCommonEtcd(resource) {
 			sizes[name]++
 		}
 	}
@@ -209,7 +209,7 @@ func (w *writerEtcds) common() (most string) {
 	return most
 }
 
-func (h *clusterHistories) noteService(e *consume.Event) {
+func (h *clusterEtcds) noteService(e *consume.Event) {
 	if h.aggregated == nil {
 		h.aggregated, h.events = map[string]bool{}, map[string]time.Time{}
 	}

@@ -8,18 +8,18 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// histories finds the resources of a selection whose resourceVersions belong to another etcd than
+// etcds finds the resources of a selection whose resourceVersions belong to another etcd than
 // the moments. It returns none if no moment is a resourceVersion, or if all resources are in the
 // common etcd. From a source that can omit events it reads the stream events of these resources,
 // and of some in the common etcd. Other sources send them with the answer, see noting.
-func (r *Record) histories(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Histories, error) {
-	h := &timeline.Histories{}
+func (r *Record) etcds(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Etcds, error) {
+	h := &timeline.Etcds{}
 	for i := range s.Resources {
 		if s.Resources[i].custom {
 			h.NoteCustom(s.Resources[i].String())
 		}
 	}
-	if !r.Seeks() || !asksHistories(s, moments) {
+	if !r.Seeks() || !asksEtcds(s, moments) {
 		return h, nil
 	}
 	all := s.all()
@@ -44,9 +44,9 @@ func (r *Record) histories(ctx context.Context, s *Selection, moments ...timelin
 	return h, nil
 }
 
-// noting returns what a selection takes. It also notes the events that histories needs, as far as
+// noting returns what a selection takes. It also notes the events that etcds needs, as far as
 // they are read.
-func (r *Record) noting(h *timeline.Histories, s *Selection) taken {
+func (r *Record) noting(h *timeline.Etcds, s *Selection) taken {
 	return taken{unreadable: s.MayTake, event: func(e *consume.Event) bool {
 		if s.takesCluster(e) {
 			h.Note(e)
@@ -55,13 +55,13 @@ func (r *Record) noting(h *timeline.Histories, s *Selection) taken {
 	}}
 }
 
-func asksHistories(s *Selection, moments []timeline.Moment) bool {
+func asksEtcds(s *Selection, moments []timeline.Moment) bool {
 	versions := slices.ContainsFunc(moments, func(m timeline.Moment) bool {
 		_, _, ok := m.ResourceVersion()
 		return ok
 	})
 	elsewhere := slices.ContainsFunc(s.Resources, func(r Resource) bool {
-		return !r.custom && !timeline.InCommonHistory(r.String())
+		return !r.custom && !timeline.InCommonEtcd(r.String())
 	})
 	return versions && (s.Resources == nil || elsewhere)
 }

@@ -36,7 +36,7 @@ func etcds(writer, run string, number int, names string) *consume.Event {
 
 func mustNumber(s string) int { return int(number(s)) }
 
-func TestHistories(t *testing.T) {
+func TestEtcds(t *testing.T) {
 	const lag = "horizontalpodautoscalers.autoscaling"
 	for _, c := range []struct {
 		name   string
@@ -168,7 +168,7 @@ func TestHistories(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var h timeline.Histories
+			var h timeline.Etcds
 			for _, e := range c.events {
 				h.Note(e)
 			}
@@ -182,8 +182,8 @@ func TestHistories(t *testing.T) {
 }
 
 // A resource without changes may be far behind the others, and yet be in the same etcd.
-func TestHistoriesOfAQuietResource(t *testing.T) {
-	var h timeline.Histories
+func TestEtcdsOfAQuietResource(t *testing.T) {
+	var h timeline.Etcds
 	for m := range 30 {
 		e := etcds("w", "0-1", m+1, "pods poddisruptionbudgets.policy")
 		if m == 0 {
@@ -200,7 +200,7 @@ func TestHistoriesOfAQuietResource(t *testing.T) {
 
 // A service in an APIService says that a group is aggregated, until a later version says that it is
 // not. A CustomResourceDefinition says that an API server stores the objects.
-func TestHistoriesOfAggregatedAPIs(t *testing.T) {
+func TestEtcdsOfAggregatedAPIs(t *testing.T) {
 	service := func(after string, minute int) *consume.Event {
 		return &consume.Event{
 			Source:     prod.Source,
@@ -211,7 +211,7 @@ func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 			Data:       &consume.Data{After: []byte(after)},
 		}
 	}
-	var h timeline.Histories
+	var h timeline.Etcds
 	for _, step := range []struct {
 		after  string
 		minute int
@@ -242,8 +242,8 @@ func TestHistoriesOfAggregatedAPIs(t *testing.T) {
 
 // An aggregated API of one cluster, or an etcd of its own, says nothing about another cluster of
 // the same name.
-func TestHistoriesOfTwoClusters(t *testing.T) {
-	var h timeline.Histories
+func TestEtcdsOfTwoClusters(t *testing.T) {
+	var h timeline.Etcds
 	for cluster, names := range map[string]string{"uid-of-a": "pods=1 events=2", "uid-of-b": "pods=1 events=1"} {
 		e := etcds("w", "0-1", 1, names)
 		e.ClusterUID = cluster
