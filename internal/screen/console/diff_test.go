@@ -228,6 +228,16 @@ func TestDifferenceMakesAfterOfBefore(t *testing.T) {
 	})
 }
 
+// Elements without a merge key are paired by what they have, in whatever order their keys are.
+func TestDifferenceOfElementsWithKeysInAnotherOrder(t *testing.T) {
+	before := []byte(`[{"key":"k","name":"b"},{"key":"k","name":"c"},{"name":"c","key":"k"}]`)
+	after := []byte(`[{"key":"k","name":"b"}, {"name":"c","key":"k"}, {"key":"k","name":"c"}]`)
+	nodes, _, err := console.Difference(before, after, true)
+	if err != nil || len(nodes) > 0 {
+		t.Fatalf("%+v, %v", nodes, err)
+	}
+}
+
 // edit returns v with a random change.
 func edit(t *rapid.T, v any) any {
 	switch v := v.(type) {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
 
 	"github.com/kubecdc/kubecdc/internal/object/jsonscan"
@@ -149,6 +150,27 @@ func (d *differ) element(k kind, depth int, label []byte, from, to int, before, 
 	})
 }
 
+// canonical returns the text of an object or a list with sorted keys and without spaces, "" if it is
+// not known. It keeps the text in of.
+func canonical(value []byte, of *string) string {
+	// Half a surrogate pair has no meaning: two of them are not known to be equal.
+	if *of != "" || bytes.Contains(bytes.ToLower(value), []byte(`\ud`)) {
+		return *of
+	}
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return ""
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	*of = string(text)
+	return *of
+}
+
 // positional pairs the elements of lists that have no merge key.
 func (d *differ) positional(as, bs []member, depth int) error {
 	type pair struct{ a, b int }
@@ -169,11 +191,22 @@ func (d *differ) positional(as, bs []member, depth int) error {
 			come = append(come, j)
 		}
 	}
-	sequence.Common(len(as), len(bs), func(x, y int) bool { return jsonscan.SameScalar(as[x].value, bs[y].value) },
-		func(x, y int) {
-			flush(x, y)
-			i, j = x+1, y+1
-		})
+	ca, cb := make([]string, len(as)), make([]string, len(bs))
+	isSame := func(x, y int) bool {
+		a, b := as[x].value, bs[y].value
+		if jsonscan.SameScalar(a, b) {
+			return true
+		}
+		if !isContainer(a) || !isContainer(b) || a[0] != b[0] {
+			return false
+		}
+		text := canonical(a, &ca[x])
+		return text != "" && text == canonical(b, &cb[y])
+	}
+	sequence.Common(len(as), len(bs), isSame, func(x, y int) {
+		flush(x, y)
+		i, j = x+1, y+1
+	})
 	flush(len(as), len(bs))
 	for _, p := range pairs {
 		n := node{
