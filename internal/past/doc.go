@@ -4,9 +4,9 @@
 // A question enters these rooms in one direction:
 //
 //	cmd/agent ──words, moment──▶ answer ──Selection──▶ record ──Query──▶ bus
-//	    │                          ▲                     │ events
-//	    ▼                          │                     ▼
-//	screen/answers, serve/views ◀──┴── certainty ◀── timeline
+//	                              │  ▲                   │ events
+//	                              │  │                   ▼
+//	screen/answers, serve/views ◀─┘  └──versions, certainty── timeline
 //
 // answer takes the question, and returns objects, differences, versions or a report, with their
 // certainty. record decides which events are needed, and from where they are read; timeline folds

@@ -15,8 +15,8 @@ import (
 // Publish takes ownership of e and returns at once; it waits neither for the bus nor for memory.
 // Later, from any goroutine, the bus calls e.Done exactly once. Until then e and its buffers belong
 // to the bus. After Done the bus never writes this event again. Only copies of stored records may
-// still arrive: the bus resends an event of unknown outcome byte for byte, and does not hand it
-// back.
+// still arrive: the bus resends an event of unknown outcome byte for byte. It hands it back only
+// with RetryError.Alone; then a copy may be stored.
 //
 // Publish may be called before Run and while the bus is away; the bus sends such events when it is
 // back. The callers bound their number and bytes, and never have two events of one key in flight.

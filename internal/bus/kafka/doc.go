@@ -18,8 +18,8 @@
 // connection; a cut hands it back again. An event above the size without objects is sent up to four
 // times, then counts as too large: brokers cut requests above socket.request.max.bytes.
 //
-// Other events are never handed back: without their topic, or a leader of their partition, they
-// wait in the driver.
+// An event that is not suspected of cutting connections is never handed back: without their topic,
+// or a leader of their partition, they wait in the driver.
 //
 // # Memory
 //
@@ -29,9 +29,9 @@
 // # Stream events
 //
 // A stream event goes to each partition of every topic for objects of its resource, and is
-// acknowledged when all have stored it. With {namespace} in the template these are all topics in
-// memory, and those in a list up to half a minute old. A later topic begins with copies of those
-// that its readers need; see openings.
+// acknowledged when all have stored it. With {namespace} in the template, these are the topics in
+// use, and those of the cluster's list, which is at most half a minute old. A later topic begins
+// with copies of those that its readers need; see openings.
 //
 // A scope.started need not wait for all partitions. One that has not stored it after ten seconds
 // keeps a copy in its queue, even after Done, before all later events.
@@ -40,9 +40,9 @@
 //
 // It is one event about all scopes (object.Report), and goes to each partition of each topic like a
 // stream event. A topic gets only the entries of scopes that may have objects in it. It waits for
-// partitions like a scope.started, and a partition gets no other one of the writer until it has
-// stored that. With {namespace} in the template, reportTopics and selectTopics choose the topics.
-// It does not wait for a missing topic if another one has it.
+// partitions like a scope.started. A partition gets the next one of the writer only after it has
+// stored the previous one. With {namespace} in the template, reportTopics and selectTopics choose
+// the topics. It does not wait for a missing topic if another one has it.
 //
 // [Bus.LastProgress] reads back from the ends of partitions.
 //
@@ -50,8 +50,8 @@
 //
 // Run starts one that reads the cluster's metadata, prepares topics and starts their partitions;
 // one that compares topic identities; and one that carries stream events to partitions. Each
-// partition of a topic in memory has one. Requests have none: the caller reads the answer. All end
-// before Run returns. LastProgress starts some, which end before it returns.
+// partition of a topic in memory has one. A request starts none: its caller reads the answer. All
+// end before Run returns. LastProgress starts some, which end before it returns.
 //
 // Publish never waits: it appends to a queue. A partition checks the fence before each attempt, a
 // connection before each write.

@@ -66,13 +66,15 @@ type coverage struct {
 // version that the watch must show is known.
 type interruption struct {
 	object.Interruption
-	clean   bool      // the API server has ended the watch, and no other interruption followed
-	began   time.Time // when it was found
-	opened  time.Time // of the last watch since; zero: there was none
-	round   int       // counts the watches, and what has interrupted them
-	proof   uint64    // the version that the watch must show; 0: not known
-	changed uint64    // the lowest version of a change since; 0: there was none
-	shown   uint64    // the highest version that this watch has shown
+	clean  bool      // the API server has ended the watch, and no other interruption followed
+	began  time.Time // when it was found
+	opened time.Time // of the last watch since; zero: there was none
+	round  int       // counts the watches, and what has interrupted them
+	proof  uint64    // the version that the watch must show; 0: not known
+	// changed is the lowest version of a change since. 0: there was none. 1: its version is not
+	// known, so it precedes any proof.
+	changed uint64
+	shown   uint64 // the highest version that this watch has shown
 }
 
 type endedInterruption struct {

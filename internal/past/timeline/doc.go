@@ -8,11 +8,12 @@
 //
 // A Moment is a time, a resourceVersion, or now; ParseMoment reads the forms that people type.
 //
-// A Fold takes the events of a record in the order in which they are read and returns the versions
-// that they add up to its moment. consume.Tracker, and nothing else, decides about copies, late
-// events and sweeps. A Fold keeps no object, so it serves three kinds of callers. A State keeps the
-// last version of each object. A history or a replay passes versions on. A view keeps objects in
-// its own form.
+// A Fold takes the events of a record in the order in which they are read. It returns the versions
+// that they bring, as far as its moment includes them. In each log, a consume.Tracker decides about
+// copies, late events and sweeps of objects; a Fold adds what several logs and progress need. It
+// keeps the identity of each object, and no JSON, so it serves three kinds of callers. A State
+// keeps the last version of each object. A history or a replay passes versions on. A view keeps
+// objects in its own form.
 //
 //	at, err := timeline.ParseMoment("yesterday 14:05", time.Now())
 //	…
@@ -50,15 +51,17 @@
 // State.Scopes and Fold.Scopes say for each scope how certain the state is at the moment, and what
 // lowers it: see package certainty.
 //
-// The progress of agents decides. By time, exact needs a progress that claims the moment, and no
-// interruption around it. One that no progress reports counts too: progress is missing, or the
-// agent was not running. Times are those at which the agent observed a change. By resourceVersion,
-// exact needs that the record is complete up to it; only scopes of the same etcd can be asked. If
-// several agents observe a scope, the best of them decides. A scope that has ended is exact from
-// its end on.
+// The progress of agents decides. A progress claims that the log has everything up to a time. By
+// time, exact needs a claim of the moment, and no interruption around it. An interruption counts
+// also if no progress reports it: progress is missing, or no agent was running. Times are those at
+// which the agent observed a change. By resourceVersion, exact needs that the record is complete up
+// to it; only scopes of the same etcd can be asked. If several agents observe a scope, the best of
+// them decides. A scope that has ended is exact from its end on.
 //
-// A progress speaks of all scopes of a resource that its run has started. A Fold finds them by the
-// events that say so. A moment is final after MaxLag, if the agent runs.
+// A progress speaks of all scopes of a resource that its run has started. A Fold finds them by
+// their scope.started. Inside, a Fold has a logFold for each log, which has scopes, which have an
+// observation for each writer. Add notes facts (note…, observe), and Scopes judges them (judge…). A
+// moment is final after MaxLag, if the agent runs.
 //
 // A Scope also counts the versions that filters withheld, the objects that are redacted, and those
 // that left the selection.

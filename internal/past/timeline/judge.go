@@ -65,7 +65,7 @@ type scope struct {
 	resource string
 	informer bool // an agent observes it: it is no part of which a snapshot was taken
 	joined   bool // see Options
-	closed   bool // it was started again after its end, and after the moment
+	closed   bool // it had ended at the moment, and was started again after it
 	edges    *edges
 
 	keepsLate bool      // see Options.Late
@@ -79,7 +79,7 @@ type scope struct {
 	whole    mark      // the last completed snapshot
 	reached  mark      // the record is complete up to here
 	last     mark      // the last event about the scope
-	claimed  mark      // up to here, by the last progress
+	claimed  mark      // up to here, by the furthest claim of any progress
 
 	former  mark // the last progress in the form of a former release
 	renews  bool // the snapshot under way is of an agent of this release

@@ -283,7 +283,7 @@ func (s *scope) observe(m Moment, e *consume.Event, run string, entry *consume.S
 		o.follow(m, e.Progress, run, entry, mark{s.began, s.first.at})
 		at := s.first.max(mark{at: o.at}).at
 		if entry.ResourceVersion != "" && at.seq > 0 && at.history < entry.History {
-			// hidden spans do not say their history
+			// etcd was restored since: hidden spans do not say of which history they are
 			o.conceal(m, at, point{})
 		}
 		o.list(m, entry)

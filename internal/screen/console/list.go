@@ -150,8 +150,8 @@ func (d *differ) element(k kind, depth int, label []byte, from, to int, before, 
 	})
 }
 
-// canonical returns the text of an object or a list with sorted keys and without spaces, "" if it is
-// not known. It keeps the text in of.
+// canonical returns the text of an object or a list with sorted keys and without spaces, "" if it
+// is not known. It keeps the text in of.
 func canonical(value []byte, of *string) string {
 	// Half a surrogate pair has no meaning: two of them are not known to be equal.
 	if *of != "" || bytes.Contains(bytes.ToLower(value), []byte(`\ud`)) {
