@@ -161,7 +161,7 @@ func (d *Dispatcher[I]) encode(ctx context.Context) error {
 		f := d.flights.Get().(*flight[I]) // nothing else is put there
 		f.item, f.delta = item, d.delta(item)
 		if again := d.retries.take(item); again != nil {
-			f.progress = *again
+			f.attempts = *again
 		} else {
 			d.open.Add(1)
 			f.taken = time.Now()

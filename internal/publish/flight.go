@@ -30,12 +30,12 @@ type flight[I comparable] struct {
 	delta *object.Delta
 	err   error // the last error of the bus or the encoder
 	sent  bool  // it was handed to the bus since the last step
-	progress
+	attempts
 }
 
-// progress is the state of a flight without its bytes. It outlives them if the event is published
+// attempts is the state of a flight without its bytes. It outlives them if the event is published
 // again.
-type progress struct {
+type attempts struct {
 	stage    stage
 	taken    time.Time // from the source, the first time
 	start    time.Time // of the first attempt at this stage
@@ -45,13 +45,13 @@ type progress struct {
 
 	// The fields below are set if the event was too large, or was refused.
 	short  encode.Short
-	tried  int    // steps of Options.Oversize
-	given  string // the last step that made it smaller
-	size   int    // before any step
-	cause  error  // the last error of the bus
-	reason string // label of the dead letter
-	left   []string
-	id     string // of the event, for the gap
+	tried  int      // steps of Options.Oversize
+	given  string   // the last step that made it smaller
+	size   int      // before any step
+	cause  error    // the last error of the bus
+	reason string   // label of the dead letter
+	left   []string // members that the dead letter can still leave out
+	id     string   // of the event, for the gap
 
 	capture *Capture // nil: the event is not traced
 }
@@ -217,7 +217,7 @@ func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	f.delta = nil
 	f.err = nil
 	f.sent = false
-	f.progress = progress{}
+	f.attempts = attempts{}
 	d.flights.Put(f)
 }
 
@@ -247,10 +247,10 @@ func (d *Dispatcher[I]) leave(f *flight[I]) {
 }
 
 // next begins another stage.
-func (p *progress) next(s stage) {
-	p.stage = s
-	p.start = time.Time{}
-	p.failures = 0
+func (a *attempts) next(s stage) {
+	a.stage = s
+	a.start = time.Time{}
+	a.failures = 0
 }
 
 // gap returns the delta of the gap that replaces the flight's event on the bus.

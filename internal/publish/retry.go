@@ -52,7 +52,7 @@ func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 	f := d.flights.Get().(*flight[I]) //nolint:forcetypeassert // nothing else is put there
 	f.item = w.item
 	f.delta = d.delta(w.item)
-	f.progress = w.progress
+	f.attempts = w.attempts
 	d.source.Resize(f.item, Weigh(f.delta, d.o.Copies))
 	if d.enter(f) {
 		d.steps.Put(f)
@@ -110,7 +110,7 @@ type retries[I comparable] struct {
 }
 
 type waiting[I comparable] struct {
-	progress
+	attempts
 	item   I
 	due    time.Time
 	last   *RetryError
@@ -123,7 +123,7 @@ func newRetries[I comparable]() *retries[I] { return &retries[I]{waiting: map[I]
 
 func (r *retries[I]) add(item I, f *flight[I], last *RetryError, due time.Time) {
 	w := &waiting[I]{
-		progress: f.progress,
+		attempts: f.attempts,
 		item:     item,
 		due:      due,
 		last:     last,
@@ -162,7 +162,7 @@ func insert[I comparable](attempts []*waiting[I], w *waiting[I]) []*waiting[I] {
 }
 
 // take returns the progress of an item from Get, or nil if Get returned it for the first time.
-func (r *retries[I]) take(item I) *progress {
+func (r *retries[I]) take(item I) *attempts {
 	if r.n.Load() == 0 {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (r *retries[I]) take(item I) *progress {
 	}
 	delete(r.waiting, item)
 	r.n.Add(-1)
-	return &w.progress
+	return &w.attempts
 }
 
 // due returns the items to resume, and one to send alone if no other such is in flight. The latter

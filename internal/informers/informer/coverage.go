@@ -51,15 +51,15 @@ type coverage struct {
 	settled func() (time.Time, bool)
 	asks    chan struct{} // capacity 1: the version that the watch must show is not known
 
-	mu       sync.Mutex
-	watching bool      // a watch is open
-	doubted  bool      // it follows one that held back changes: its frames may come with its end
-	marks    bool      // the watches have bookmarks
-	last     time.Time // of the last frame, or the last list, that the store has
-	asked    time.Time // when the version was last asked for
-	open     *interruption
-	ended    []endedInterruption // those to report
-	keep     time.Time           // those that were noted before are no longer reported
+	mu          sync.Mutex
+	watching    bool      // a watch is open
+	mayHoldBack bool      // it follows one that held back changes: its frames may come with its end
+	marks       bool      // the watches have bookmarks
+	last        time.Time // of the last frame, or the last list, that the store has
+	asked       time.Time // when the version was last asked for
+	open        *interruption
+	ended       []endedInterruption // those to report
+	keep        time.Time           // those that were noted before are no longer reported
 }
 
 // interruption is one that is not over. Its phases: there is no watch; the watch is open; the
@@ -133,13 +133,13 @@ func (c *coverage) interruptLocked(from time.Time, why object.InterruptionReason
 	o.proof, o.shown = 0, 0
 }
 
-// openWatch notes that a watch is open. asked: the version is being asked for anyway. doubted: it
-// may hold back changes until its end, so the interruption lasts until pass is called.
-func (c *coverage) openWatch(asked, doubted bool, now time.Time) {
+// openWatch notes that a watch is open. asked: the version is being asked for anyway. mayHoldBack:
+// it may hold back changes until its end, so the interruption lasts until pass is called.
+func (c *coverage) openWatch(asked, mayHoldBack bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watching = true
-	c.doubted = doubted
+	c.mayHoldBack = mayHoldBack
 	c.open.opened = now
 	c.open.round++
 	c.open.proof, c.open.shown = 0, 0
@@ -154,7 +154,7 @@ func (c *coverage) openWatch(asked, doubted bool, now time.Time) {
 func (c *coverage) openWhole(version uint64, asked, ended time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.watching, c.doubted = true, false
+	c.watching, c.mayHoldBack = true, false
 	c.last = asked
 	o := c.open
 	o.opened = ended
@@ -167,7 +167,7 @@ func (c *coverage) openWhole(version uint64, asked, ended time.Time) {
 func (c *coverage) pass(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.doubted = false
+	c.mayHoldBack = false
 	if c.open != nil {
 		c.endLocked(now)
 	}
@@ -268,7 +268,7 @@ func (c *coverage) prove(round int, version uint64, at time.Time) {
 // endLocked ends the interruption if the watch has shown what it must.
 func (c *coverage) endLocked(at time.Time) {
 	o := c.open
-	if o.proof == 0 || o.shown < o.proof || c.doubted {
+	if o.proof == 0 || o.shown < o.proof || c.mayHoldBack {
 		return
 	}
 	settled, isSettled := c.settled()

@@ -190,8 +190,8 @@ type observation struct {
 	resumed string    // the run that has said from where it continues
 	resumes point     // from where; zero: it did not say it
 
-	former, formerHeard time.Time // `to` and `heard` as they were
-	stopped             time.Time // when the former run ended, if its last progress says that
+	prevTo, prevHeard time.Time // `to` and `heard` as they were
+	stopped           time.Time // when the former run ended, if its last progress says that
 
 	decided bool // later progress says nothing new about the moment
 	away    *away
@@ -339,8 +339,8 @@ func (o *observation) follow(m Moment, p *consume.Progress, run string, entry *c
 		}
 		return
 	case o.run != run:
-		o.former = last
-		o.formerHeard = o.heard
+		o.prevTo = last
+		o.prevHeard = o.heard
 		o.stopped = time.Time{}
 		if o.ends && !o.mute {
 			o.stopped = o.heard
@@ -448,13 +448,13 @@ func (o *observation) list(m Moment, entry *consume.ScopeProgress) {
 			from:  entry.Interruptions[i].From,
 			until: entry.Interruptions[i].Until,
 		}
-		if a.why == consume.InterruptedStart && !o.former.IsZero() { // nobody observed it between both runs
+		if a.why == consume.InterruptedStart && !o.prevTo.IsZero() { // nobody observed it between both runs
 			a.stopped = o.stopped
-			if a.from.After(o.former) {
-				a.from = o.former
+			if a.from.After(o.prevTo) {
+				a.from = o.prevTo
 			}
 			if !a.until.IsZero() {
-				a.until = later(a.until, o.formerHeard)
+				a.until = later(a.until, o.prevHeard)
 			}
 		}
 		if a.until.IsZero() {
