@@ -169,10 +169,8 @@ func New(c *config.Config, o Options, d *Discovery) *Manifests {
 		r := Rule{
 			Notes:     slices.Clone(a.notes),
 			APIGroups: []string{a.group},
-			Resources: []string{
-				a.resource,
-			},
-			Verbs: []string{"list", "watch"},
+			Resources: []string{a.resource},
+			Verbs:     []string{"list", "watch"},
 		}
 		if a.name != "" {
 			r.ResourceNames = []string{a.name}

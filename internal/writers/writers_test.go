@@ -105,9 +105,7 @@ func TestScopesWithoutAnEnd(t *testing.T) {
 		"the end comes late": {[]string{
 			"w1 0-200 started pods 9", "w1 0-100 ended pods 7",
 		}, []string{"w1: pods@9"}},
-		"only a snapshot": {[]string{"w1 0-100 snapshot pods 7"}, []string{
-			"w1: pods@7",
-		}},
+		"only a snapshot": {[]string{"w1 0-100 snapshot pods 7"}, []string{"w1: pods@7"}},
 		"snapshot of a part": {[]string{
 			"w1 0-100 started pods 7", "w1 0-100 snapshot pods/a 8",
 		}, []string{"w1: pods@7"}},
@@ -233,9 +231,7 @@ func TestChoose(t *testing.T) {
 			"pods",
 		}}, now: gone},
 		"an unknown name": {
-			events: one, asked: writers.Asked{Names: []string{
-				"w3",
-			}},
+			events: one, asked: writers.Asked{Names: []string{"w3"}},
 			now:   gone,
 			fails: "no writer and no scope w3; its writers:\n  w1 (configMap cdc w1) of cluster prod, last event at 2026-11-20T12:00:01Z",
 		},

@@ -52,9 +52,7 @@ func (a *agent) start(ctx context.Context, binary, kubeconfig, kubecontext strin
 		Argv:   argv,
 		Log:    a.log,
 		Stderr: w,
-		Env: []string{
-			"XDG_RUNTIME_DIR=" + filepath.Dir(a.data),
-		},
+		Env:    []string{"XDG_RUNTIME_DIR=" + filepath.Dir(a.data)},
 	})
 	if err != nil {
 		r.Close()

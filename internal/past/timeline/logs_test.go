@@ -173,15 +173,9 @@ func TestObjectThatEndsAfterItHasMoved(t *testing.T) {
 		order []int
 		want  []string
 	}{
-		"deleted": {"1.5 u web/1 @25 was=5\n1.6 d web/1 @26\n", []int{1, 0}, []string{
-			"r 5", "u 25", "d 26",
-		}},
-		"left": {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n", []int{1, 0}, []string{
-			"r 5", "u 25", "l 26",
-		}},
-		"swept": {"1.5 u web/1 @25 was=5\n", []int{1, 0}, []string{
-			"r 5", "u 25", "d 30",
-		}},
+		"deleted": {"1.5 u web/1 @25 was=5\n1.6 d web/1 @26\n", []int{1, 0}, []string{"r 5", "u 25", "d 26"}},
+		"left":    {"1.5 u web/1 @25 was=5\n1.6 l web/1 @26\n", []int{1, 0}, []string{"r 5", "u 25", "l 26"}},
+		"swept":   {"1.5 u web/1 @25 was=5\n", []int{1, 0}, []string{"r 5", "u 25", "d 30"}},
 		"swept, and the old partition is first": {"1.5 u web/1 @25 was=5\n", []int{0, 1}, []string{
 			"r 5", "u 25", "d 30",
 		}},

@@ -48,9 +48,7 @@ func replicaSetCells(o *appsv1.ReplicaSet) []any {
 
 func statefulSetCells(o *appsv1.StatefulSet) []any {
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
-	return []any{
-		fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), names, images,
-	}
+	return []any{fmt.Sprintf("%d/%d", o.Status.ReadyReplicas, deref(o.Spec.Replicas, 0)), names, images}
 }
 
 func daemonSetCells(o *appsv1.DaemonSet) []any {
@@ -91,9 +89,7 @@ func jobCells(o *batchv1.Job, now time.Time) []any {
 		took = duration.HumanDuration(o.Status.CompletionTime.Sub(o.Status.StartTime.Time))
 	}
 	names, images := containerCells(o.Spec.Template.Spec.Containers)
-	return []any{
-		jobStatus(o), completions, took, names, images, metav1.FormatLabelSelector(o.Spec.Selector),
-	}
+	return []any{jobStatus(o), completions, took, names, images, metav1.FormatLabelSelector(o.Spec.Selector)}
 }
 
 func jobStatus(o *batchv1.Job) string {
@@ -404,9 +400,7 @@ func signingRequestCells(o *certificatesv1.CertificateSigningRequest) []any {
 	if s := o.Spec.ExpirationSeconds; s != nil {
 		wanted = duration.HumanDuration(time.Duration(*s) * time.Second)
 	}
-	return []any{
-		cmp.Or(o.Spec.SignerName, "<none>"), o.Spec.Username, wanted, status,
-	}
+	return []any{cmp.Or(o.Spec.SignerName, "<none>"), o.Spec.Username, wanted, status}
 }
 
 func definitionCells(o *struct {

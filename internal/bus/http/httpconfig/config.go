@@ -78,12 +78,10 @@ func (cfg *Config) SetURL(url string) error {
 func (cfg *Config) Summary() driver.Summary {
 	receiver := receiverOf(cfg.URL)
 	s := driver.Summary{
-		Kind: "http",
-		URL:  WithoutQuery(cfg.URL),
-		Log:  "HTTP " + receiver,
-		Servers: []string{
-			receiver,
-		},
+		Kind:     "http",
+		URL:      WithoutQuery(cfg.URL),
+		Log:      "HTTP " + receiver,
+		Servers:  []string{receiver},
 		Identity: "HTTP, " + receiver,
 	}
 	s.Text = s.URL + ", an event in each request"

@@ -69,17 +69,13 @@ func TestSubjectsOfAStream(t *testing.T) {
 	}{
 		{
 			"one cluster",
-			[]string{
-				"prod",
-			},
+			[]string{"prod"},
 			nil, false, true,
 			"kubecdc.prod.object.core.pods.shop.web kubecdc.prod.stream.core.pods kubecdc.prod.scope.core.pods.* kubecdc.prod.progress.*",
 		},
 		{
 			"a cluster whose name is escaped",
-			[]string{
-				"prod.eu",
-			},
+			[]string{"prod.eu"},
 			nil, false, true,
 			"kubecdc.prod%2Eeu.object.core.pods.shop.web kubecdc.prod%2Eeu.stream.core.pods kubecdc.prod%2Eeu.scope.core.pods.* kubecdc.prod%2Eeu.progress.*",
 		},

@@ -27,9 +27,7 @@ func TestSubjects(t *testing.T) {
 		{"all", "", []consume.Objects{{}}, consume.AllEvents, "none"},
 		{
 			"a resource", "",
-			[]consume.Objects{
-				pods,
-			},
+			[]consume.Objects{pods},
 			consume.AllEvents,
 			"kubecdc.*.object.core.pods.*.* kubecdc.*.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.*.progress.*" +
 				foreign,
@@ -44,9 +42,7 @@ func TestSubjects(t *testing.T) {
 		},
 		{
 			"only stream events", "",
-			[]consume.Objects{
-				web,
-			},
+			[]consume.Objects{web},
 			consume.StreamEvents,
 			"kubecdc.*.stream.core.pods kubecdc.*.scope.core.pods.* kubecdc.*.progress.*" + foreign,
 		},
@@ -68,9 +64,7 @@ func TestSubjects(t *testing.T) {
 		}, consume.ObjectEvents, "kubecdc.*.object.core.pods.*.web%2Ev1" + foreign},
 		{
 			"a namespace", "",
-			[]consume.Objects{
-				inShop,
-			},
+			[]consume.Objects{inShop},
 			consume.AllEvents,
 			"kubecdc.*.object.*.*.shop.* kubecdc.*.stream.*.* kubecdc.*.scope.*.*.* kubecdc.*.progress.*" + foreign,
 		},

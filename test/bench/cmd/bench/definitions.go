@@ -296,10 +296,8 @@ func (b *bench) openBus(ctx context.Context, r *definitionsRig) (bus *definition
 		}
 	}()
 	bus.child, err = process.Start(process.Spec{
-		Name: "sink",
-		Argv: []string{
-			b.self, "sink", "--dir", filepath.Join(r.dir, "streams"),
-		},
+		Name:      "sink",
+		Argv:      []string{b.self, "sink", "--dir", filepath.Join(r.dir, "streams")},
 		Log:       filepath.Join(r.dir, "sink.log"),
 		Announces: true,
 	})

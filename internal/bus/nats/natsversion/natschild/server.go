@@ -167,10 +167,8 @@ func AwaitCluster(tb testing.TB, url string, size int) {
 	}
 	const name = "IS-THE-CLUSTER-READY"
 	config := jetstream.StreamConfig{
-		Name: name,
-		Subjects: []string{
-			name,
-		},
+		Name:     name,
+		Subjects: []string{name},
 		Replicas: size,
 		Storage:  jetstream.MemoryStorage,
 	}
