@@ -69,7 +69,7 @@ func clients() []client {
 			title:   "Helm 4",
 			in:      "../tool",
 			pin:     "tool.go",
-			version: `helm/v4/cmd/helm", Binary: "helm", Version: "v([^"]+)`,
+			version: `helm/v4/cmd/helm",\s+Binary:\s+"helm",\s+Version:\s+"v([^"]+)`,
 			always:  true,
 			ask: func(t *testing.T, c *cluster, _, namespace string) {
 				path, err := charts.Helm(t.Context(), os.Stderr)
