@@ -236,6 +236,50 @@ func TestSelector(t *testing.T) {
 	})
 }
 
+// An object has left the selection while history was lost. It is deleted after the list that
+// misses it, and before the question what has happened to it: it had left at the list.
+func TestSelectorQuestionIsAboutTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, out := map[string]string{"team": "payments"}, map[string]string{"team": "other"}
+		s := newAPIServer(t)
+		s.put("cm", "1", in)
+		_, rec, _ := start(t, s, func(o *informers.Options) { o.Rules[0].LabelSelector = "team=payments" })
+		before := []string{"snapshot.started 1", "r cm uid-1 -→1", "snapshot.completed 1"}
+		rec.wait(t, before...)
+		s.do(func() { // no watch receives the next change
+			s.fault = func(w http.ResponseWriter, _ *http.Request) bool {
+				fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+				return true
+			}
+		})
+		s.CloseClientConnections()
+		s.put("cm", "2", out)
+		s.compact()
+		var isListed bool
+		asked := 0
+		s.do(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+				q := r.URL.Query()
+				isQuestion := strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=")
+				isListed = isListed || !isQuestion && q.Get("watch") == "" && q.Get("limit") == "500"
+				if !isListed || !isQuestion {
+					return false
+				}
+				asked++
+				switch asked {
+				case 1: // the versions in between are not found
+					fail(w, http.StatusGone, metav1.StatusReasonExpired)
+					return true
+				case 2:
+					s.delete("cm")
+				}
+				return false
+			}
+		})
+		rec.wait(t, append(before, "gap 0 expired", "~l cm uid-1 1→-")...)
+	})
+}
+
 // If the version that would decide is gone, entered and left events claim the least, and are marked
 // as inferred.
 func TestSelectorHistoryGone(t *testing.T) {

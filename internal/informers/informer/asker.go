@@ -38,7 +38,7 @@ func (i *Informer) Before(ctx context.Context, o *object.Object) (was *object.Ob
 
 // Exists implements store.Selector.
 func (i *Informer) Exists(ctx context.Context, ref *object.Ref, rv uint64) (exists, known, ok bool) {
-	if rv == 0 && i.RemovedAt() != 0 {
+	if at := i.RemovedAt(); at != 0 && (rv == 0 || rv >= at) {
 		return false, true, true // no object outlives its definition
 	}
 	v, err := i.answer(ctx, backfill.Question{Ref: ref, At: rv})

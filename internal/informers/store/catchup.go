@@ -94,13 +94,9 @@ func (s *Store) sendPending(parent context.Context) error {
 			return nil
 		case offeredSome:
 		case offerNeedsVerdict:
-			exists, known, ok := s.o.Selector.Exists(ctx, ref, 0)
-			if !ok {
-				continue
-			}
-			gone = verdict{ref: ref, op: object.Deleted}
-			if exists || !known {
-				gone.op = object.Left
+			verdict, ok := s.judgeGone(ctx, ref)
+			if ok {
+				gone = verdict
 			}
 		case offerRefused:
 			select {
@@ -109,6 +105,24 @@ func (s *Store) sendPending(parent context.Context) error {
 			}
 		}
 	}
+}
+
+// judgeGone finds out why an object is missing from the list. It may have been deleted since: so the
+// question is about the version of the list. If history no longer has that, it is about now. ok is
+// false if ctx ended first.
+func (s *Store) judgeGone(ctx context.Context, ref *object.Ref) (v verdict, ok bool) {
+	s.mu.RLock()
+	listed := s.list.rv
+	s.mu.RUnlock()
+	exists, known, ok := s.o.Selector.Exists(ctx, ref, listed)
+	if ok && !known {
+		exists, known, ok = s.o.Selector.Exists(ctx, ref, 0)
+	}
+	v = verdict{ref: ref, op: object.Deleted}
+	if exists || !known {
+		v.op = object.Left
+	}
+	return v, ok
 }
 
 type verdict struct { // why an object is missing from a list under selectors
