@@ -107,9 +107,9 @@ func (s *Store) sendPending(parent context.Context) error {
 	}
 }
 
-// judgeGone finds out why an object is missing from the list. It may have been deleted since: so the
-// question is about the version of the list. If history no longer has that, it is about now. ok is
-// false if ctx ended first.
+// judgeGone finds out why an object is missing from the list. It may have been deleted since: so
+// the question is about the version of the list. If history no longer has that, it is about now. ok
+// is false if ctx ended first.
 func (s *Store) judgeGone(ctx context.Context, ref *object.Ref) (v verdict, ok bool) {
 	s.mu.RLock()
 	listed := s.list.rv
