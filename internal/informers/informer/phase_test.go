@@ -58,3 +58,13 @@ func TestExpectedObjectsAreThoseOfTheList(t *testing.T) {
 		t.Errorf("after the list, %d objects are expected", s.expects)
 	}
 }
+
+// A response that does not say how large the list is keeps what an earlier one has said.
+func TestSizeOfAListIsKept(t *testing.T) {
+	s := &state{scope: "pods", log: slog.New(slog.DiscardHandler), changed: func() {}, phase: PhaseListing}
+	s.answered(time.Unix(1, 0), 7)
+	s.answered(time.Unix(2, 0), 0)
+	if s.expects != 7 {
+		t.Errorf("%d objects are expected, want 7", s.expects)
+	}
+}
