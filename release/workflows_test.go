@@ -99,7 +99,7 @@ func TestToolsArePinned(t *testing.T) {
 			goreleaser = r.Mod.Version
 		}
 	}
-	helm := regexp.MustCompile(`\bHelm\s+= .*"(v4[^"]+)"`).FindStringSubmatch(read(t, "../test/tool/tool.go"))
+	helm := regexp.MustCompile(`(?s)\bHelm\s+= .*?"(v4[^"]+)"`).FindStringSubmatch(read(t, "../test/tool/tool.go"))
 	if helm == nil {
 		t.Fatal("test/tool/tool.go has no version of helm")
 	}
