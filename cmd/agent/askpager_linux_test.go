@@ -36,8 +36,8 @@ func TestPager(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	marks := func(name string) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho by "+name+"\nexec cat\n"), 0o700); err !=
-			nil { //nolint:gosec // it is executed
+		script := []byte("#!/bin/sh\necho by " + name + "\nexec cat\n")
+		if err := os.WriteFile(path, script, 0o700); err != nil { //nolint:gosec // it is executed
 			t.Fatal(err)
 		}
 		return path

@@ -104,8 +104,8 @@ func TestRunRefusesAKey(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
 	config := filepath.Join(dir, "kubecdc.yaml")
-	if err := os.WriteFile(config, []byte(reloadBase+"redaction: {mode: hash, keyFile: "+key+"}\n"), 0o600); err !=
-		nil {
+	if err := os.WriteFile(config, []byte(reloadBase+"redaction: {mode: hash, keyFile: "+key+"}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	api := fakeAPI(t, "u-1", nil)

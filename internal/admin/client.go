@@ -102,8 +102,8 @@ func (c *Client) Stuck(ctx context.Context) ([]StuckEvent, error) {
 // DeadLetter moves one of these events to the dead letters.
 func (c *Client) DeadLetter(ctx context.Context, id string) error {
 	var a deadLetterAnswer
-	if err := c.command(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id}, &a); err !=
-		nil {
+	if err := c.command(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id},
+		&a); err != nil {
 		return err
 	}
 	if a.Error != "" {

@@ -97,8 +97,8 @@ func TestAgeOfTheOldest(t *testing.T) {
 # TYPE kubecdc_queue_oldest_seconds gauge
 kubecdc_queue_oldest_seconds %v
 `, step.want.Seconds())
-			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "kubecdc_queue_oldest_seconds"); err !=
-				nil {
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
+				"kubecdc_queue_oldest_seconds"); err != nil {
 				t.Errorf("after the end of %d: %v", step.done, err)
 			}
 		}

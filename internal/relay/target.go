@@ -45,8 +45,8 @@ type delivery struct {
 
 // RecordOf returns the record of an event from a relay.
 func RecordOf(e *publish.Event) *driver.Record {
-	return e.Delta.Acker.(*delivery).record
-} //nolint:forcetypeassert // the relay makes all of them
+	return e.Delta.Acker.(*delivery).record //nolint:forcetypeassert // the relay makes all of them
+}
 
 func (d *delivery) Acked(*object.Delta) {
 	if !d.skipped {

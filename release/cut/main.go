@@ -149,8 +149,8 @@ func (c *cutter) writeCharts(text string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(changelog.Install(string(page), changelog.Chart(all))), 0o644); err !=
-			nil { //nolint:gosec // A document.
+		text := []byte(changelog.Install(string(page), changelog.Chart(all)))
+		if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // A document.
 			return err
 		}
 	}

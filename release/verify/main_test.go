@@ -241,8 +241,8 @@ func TestBadReleaseIsRefused(t *testing.T) {
 	}
 	t.Run("changed after the sums", func(t *testing.T) {
 		r := good(t).write(t)
-		if err := os.WriteFile(filepath.Join(r.dist, "parts", "kubecdc-image.tar"), []byte("other"), 0o644); err !=
-			nil {
+		if err := os.WriteFile(filepath.Join(r.dist, "parts", "kubecdc-image.tar"), []byte("other"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.verify(); err == nil || !strings.Contains(err.Error(), "kubecdc-image.tar has the sum") {

@@ -143,8 +143,8 @@ func TestRulesTellWhoIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), tools.Promtool, "test", "rules", file).CombinedOutput(); err !=
-		nil {
+	if out, err := exec.CommandContext(t.Context(), tools.Promtool, "test", "rules",
+		file).CombinedOutput(); err != nil {
 		t.Errorf("promtool test rules: %v\n%s", err, out)
 	}
 }

@@ -71,8 +71,8 @@ const goProgramsDir = "programs"
 func nodeModules(t testing.TB, from string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"), filepath.Join(dir, "node_modules")); err !=
-		nil {
+	if err := os.Symlink(filepath.Join(javascript.Dir(t), "node_modules"),
+		filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	scripts, err := filepath.Glob(filepath.Join(from, "*.mjs"))

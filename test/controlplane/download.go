@@ -107,8 +107,8 @@ func (d *download) binaries(ctx context.Context, w io.Writer) (found *Binaries, 
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o755); err !=
-		nil { //nolint:gosec // setup-envtest makes it read-only, and then it cannot be moved.
+	// setup-envtest makes it read-only, and then it cannot be moved.
+	if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // a directory of programs
 		return nil, err
 	}
 	if err := os.Rename(path, final); err != nil {

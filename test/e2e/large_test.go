@@ -31,8 +31,8 @@ func (l *largeRun) run(t *testing.T, p *world.Plane) oracle.Verdict {
 	p.NewNamespace(t, l.Namespace)
 	// Other agents on this plane must not send the large objects.
 	defer func() {
-		if err := p.API.Remove(context.WithoutCancel(t.Context()), world.Collection("configmaps", l.Namespace)); err !=
-			nil {
+		if err := p.API.Remove(context.WithoutCancel(t.Context()),
+			world.Collection("configmaps", l.Namespace)); err != nil {
 			t.Errorf("remove what is large: %v", err)
 		}
 	}()

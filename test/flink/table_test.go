@@ -171,8 +171,8 @@ func (l *life) startFlink(t *testing.T, dir, classes string) {
 	_, sql, _ := strings.Cut(string(guide), "```sql\n")
 	sql, _, _ = strings.Cut(sql, "```")
 	file := filepath.Join(dir, "table.sql")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(sql, "kafka-0:9092", l.kafka.Brokers[0])), 0o600); err !=
-		nil {
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(sql, "kafka-0:9092", l.kafka.Brokers[0])),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	log, err := os.Create(l.flinkLog)

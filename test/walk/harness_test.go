@@ -42,8 +42,8 @@ func TestChangedAgentIsTested(t *testing.T) {
 	}
 	dir := t.TempDir()
 	command := filepath.Join(dir, "gotest")
-	if err := os.WriteFile(command, fmt.Appendf(nil, goTest, noticing, folderOf(t, noticing)), 0o700); err !=
-		nil { //nolint:gosec // It is run.
+	script := fmt.Appendf(nil, goTest, noticing, folderOf(t, noticing))
+	if err := os.WriteFile(command, script, 0o700); err != nil { //nolint:gosec // It is run.
 		t.Fatal(err)
 	}
 	run := func(env ...string) (string, error) {

@@ -77,13 +77,13 @@ func (l *Load) Create(t testing.TB) {
 	t.Helper()
 	for i := range l.Objects {
 		uri, body := l.configMap(i, 0)
-		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON, body); err !=
-			nil {
+		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON,
+			body); err != nil {
 			t.Fatal(err)
 		}
 		uri, body = l.event(i, 0)
-		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON, body); err !=
-			nil {
+		if _, err := l.API.Do(t.Context(), http.MethodPost, uri[:strings.LastIndex(uri, "/")], MIMEJSON,
+			body); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// Of returns what runs with the settings of a bus or of a target; nil for none. It is a
+// Of returns what opens a bus, or a target, with its settings; nil if nothing does. It is a
 // driver.Reader if the settings are driver.Readable, and a driver.ChangelogOpener if they are a
 // driver.Changelogger. Settings that open themselves need no line here.
 func Of(c driver.Config) driver.Opener {

@@ -22,15 +22,15 @@ func TestDirectoriesOfOtherUsersAreRefused(t *testing.T) {
 	}{
 		"everybody may write": {
 			prepare: func(_, data string) error {
-				return errors.Join(os.Mkdir(data, 0o700),
-					os.Chmod(data, 0o777)) //nolint:gosec // the test is about this
+				made := os.Mkdir(data, 0o700)
+				return errors.Join(made, os.Chmod(data, 0o777)) //nolint:gosec // the test is about this
 			},
 			want: "every user may write to DIR/data",
 		},
 		"everybody may write above": {
 			prepare: func(parent, _ string) error {
-				return os.Chmod(parent, 0o777)
-			}, //nolint:gosec // the test is about this
+				return os.Chmod(parent, 0o777) //nolint:gosec // the test is about this
+			},
 			want: "every user may write to DIR,",
 		},
 		"another user made it first": {
@@ -108,8 +108,9 @@ func TestABusOfAnotherUserIsNotFound(t *testing.T) {
 func TestFilesArePrivate(t *testing.T) {
 	dir := t.TempDir()
 	leftover := filepath.Join(dir, "bus.json.new")
-	if err := errors.Join(os.WriteFile(leftover, nil, 0o600), os.Chmod(leftover, 0o666)); err !=
-		nil { //nolint:gosec // the test is about this
+	written := os.WriteFile(leftover, nil, 0o600)
+	opened := os.Chmod(leftover, 0o666) //nolint:gosec // the test is about this
+	if err := errors.Join(written, opened); err != nil {
 		t.Fatal(err)
 	}
 	b := start(t, options(dir))

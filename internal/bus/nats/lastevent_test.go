@@ -128,8 +128,8 @@ func TestHeard(t *testing.T) {
 				`{"type":"dev.kubecdc.progress","data":{"resourceVersion":"1"}}`,
 				`{"type":"dev.kubecdc.object.read","scope":"pods","data":{"resourceVersion":"1"}}`,
 			} {
-				if _, err := js.Publish(t.Context(), "kubecdc.prod-eu-1.stream.core.pods", []byte(foreign)); err !=
-					nil {
+				if _, err := js.Publish(t.Context(), "kubecdc.prod-eu-1.stream.core.pods",
+					[]byte(foreign)); err != nil {
 					t.Fatal(err)
 				}
 				expect(bustest.Pods, publish.StreamEvent{}, false)

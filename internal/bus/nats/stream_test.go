@@ -318,8 +318,8 @@ func TestSizeLimitThatIsLoweredDoesNotEndTheBus(t *testing.T) {
 					publish.ErrTooLarge) {
 					t.Fatalf("got %v, want ErrTooLarge", err)
 				}
-				if err := r.Publish(t.Context(), bustest.Event("web-1", rv, strings.Repeat("x", 400<<10))); err !=
-					nil {
+				if err := r.Publish(t.Context(),
+					bustest.Event("web-1", rv, strings.Repeat("x", 400<<10))); err != nil {
 					t.Fatal(err)
 				}
 				p.Cut() // the stream is checked again

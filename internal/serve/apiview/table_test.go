@@ -226,8 +226,8 @@ func TestColumnsAreThoseOfTheTable(t *testing.T) {
 			APIVersion string
 			Items      []json.RawMessage
 		}
-		if err := json.Unmarshal(ask(t.Context(), s, "GET", path, "application/json", "").Body.Bytes(), &list); err !=
-			nil {
+		if err := json.Unmarshal(ask(t.Context(), s, "GET", path, "application/json", "").Body.Bytes(),
+			&list); err != nil {
 			t.Fatal(err)
 		}
 		for _, wide := range []bool{false, true} {

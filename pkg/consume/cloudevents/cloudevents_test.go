@@ -74,8 +74,8 @@ func TestFromOfTheSDK(t *testing.T) {
 		ce.SetExtension(name, value)
 	}
 	ce.SetExtension("attempt", 3)
-	if err := ce.SetData(event.ApplicationJSON, []byte(`{"op":"u","resourceVersion":"7","after":{"a":1}}`)); err !=
-		nil {
+	if err := ce.SetData(event.ApplicationJSON,
+		[]byte(`{"op":"u","resourceVersion":"7","after":{"a":1}}`)); err != nil {
 		t.Fatal(err)
 	}
 	e, err := cloudevents.From(&ce)

@@ -69,8 +69,8 @@ func bareNATS(ctx context.Context, s *Server, w *Workload) (time.Duration, error
 		m := nats.NewMsg("kubecdc." + cluster + ".object.apps.deployments." + e.Namespace + "." + e.Name)
 		m.Header.Set("content-type", structured)
 		m.Data = e.Body
-		if _, err := js.PublishMsgAsync(m, jetstream.WithMsgID(e.ID), jetstream.WithStallWait(time.Minute)); err !=
-			nil {
+		if _, err := js.PublishMsgAsync(m, jetstream.WithMsgID(e.ID),
+			jetstream.WithStallWait(time.Minute)); err != nil {
 			return 0, err
 		}
 	}
