@@ -1,0 +1,124 @@
+package timeline_test
+
+import (
+	"testing"
+)
+
+// Filters withhold versions: the state may have an earlier version of an object than the last one.
+func TestScopesWithFilters(t *testing.T) {
+	testScopes(t, []scopeCase{
+		{
+			"filters hide a version", steady + `
+			5 progress @50 hidden=4.2/42`, "4.5", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide a version, by resourceVersion", steady + `
+			5 progress @50 hidden=4.2/42`, "rv:45", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide a version later", steady + `
+			5 progress @50 hidden=4.2/42`, "rv:41", "exact",
+		},
+		{
+			"filters hide a version later, by time", steady + `
+			5 progress @50 hidden=4.2/42`, "4.1", "exact from 40 to 50",
+		},
+		{
+			"filters hid a version", steady + `
+			5 progress @50 hidden=4.2/42
+			6 progress @60 hidden=4.2/42-5.5/55`, "rv:52", "uncertain from 42 to 55: filtered",
+		},
+		{
+			"the filters hide nothing any more", steady + `
+			5 progress @50 hidden=4.2/42
+			6 progress @60 hidden=4.2/42-5.5/55`, "rv:55", "exact",
+		},
+		{
+			"filters hide a version now", steady + `
+			5 progress @50 hidden=4.2/42`, "now 5", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide a version at the end", steady + `
+			5 progress @50 hidden=4.2/42`, "", "uncertain from 42: filtered",
+		},
+		{
+			"filters hide nothing now", steady + `
+			5 progress @50 hidden=4.2/42
+			6 progress @60 hidden=4.2/42-5.5/55`, "now 6", "exact from 60",
+		},
+		{
+			"filters hid a version, and progress is missing", steady + `
+			5 progress @50 hidden=4.2/42
+			20 progress @60 since=10`, "rv:55", "uncertain from 42 to 60: filtered",
+		},
+		{
+			"filters hid a version, and a snapshot has read it", steady + `
+			5 progress @50 hidden=4.2/42
+			5.1 started S2 @55
+			5.2 completed S2 @55`, "rv:55", "exact",
+		},
+		{
+			"an agent with filters was killed, and nobody says what they withheld at its end", steady + `
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43",
+			"uncertain from 41 to 45: filtered",
+		},
+		{
+			"from where its next run goes on, that run says it", steady + `
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
+		},
+		{
+			"an agent was killed while its filters hid a version", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:44",
+			"uncertain from 44 to 45: filtered",
+		},
+		{
+			"the next run of an agent that was killed hides nothing", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
+		},
+		{
+			"the next run of an agent that was killed hides nothing, by time", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "14.5", "exact from 43 to 60",
+		},
+		{
+			"the next run of an agent that was killed hides something still", steady + `
+			5 progress @43 hidden=4.2/42
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 hidden=13.7/45 run=1-1795176830000`, "rv:50",
+			"uncertain from 45: filtered",
+		},
+		{
+			"an agent with filters ended in good order", steady + `
+			4.5 progress @42 ends
+			14 begin @42 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43", "exact",
+		},
+		{
+			"an agent with filters ended in good order, and its next run was killed before its first progress",
+			steady + `
+			4.5 progress @42 ends
+			10 begin @42 continued noise run=1-1795176590000
+			14 begin @45 continued noise run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:43",
+			"uncertain from 43 to 45: filtered",
+		},
+		{
+			"progress of an agent with filters is missing", steady + `
+			4.1 begin @40 continued noise
+			20 progress @60 since=10`, "rv:50", "uncertain from 41 to 60: filtered",
+		},
+		{
+			"another agent shows what the filters of the first one hide", steady + `
+			2 begin @30 writer=v
+			5 progress @50 hidden=4.2/42
+			5 progress @50 writer=v`, "4.5", "exact from 40 to 50",
+		},
+	})
+}
