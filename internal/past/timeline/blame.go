@@ -27,17 +27,17 @@ type Line struct {
 type Origin struct {
 	// Version is the first version known that has the value, without its JSON.
 	Version *Version
-	// Exact: that version set it. Else a version that the record does not have set it between Since
-	// and the time of Version. That version was withheld, was lost in a gap, or came before the
-	// record began. Since is zero in the last case.
+	// Exact: that version set it. Otherwise, a version that the record does not have set it,
+	// between Since and the time of Version. That version was withheld, was lost in a gap, or came
+	// before the record began. In the last case, Since is zero.
 	Exact bool
 	Since time.Time
-	// By are the managers who may have set the value, nil: not known. An inferred version stands
-	// for several changes: By are those of all of them.
+	// By are the managers who may have set the value; nil: they are not known. An inferred version
+	// stands for several changes: By has the managers of all of them.
 	By []consume.Change
 }
 
-// Blame finds for each value of an object the version that set it. The zero value is ready.
+// Blame finds the version that set each value of an object. The zero value is ready.
 //
 // It replays the JSON patches (package patch) that lead from one version to the next. An element
 // that a patch inserts into a list is new, and those after it move. If a text of several lines
@@ -45,23 +45,24 @@ type Origin struct {
 type Blame struct {
 	last  *Version
 	after json.RawMessage // the last object known
-	known time.Time       // of the last version of which the object is known
+	known time.Time       // of the last version whose object is known
 	hole  bool            // versions are missing after it
 	root  *origins
 }
 
-// origins is a value and those in it, by the version that set them.
+// origins has the origin of a value, and those of the values in it.
 type origins struct {
 	origin   *Origin
 	members  map[string]*origins
 	elements []*origins
 
 	text  string    // if it has several lines
-	lines []*Origin // of these
-	begin *Origin   // of the line before these, which is the key and the indicator of the block
+	lines []*Origin // of the lines of text
+	begin *Origin   // of the line before them, which has the key and the indicator of the block
 }
 
-// Add adds the next version of the object. Another object replaces it: it had the name before.
+// Add adds the next version of the object. A version of another object starts anew: the other
+// object has the name now.
 func (b *Blame) Add(v *Version) error {
 	if b.last != nil && (b.last.key() != v.key() || b.last.Op == consume.Deleted) {
 		*b = Blame{}
@@ -71,10 +72,10 @@ func (b *Blame) Add(v *Version) error {
 	shown.After = nil
 	shown.Patch = nil
 	origin := &Origin{Version: &shown, By: v.ChangedBy, Since: b.known}
-	b.hole = b.hole || b.last != nil && !v.follows(b.last)
+	b.hole = b.hole || b.last != nil && !v.isNextOf(b.last)
 	b.last = &shown
 	if v.Before != nil && v.Op != consume.Deleted {
-		// a version that is not known set the values that differ from the last one known
+		// a version that is missing set the values that differ from the last known object
 		missed := *origin
 		missed.By = nil
 		if err := b.advance(v.Before, &missed); err != nil {
@@ -100,10 +101,10 @@ func (b *Blame) Add(v *Version) error {
 	return nil
 }
 
-// follows reports whether v is the version right after was, as far as its event says.
-func (v *Version) follows(was *Version) bool {
-	return v.Skipped == 0 && v.History == was.History && v.PreviousResourceVersion == was.ResourceVersion &&
-		was.Op != consume.Left
+// isNextOf reports whether v is the version right after was, as far as its event says.
+func (v *Version) isNextOf(was *Version) bool {
+	hasSameBefore := v.History == was.History && v.PreviousResourceVersion == was.ResourceVersion
+	return v.Skipped == 0 && hasSameBefore && was.Op != consume.Left
 }
 
 // advance replaces the object by the next one. The values that differ get the origin.
@@ -133,7 +134,7 @@ func (b *Blame) advance(object json.RawMessage, origin *Origin) error {
 	return nil
 }
 
-// newOrigins returns the origins of a value, all of which is of one origin.
+// newOrigins returns the origins of a value that one version has set.
 func newOrigins(value any, origin *Origin) *origins {
 	o := &origins{origin: origin}
 	switch value := value.(type) {
@@ -155,12 +156,12 @@ func newOrigins(value any, origin *Origin) *origins {
 	return o
 }
 
-// linesOf returns the lines of a text. An end of the line at its end begins no other line.
+// linesOf returns the lines of a text. A newline at its end begins no further line.
 func linesOf(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// keepLines takes the origins of the lines that the text has in common with the one that it
+// keepLines takes over the origins of the lines that the text has in common with the one that it
 // replaces.
 func (o *origins) keepLines(was *origins) {
 	if was == nil || o.lines == nil || was.lines == nil {
@@ -177,8 +178,8 @@ func (o *origins) keepLines(was *origins) {
 	}
 }
 
-// indicator returns what the first line of a block of YAML says of a text: whether it begins with a
-// space, and how many line ends are at its end (two stand for more).
+// indicator returns the two things that the first line of a block of YAML says of a text: whether
+// it begins with a space, and how many newlines it ends with (two stand for more).
 func indicator(text string) (isIndented bool, ends int) {
 	return strings.HasPrefix(strings.TrimLeft(text, "\n"), " "), min(2, len(text)-len(strings.TrimRight(text, "\n")))
 }
@@ -221,7 +222,7 @@ func (o *origins) child(step string) *origins {
 	return nil
 }
 
-// set makes the operation at a step below o.
+// set applies the operation to the child of o at a step.
 func (o *origins) set(op *patch.Operation, step string, value *origins) error {
 	if o.members != nil {
 		if op.Op == "remove" {
@@ -247,8 +248,8 @@ func (o *origins) set(op *patch.Operation, step string, value *origins) error {
 	return nil
 }
 
-// Lines returns the YAML of the object after the last version, as kubectl writes it; none if it is
-// gone or not known.
+// Lines returns the YAML of the object after the last version, as kubectl writes it. It returns
+// none if the object is gone or not known.
 func (b *Blame) Lines() ([]Line, error) {
 	if b.after == nil || b.last.Gone() || b.hole {
 		return nil, nil
@@ -267,9 +268,9 @@ func (b *Blame) Lines() ([]Line, error) {
 	}
 	lines[0].Origin = b.root.origin
 	for _, n := range document.Content {
-		b.root.mark(n, lines)
+		b.root.setOrigins(n, lines)
 	}
-	for i := range lines { // of a text that is not written line by line, or of a folded one
+	for i := range lines { // a text that is folded, or in quotes: its lines have the origin of the first
 		if lines[i].Origin == nil && i > 0 {
 			lines[i].Origin = lines[i-1].Origin
 		}
@@ -285,28 +286,28 @@ func withoutBreaks(r rune) rune {
 	return r
 }
 
-// mark sets the origin of the lines at which values begin. The first member of an element is on the
-// line of the element.
-func (o *origins) mark(n *yaml.Node, lines []Line) {
+// setOrigins sets the origin of each line on which a value begins. The first member of an element
+// is on the line of the element.
+func (o *origins) setOrigins(n *yaml.Node, lines []Line) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			if child := o.members[key.Value]; child != nil && key.Line <= len(lines) {
-				child.markBegin(value, lines, key.Line-1)
+				child.setOrigin(value, lines, key.Line-1)
 			}
 		}
 	case yaml.SequenceNode:
 		for i, element := range n.Content {
 			if i < len(o.elements) && element.Line <= len(lines) {
-				o.elements[i].markBegin(element, lines, element.Line-1)
+				o.elements[i].setOrigin(element, lines, element.Line-1)
 			}
 		}
 	}
 }
 
-// markBegin sets the origin of the line at which a value begins, and of those in it.
-func (o *origins) markBegin(n *yaml.Node, lines []Line, at int) {
+// setOrigin sets the origin of the line on which a value begins, and of those in it.
+func (o *origins) setOrigin(n *yaml.Node, lines []Line, at int) {
 	if n.Kind == yaml.ScalarNode && n.Style&yaml.LiteralStyle != 0 && o.isAt(lines, n.Line) {
 		lines[at].Origin = o.begin
 		for k, origin := range o.lines {
@@ -315,10 +316,10 @@ func (o *origins) markBegin(n *yaml.Node, lines []Line, at int) {
 		return
 	}
 	lines[at].Origin = o.origin
-	o.mark(n, lines)
+	o.setOrigins(n, lines)
 }
 
-// isAt reports whether the lines of the text are those from an index on. Indentation is ignored.
+// isAt reports whether the lines from an index on are those of the text. It ignores indentation.
 func (o *origins) isAt(lines []Line, at int) bool {
 	if o.lines == nil || at+len(o.lines) > len(lines) {
 		return false

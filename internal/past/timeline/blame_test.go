@@ -302,9 +302,10 @@ func pointers(lines []string) []string {
 		rest := line[indent:]
 		// A list has the indentation of its key. Only the next key at that indentation ends the
 		// key.
-		for len(stack) > 1 &&
-			(stack[len(stack)-1].indent > indent ||
-				stack[len(stack)-1].indent == indent && !strings.HasPrefix(rest, "-")) {
+		isInside := func(l level) bool {
+			return l.indent < indent || l.indent == indent && strings.HasPrefix(rest, "-")
+		}
+		for len(stack) > 1 && !isInside(stack[len(stack)-1]) {
 			stack = stack[:len(stack)-1]
 		}
 		for strings.HasPrefix(rest, "- ") || rest == "-" {
@@ -319,8 +320,9 @@ func pointers(lines []string) []string {
 			indent += 2
 			rest = strings.TrimPrefix(strings.TrimPrefix(rest, "-"), " ")
 		}
-		if k, v, isMember := strings.Cut(rest, ":"); isMember && (v == "" || v[0] == ' ') &&
-			!strings.HasPrefix(rest, `"`) {
+		k, v, hasColon := strings.Cut(rest, ":")
+		isMember := hasColon && (v == "" || v[0] == ' ')
+		if isMember && !strings.HasPrefix(rest, `"`) {
 			stack = append(stack, level{indent, stack[len(stack)-1].pointer + "/" + escape(strings.Trim(k, `'"`)), 0})
 			rest = v
 		}

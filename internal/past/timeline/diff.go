@@ -9,13 +9,13 @@ import (
 // Difference is an object that differs between two States.
 type Difference struct {
 	Before *Version // nil: it was not there
-	// After is nil if the object is gone. If it left the selection, and may still exist, After is
-	// that version, and its Op is Left.
+	// After is nil if the object is gone. If it left the selection, it may still exist. Then After
+	// is the version with which it left, of Op Left.
 	After *Version
 }
 
-// Diff returns the objects that are in one State alone, in another version, or in another form of
-// the same version, sorted as State.Objects.
+// Diff returns the objects that differ between two States: only one has them, or they have another
+// version, or another form of the same version. They are sorted as State.Objects.
 func Diff(from, to *State) []Difference {
 	var out []Difference
 	for key, b := range from.objects {
@@ -23,7 +23,7 @@ func Diff(from, to *State) []Difference {
 		if a == nil {
 			a = to.leftOf(b)
 		}
-		if a == nil || a.Gone() || !a.is(b) {
+		if a == nil || a.Gone() || !a.isSameAs(b) {
 			out = append(out, Difference{b, a})
 		}
 	}
@@ -36,8 +36,8 @@ func Diff(from, to *State) []Difference {
 	return out
 }
 
-// is reports whether v is the version b of an object, in the same form.
-func (v *Version) is(b *Version) bool {
+// isSameAs reports whether v is the version b of an object, in the same form.
+func (v *Version) isSameAs(b *Version) bool {
 	switch {
 	case v == b:
 		return true

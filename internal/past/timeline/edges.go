@@ -5,39 +5,43 @@ import (
 	"time"
 )
 
-// edges are the times inside a span at which the certainty of a scope may change, as the judge
-// meets them. A nil *edges notes nothing.
+// edges are the times inside a span at which the certainty of a scope may change. A Survey divides
+// the span there. The note… methods of scopes and observations collect them. A nil *edges collects
+// nothing: the moment is not a span.
 type edges struct {
 	since, until time.Time
 	times        map[int64]bool // nanoseconds since 1970
-	turns        bool           // a scope has ended inside
+	hasScopeEnd  bool           // a scope has ended inside
 }
 
 func newEdges(since, until time.Time) *edges {
 	return &edges{since: since, until: until, times: map[int64]bool{}}
 }
 
-// note notes the times that are inside the span. A zero time is none.
-func (e *edges) note(times ...time.Time) {
+// isInside reports whether a time is inside the span, and not its begin.
+func (e *edges) isInside(t time.Time) bool { return t.After(e.since) && !t.After(e.until) }
+
+// noteTimes notes the times that are inside the span. A zero time is none.
+func (e *edges) noteTimes(times ...time.Time) {
 	if e == nil {
 		return
 	}
 	for _, t := range times {
-		if t.After(e.since) && !t.After(e.until) {
+		if e.isInside(t) {
 			e.times[t.UnixNano()] = true
 		}
 	}
 }
 
-// turn notes the end of a scope. After that, other scopes may have the objects.
-func (e *edges) turn(t time.Time) {
-	e.note(t)
-	if e != nil && t.After(e.since) && !t.After(e.until) {
-		e.turns = true
+// noteScopeEnd notes the end of a scope. After that, other scopes may have the objects.
+func (e *edges) noteScopeEnd(t time.Time) {
+	e.noteTimes(t)
+	if e != nil && e.isInside(t) {
+		e.hasScopeEnd = true
 	}
 }
 
-// sorted returns the times, at most n: then they are those of every kth edge.
+// sorted returns the times, at most n. If there are more, it returns every kth one.
 func (e *edges) sorted(n int) []time.Time {
 	all := make([]int64, 0, len(e.times))
 	for at := range e.times {
@@ -52,26 +56,27 @@ func (e *edges) sorted(n int) []time.Time {
 	return out
 }
 
-// noteEdges notes the times of spans that are not over: no later event has said their end.
-func (f *Fold) noteEdges() {
+// noteOpenEdges notes the times of gaps and spans that are not over. No later event notes their
+// end.
+func (f *Fold) noteOpenEdges() {
 	for _, l := range f.logs {
 		for _, s := range l.scopes {
-			for _, g := range s.open {
-				f.edges.note(g.from.time)
+			for _, g := range s.openGaps {
+				f.edges.noteTimes(g.from.time)
 			}
 			for _, o := range s.observations {
-				o.noteEdges()
+				o.noteOpenEdges()
 			}
 		}
 	}
 }
 
-func (o *observation) noteEdges() {
-	o.edges.note(o.to)
-	for i := range o.open {
-		o.edges.note(o.open[i].from)
+func (o *observation) noteOpenEdges() {
+	o.edges.noteTimes(o.claimedTime)
+	for k := range o.openInterruptions {
+		o.edges.noteTimes(o.openInterruptions[k].from)
 	}
-	for _, h := range slices.Concat(o.hides, o.lost) {
-		o.edges.note(h.from.time, h.until.time)
+	for _, h := range slices.Concat(o.openHidden, o.hiddenUntilClaim) {
+		o.edges.noteTimes(h.from.time, h.until.time)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Etcd says whether the resourceVersions of a resource are of the etcd of most resources of its
-// cluster. The zero value is not one.
+// Etcd says whether the resourceVersions of a resource are of the etcd that most resources of its
+// cluster are in. The zero value is none of the constants.
 type Etcd int
 
 // Whether a resource is in the etcd of most resources.
@@ -20,13 +20,15 @@ const (
 	UnknownEtcd // not known yet
 )
 
-// Etcds finds the resources whose resourceVersions are of another etcd than those of most
-// resources of their cluster. Aggregated APIs have their own, and Events may. The zero value is
-// ready for use. It is not safe for concurrent use.
+// Etcds finds the resources that are in another etcd than most resources of their cluster. Their
+// resourceVersions cannot be compared with those of the others. Aggregated APIs have their own
+// etcd, and Events may have one.
 //
 // A record shows this in two ways. The progress of agents names the etcd of each resource, or says
-// that it is not known. And an APIService with a service says that its group is aggregated. How far
-// resources have come at a time shows nothing: a quiet one may be far behind.
+// that it is not known. And an APIService with a service shows that its group is aggregated. The
+// resourceVersions at a time show nothing: a quiet resource may be far behind.
+//
+// The zero value is ready for use. It is not safe for concurrent use.
 type Etcds struct {
 	clusters map[consume.ClusterKey]*clusterEtcds
 	custom   map[string]bool // resources that a CustomResourceDefinition defines
@@ -41,65 +43,66 @@ type clusterEtcds struct {
 
 // writerEtcds is what one agent says of etcds.
 type writerEtcds struct {
-	run    string
-	number int               // of the last progress
-	heard  time.Time         // of the last progress
-	names  map[string]string // of the etcd of each resource
-	// same and other have what earlier names said.
+	run      string
+	number   int               // of the last progress
+	lastTime time.Time         // of the last progress
+	names    map[string]string // of the etcd of each resource
+	// same and other have the resources that earlier names showed to be in the etcd of most
+	// resources, or in another one.
 	same, other map[string]bool
 }
 
 // InCommonEtcd reports whether API servers keep a resource ("pods", "deployments.apps") in the
 // etcd of most resources, unless --etcd-servers-overrides names it.
 func InCommonEtcd(resource string) bool {
+	groups := []string{"", "apps", "batch", "rbac.authorization.k8s.io", "apiextensions.k8s.io"}
 	plural, group, _ := strings.Cut(resource, ".")
-	return plural != "events" &&
-		slices.Contains([]string{"", "apps", "batch", "rbac.authorization.k8s.io", "apiextensions.k8s.io"}, group)
+	return plural != "events" && slices.Contains(groups, group)
 }
 
 // Note takes an event of the record.
-func (h *Etcds) Note(e *consume.Event) {
+func (es *Etcds) Note(e *consume.Event) {
 	switch {
 	case e.Progress != nil:
-		h.cluster(e.ClusterKey()).noteProgress(e.Progress, e.Time)
+		es.cluster(e.ClusterKey()).noteProgress(e.Progress, e.Time)
 	case e.Data == nil:
 	case e.Resource == "apiservices" && e.Group() == "apiregistration.k8s.io":
-		h.cluster(e.ClusterKey()).noteService(e)
+		es.cluster(e.ClusterKey()).noteService(e)
 	case e.Resource == "customresourcedefinitions" && e.Group() == "apiextensions.k8s.io":
-		h.NoteCustom(e.Name)
+		es.NoteCustom(e.Name)
 	}
 }
 
 // NoteCustom notes that a CustomResourceDefinition defines a resource. An API server stores its
 // objects in its own etcd.
-func (h *Etcds) NoteCustom(resource string) {
-	if h.custom == nil {
-		h.custom = map[string]bool{}
+func (es *Etcds) NoteCustom(resource string) {
+	if es.custom == nil {
+		es.custom = map[string]bool{}
 	}
-	h.custom[strings.Clone(resource)] = true
+	es.custom[strings.Clone(resource)] = true
 }
 
-func (h *Etcds) cluster(key consume.ClusterKey) *clusterEtcds {
-	of := h.clusters[key]
-	if of == nil {
-		of = &clusterEtcds{}
-		if h.clusters == nil {
-			h.clusters = map[consume.ClusterKey]*clusterEtcds{}
+func (es *Etcds) cluster(key consume.ClusterKey) *clusterEtcds {
+	c := es.clusters[key]
+	if c == nil {
+		c = &clusterEtcds{}
+		if es.clusters == nil {
+			es.clusters = map[consume.ClusterKey]*clusterEtcds{}
 		}
-		h.clusters[consume.ClusterKey{Source: strings.Clone(key.Source), UID: strings.Clone(key.UID)}] = of
+		es.clusters[cloneCluster(key)] = c
 	}
-	return of
+	return c
 }
 
 // Etcd returns whether a resource is in the etcd of most resources, as Options.Etcd.
-func (h *Etcds) Etcd(cluster consume.ClusterKey, resource string) Etcd {
-	of := h.clusters[cluster]
-	if of == nil {
-		of = &clusterEtcds{}
+func (es *Etcds) Etcd(cluster consume.ClusterKey, resource string) Etcd {
+	c := es.clusters[cluster]
+	if c == nil {
+		c = &clusterEtcds{}
 	}
 	_, group, _ := strings.Cut(resource, ".")
-	isSame, isOther := h.custom[resource] || InCommonEtcd(resource), of.aggregated[group]
-	for _, w := range of.writers {
+	isSame, isOther := es.custom[resource] || InCommonEtcd(resource), c.aggregated[group]
+	for _, w := range c.writers {
 		same, other := w.judge(resource)
 		isSame, isOther = isSame || same, isOther || other
 	}
@@ -112,55 +115,55 @@ func (h *Etcds) Etcd(cluster consume.ClusterKey, resource string) Etcd {
 	return UnknownEtcd
 }
 
-func (h *clusterEtcds) noteProgress(p *consume.Progress, at time.Time) {
-	w := h.writers[p.Writer]
+func (c *clusterEtcds) noteProgress(p *consume.Progress, at time.Time) {
+	w := c.writers[p.Writer]
 	switch {
 	case w == nil:
-		if h.writers == nil {
-			h.writers = map[string]*writerEtcds{}
+		if c.writers == nil {
+			c.writers = map[string]*writerEtcds{}
 		}
 		w = &writerEtcds{same: map[string]bool{}, other: map[string]bool{}, names: map[string]string{}}
-		h.writers[strings.Clone(p.Writer)] = w
+		c.writers[strings.Clone(p.Writer)] = w
 	case consume.CompareRuns(p.Run, w.run) < 0:
-		return // late
+		return // it comes late
 	case p.Run != w.run:
-		w.settle()
+		w.keepNames()
 		w.names = map[string]string{} // it names all again
-		w.number, w.heard = 0, consume.RunBegan(p.Run)
+		w.number, w.lastTime = 0, consume.RunBegan(p.Run)
 	}
 	if p.Number > w.number {
-		isMissing := w.run != "" && p.Since.After(w.heard)
+		isMissing := w.run != "" && p.Since.After(w.lastTime)
 		if isMissing {
-			w.doubt()
+			w.noteMissing()
 		}
-		w.number, w.heard = p.Number, at
+		w.number, w.lastTime = p.Number, at
 	}
 	w.run = strings.Clone(p.Run)
-	w.note(p)
+	w.noteNames(p)
 }
 
-// doubt notes that progress is missing that may have said that an etcd is another one.
-func (w *writerEtcds) doubt() {
-	w.settle()
+// noteMissing notes that progress is missing. It may have said that a resource has another etcd.
+func (w *writerEtcds) noteMissing() {
+	w.keepNames()
 	for resource := range w.same {
 		w.names[resource] = consume.EtcdUnknown
 	}
 }
 
-// note notes the names in a progress of the present run.
-func (w *writerEtcds) note(p *consume.Progress) {
-	changes, renames := false, false
+// noteNames notes the names in a progress of the present run.
+func (w *writerEtcds) noteNames(p *consume.Progress) {
+	hasChange, hasRename := false, false
 	for i := range p.Scopes {
 		s := &p.Scopes[i]
 		was := w.names[s.Resource]
 		isChange := s.Etcd != "" && s.Etcd != was && was != "" && was != consume.EtcdUnknown
-		changes = changes || isChange
-		renames = renames || isChange && InCommonEtcd(s.Resource)
+		hasChange = hasChange || isChange
+		hasRename = hasRename || isChange && InCommonEtcd(s.Resource)
 	}
-	if changes {
-		w.settle()
+	if hasChange {
+		w.keepNames()
 	}
-	if renames { // perhaps all names are other ones, in further events
+	if hasRename { // all names may have changed: the others follow in further events
 		clear(w.names)
 	}
 	for i := range p.Scopes {
@@ -170,16 +173,16 @@ func (w *writerEtcds) note(p *consume.Progress) {
 	}
 }
 
-// settle notes what the names say before one of them changes.
-func (w *writerEtcds) settle() {
+// keepNames keeps what the names show, before one of them changes.
+func (w *writerEtcds) keepNames() {
 	for resource := range w.names {
 		same, other := w.judge(resource)
 		w.same[resource], w.other[resource] = same, other
 	}
 }
 
-// judge returns whether a resource is in the etcd of most resources, and whether it was in another
-// one, by what the agent has said. If it is neither, that is not known, or not any more.
+// judge returns, by what the agent has said, whether a resource is in the etcd of most resources,
+// and whether it was in another one. If neither is the case, it is not known, or not any more.
 func (w *writerEtcds) judge(resource string) (same, other bool) {
 	same, other = w.same[resource], w.other[resource]
 	name, most := w.names[resource], w.common()
@@ -192,8 +195,8 @@ func (w *writerEtcds) judge(resource string) (same, other bool) {
 	return name == most, other || name != most
 }
 
-// common returns the name of the etcd that most of the resources have that are usually in one; "":
-// it is not known.
+// common returns the name of the etcd of most resources; "": it is not known. Only resources count
+// that API servers usually keep in one etcd.
 func (w *writerEtcds) common() (most string) {
 	sizes := map[string]int{}
 	for resource, name := range w.names {
@@ -209,9 +212,9 @@ func (w *writerEtcds) common() (most string) {
 	return most
 }
 
-func (h *clusterEtcds) noteService(e *consume.Event) {
-	if h.aggregated == nil {
-		h.aggregated, h.events = map[string]bool{}, map[string]time.Time{}
+func (c *clusterEtcds) noteService(e *consume.Event) {
+	if c.aggregated == nil {
+		c.aggregated, c.events = map[string]bool{}, map[string]time.Time{}
 	}
 	var s struct {
 		Spec struct {
@@ -219,9 +222,9 @@ func (h *clusterEtcds) noteService(e *consume.Event) {
 			Service *struct{ Name string }
 		}
 	}
-	if e.Time.Before(h.events[e.Name]) || json.Unmarshal(e.Data.After, &s) != nil || s.Spec.Group == "" {
+	if e.Time.Before(c.events[e.Name]) || json.Unmarshal(e.Data.After, &s) != nil || s.Spec.Group == "" {
 		return // a deletion says nothing about the time before it
 	}
-	h.events[e.Name] = e.Time
-	h.aggregated[s.Spec.Group] = s.Spec.Service != nil
+	c.events[e.Name] = e.Time
+	c.aggregated[s.Spec.Group] = s.Spec.Service != nil
 }

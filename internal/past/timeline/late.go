@@ -11,18 +11,24 @@ import (
 )
 
 // A late span is one in which no agent is known to have observed a scope. No version is missing,
-// and versions inside have the time at which an agent found them. One agent that observes the scope
-// is enough, so a late span is known only when each agent has said what it observed:
+// but versions inside have the time at which an agent found them.
 //
-//	agent v   ──────┤ away ├──────────────┤     the last progress: v may still cover what follows
-//	agent w   ──┤  away  ├────────────────────┤
-//	late            ├────┤
+// One agent that observes the scope is enough. So a late span is known only when each agent has
+// reported what it observed. An absence is a span in which one agent did not observe the scope, or
+// withheld versions:
+//
+//	agent v   ──────┤absence├─────────────┤     the last progress: v may still cover what follows
+//	agent w   ──┤ absence ├─────────────────────┤
+//	late            ├─────┤
+//
+// Each observation keeps its absences (keepAbsence). The late spans are those that the absences of
+// all writers have in common (intersect). An absence in which filters withheld versions has no why.
 
 const (
-	// mostLate limits the spans of a writer that wait for other writers. More are joined.
-	mostLate = 1000
-	// waitsForWriter is how long after its last progress a writer may still say that it observed
-	// the scope: progress has what happened in the ten minutes before it.
+	// mostAbsences limits the absences of a writer that wait for other writers. More are merged.
+	mostAbsences = 1000
+	// waitsForWriter is how long after its last progress a writer may still report that it observed
+	// the scope: progress repeats what happened in the ten minutes before it.
 	waitsForWriter = 10*time.Minute + MaxLag
 )
 
@@ -35,12 +41,12 @@ type Late struct {
 }
 
 // Late returns the late spans that end after a time, begin before the moment, and were not returned
-// yet. Each scope has its own, in their order. isOver: no event follows, so nothing has to be
-// waited for. It needs Options.Late.
+// yet. Each scope has its own, in their order. isOver: no event follows, so it waits for no writer.
+// It needs Options.Late.
 func (f *Fold) Late(since time.Time, isOver bool) []Late {
 	var out []Late
 	for _, l := range f.logs {
-		keys := l.lateIn
+		keys := l.mayBeLate
 		if isOver {
 			keys = map[scopeKey]bool{}
 			for key := range l.scopes {
@@ -49,16 +55,16 @@ func (f *Fold) Late(since time.Time, isOver bool) []Late {
 		}
 		for key := range keys {
 			s := l.scopes[key]
-			if !l.isListed(key, s) {
+			if !l.isJudged(key, s) {
 				continue
 			}
-			found, waits := s.late(f.moment, later(since, f.toldLate[key]), l.now, isOver)
-			for _, a := range found {
-				f.toldLate[key] = a.until
-				out = append(out, Late{key.cluster, s.resource, key.name, *a.cause()})
+			found, waits := s.takeLate(f.moment, latest(since, f.returnedLate[key]), l.now, isOver)
+			for _, i := range found {
+				f.returnedLate[key] = i.until
+				out = append(out, Late{key.cluster, s.resource, key.name, *i.cause()})
 			}
 			if !waits {
-				delete(l.lateIn, key)
+				delete(l.mayBeLate, key)
 			}
 		}
 	}
@@ -70,167 +76,182 @@ func (f *Fold) Late(since time.Time, isOver bool) []Late {
 	return out
 }
 
-// noteLate notes that a scope may have late spans.
-func (l *logFold) noteLate(key scopeKey, s *scope, now time.Time) {
-	l.now = later(l.now, now)
-	if s.keepsLate && s.mayBeLate() {
-		l.lateIn[scopeKey{consume.ClusterKey{
-			Source: strings.Clone(key.cluster.Source),
-			UID:    strings.Clone(key.cluster.UID),
-		}, strings.Clone(key.name)}] = true
+// noteMayBeLate notes, at a progress, whether a scope may have late spans.
+func (l *logFold) noteMayBeLate(key scopeKey, s *scope, now time.Time) {
+	l.now = latest(l.now, now)
+	if s.keepsLate && s.hasAbsence() {
+		l.mayBeLate[key.clone()] = true
 	}
 }
 
-// mayBeLate reports whether a writer did not observe the scope at some time.
-func (s *scope) mayBeLate() bool {
+// hasAbsence reports whether a writer did not observe the scope at some time.
+func (s *scope) hasAbsence() bool {
 	for _, o := range s.observations {
-		if len(o.aways) > 0 || o.since.After(s.lateFrom) {
+		if len(o.absences) > 0 || o.since.After(s.lateFrom) {
 			return true
 		}
 	}
-	return len(s.aways) > 0
+	return len(s.earlierLate) > 0
 }
 
 // forever is the end of a span that is not over.
 func forever() time.Time { return time.Unix(1<<40, 0) }
 
-// late returns the late spans of the scope that end after a time and begin before a moment. Unless
-// isOver, it returns those of which all writers have spoken at the time now, and reports whether it
-// waits for more.
-func (s *scope) late(m Moment, after, now time.Time, isOver bool) (found []away, waits bool) {
-	if s.lateFrom.IsZero() || s.isFormer() {
+// takeLate returns the late spans of the scope that end after a time and begin before a moment.
+// Unless isOver, it returns those about which all writers have reported at the time now. It reports
+// whether it waits for more. If it does not, the scope forgets what it has returned.
+func (s *scope) takeLate(m Moment, after, now time.Time, isOver bool) (found []interruption, waits bool) {
+	if s.lateFrom.IsZero() || s.isOfFormerRelease() {
 		return nil, !isOver
 	}
-	known := forever() // up to there, all writers have spoken
-	all := []away{{until: forever()}}
-	for _, name := range sortedKeys(s.observations) {
-		o := s.observations[name]
-		isWaited := o.end == nil && now.Sub(o.heard) <= waitsForWriter
-		if isWaited && !isOver && o.to.Before(known) {
-			known = o.to
-		}
-		all = intersect(all, o.absences())
+	known := s.reportedUpTo(now)
+	if isOver {
+		known = forever()
 	}
-	if len(s.observations) == 0 || !isOver && known.Equal(forever()) { // nobody speaks
+	isAnySilent := !isOver && known.Equal(forever())
+	if len(s.observations) == 0 || isAnySilent { // no writer reports
 		return nil, !isOver
 	}
-	for k := range all {
-		a := &all[k]
-		if end := s.ended(); a.until.Equal(forever()) && end != nil {
-			*a = away{why: certainty.InterruptedEnded, from: a.from, until: end.Time}
-		}
-		a.from = later(a.from, s.lateFrom)
-	}
-	for _, a := range slices.Concat(s.aways, all) {
-		isAsked := a.until.After(after) && (m.kind != atTime || a.from.Before(m.time))
+	for _, i := range slices.Concat(s.earlierLate, s.commonAbsences()) {
+		isAsked := i.until.After(after) && (m.kind != atTime || i.from.Before(m.time))
 		switch {
-		case a.why == "" || a.until.Equal(forever()) || !isAsked || !a.from.Before(a.until):
-		case a.until.After(known):
+		case i.why == "" || i.until.Equal(forever()) || !isAsked || !i.from.Before(i.until):
+		case i.until.After(known):
 			waits = true
 		default:
-			found = append(found, a)
+			found = append(found, i)
 		}
 	}
 	if len(found) > 0 && !waits { // none of them is returned again
-		s.aways = nil
+		s.earlierLate = nil
 		last := found[len(found)-1].until
 		for _, o := range s.observations {
-			o.aways = slices.DeleteFunc(o.aways, func(a away) bool { return !a.until.After(last) })
+			o.absences = slices.DeleteFunc(o.absences, func(i interruption) bool { return !i.until.After(last) })
 		}
 	}
 	return found, waits
 }
 
-// noteBegin notes from where on late spans count: from the first snapshot. A restore of etcd does
-// not change that.
-func (s *scope) noteBegin() {
+// reportedUpTo returns the time up to which all writers have reported that may still do so;
+// forever: there is no such writer.
+func (s *scope) reportedUpTo(now time.Time) time.Time {
+	known := forever()
+	for _, o := range s.observations {
+		mayReport := o.end == nil && now.Sub(o.lastTime) <= waitsForWriter
+		if mayReport && o.claimedTime.Before(known) {
+			known = o.claimedTime
+		}
+	}
+	return known
+}
+
+// commonAbsences returns the spans in which no writer observed the scope, or each withheld
+// versions.
+func (s *scope) commonAbsences() []interruption {
+	all := []interruption{{until: forever()}}
+	for _, name := range sortedKeys(s.observations) {
+		all = intersect(all, s.observations[name].allAbsences())
+	}
+	for k := range all {
+		i := &all[k]
+		if end := s.end(); i.until.Equal(forever()) && end != nil {
+			*i = interruption{why: certainty.InterruptedEnded, from: i.from, until: end.Time}
+		}
+		i.from = latest(i.from, s.lateFrom)
+	}
+	return all
+}
+
+// noteLateFrom notes that late spans count from the first snapshot on. A restore of etcd does not
+// change that.
+func (s *scope) noteLateFrom() {
 	if s.lateFrom.IsZero() {
-		s.lateFrom = s.first.time
+		s.lateFrom = s.knownFrom.time
 	}
 }
 
-// keepLate keeps the late spans of a scope that is started again after its end.
-func (s *scope) keepLate() []away {
+// lateUpToEnd returns the late spans of a scope that has ended.
+func (s *scope) lateUpToEnd() []interruption {
 	if !s.keepsLate {
 		return nil
 	}
-	found, _ := s.late(Moment{}, time.Time{}, time.Time{}, true)
+	found, _ := s.takeLate(Moment{}, time.Time{}, time.Time{}, true)
 	return found
 }
 
-// keep keeps a span that is over, in which the writer did not observe the scope, or withheld
-// versions.
-func (o *observation) keep(a away) {
-	if !o.keepsLate || a.until.IsZero() {
+// keepAbsence keeps an absence that is over.
+func (o *observation) keepAbsence(i interruption) {
+	if !o.keepsLate || i.until.IsZero() {
 		return
 	}
-	a.from = later(a.from, o.settled)
-	if !a.from.Before(a.until) {
+	i.from = latest(i.from, o.settled)
+	if !i.from.Before(i.until) {
 		return
 	}
-	for k := len(o.aways) - 1; k >= 0; k-- {
-		is := &o.aways[k]
-		overlaps := is.why == a.why && a.from.Before(is.until) && is.from.Before(a.until)
-		if overlaps || k >= mostLate-1 {
-			is.join(&a)
+	for k := len(o.absences) - 1; k >= 0; k-- {
+		kept := &o.absences[k]
+		overlaps := kept.why == i.why && i.from.Before(kept.until) && kept.from.Before(i.until)
+		if overlaps || k >= mostAbsences-1 {
+			kept.merge(&i)
 			return
 		}
 	}
-	o.aways = append(o.aways, a)
+	o.absences = append(o.absences, i)
 }
 
-// settle notes up to where the writer has said all: later progress says nothing new about it.
-func (o *observation) settle() {
-	to := o.to
-	for i := range o.open {
-		if o.open[i].from.Before(to) {
-			to = o.open[i].from
+// noteSettled notes up to where the writer has reported everything: later progress only repeats it.
+func (o *observation) noteSettled() {
+	to := o.claimedTime
+	for k := range o.openInterruptions {
+		if o.openInterruptions[k].from.Before(to) {
+			to = o.openInterruptions[k].from
 		}
 	}
-	o.settled = later(o.settled, to)
+	o.settled = latest(o.settled, to)
 }
 
-// join makes the span include another one.
-func (a *away) join(other *away) {
-	a.why = cmp.Or(a.why, other.why)
-	if other.from.Before(a.from) {
-		a.from = other.from
+// merge makes the span include another one.
+func (i *interruption) merge(other *interruption) {
+	i.why = cmp.Or(i.why, other.why)
+	if other.from.Before(i.from) {
+		i.from = other.from
 	}
-	a.until = later(a.until, other.until)
+	i.until = latest(i.until, other.until)
 }
 
-// absences returns the spans in which the writer did not observe the scope, in order and apart.
-// That after its last claim is the last one.
-func (o *observation) absences() []away {
-	all := slices.Clone(o.aways)
+// allAbsences returns the absences of the writer, in order and without overlaps. The time after its
+// last claim is the last one, without an end.
+func (o *observation) allAbsences() []interruption {
+	all := slices.Clone(o.absences)
 	if !o.since.IsZero() {
-		all = append(all, away{why: certainty.InterruptedUnheard, until: o.since})
+		all = append(all, interruption{why: certainty.InterruptedUnheard, until: o.since})
 	}
-	slices.SortStableFunc(all, func(a, b away) int { return a.from.Compare(b.from) })
-	var out []away
-	for _, a := range all {
+	slices.SortStableFunc(all, func(a, b interruption) int { return a.from.Compare(b.from) })
+	var out []interruption
+	for _, i := range all {
 		n := len(out) - 1
-		if n < 0 || !a.from.Before(out[n].until) {
-			out = append(out, a)
+		if n < 0 || !i.from.Before(out[n].until) {
+			out = append(out, i)
 			continue
 		}
-		out[n].join(&a)
+		out[n].merge(&i)
 	}
-	last := away{why: certainty.InterruptedUnheard, from: o.to, until: forever()}
+	last := interruption{why: certainty.InterruptedUnheard, from: o.claimedTime, until: forever()}
 	if n := len(out) - 1; n >= 0 {
-		last.from = later(last.from, out[n].until)
+		last.from = latest(last.from, out[n].until)
 	}
 	return append(out, last)
 }
 
-// intersect returns what two lists of spans have in common. Each is in order and apart.
-func intersect(all, others []away) []away {
-	var out []away
+// intersect returns the spans that two lists have in common. Each list is in order and without
+// overlaps.
+func intersect(all, others []interruption) []interruption {
+	var out []interruption
 	for i, k := 0, 0; i < len(all) && k < len(others); {
 		a, b := all[i], others[k]
 		both := b
 		both.why = cmp.Or(b.why, a.why)
-		both.from = later(a.from, b.from)
+		both.from = latest(a.from, b.from)
 		if a.until.Before(b.until) {
 			both.until = a.until
 			i++

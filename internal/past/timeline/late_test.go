@@ -120,8 +120,9 @@ func TestLateSpansAreThoseOfMoments(t *testing.T) {
 				touches[l.Scope] = touches[l.Scope] || !at.Before(from) && !to.Before(at)
 			}
 			for name, scope := range stateAt(log, at) {
-				if scope.Certainty == certainty.Late && !touches[name] ||
-					scope.Certainty == certainty.Exact && scope.Ended == nil && inside[name] {
+				isLateOutside := scope.Certainty == certainty.Late && !touches[name]
+				isExactInside := scope.Certainty == certainty.Exact && scope.Ended == nil && inside[name]
+				if isLateOutside || isExactInside {
 					t.Fatalf("at %s: %s is %+v; from %s to %s, the late spans are %+v", at, name, scope, since, until,
 						spans)
 				}

@@ -31,24 +31,24 @@ const (
 	atNow
 )
 
-// At returns the moment t.
+// At returns the moment of a time.
 func At(t time.Time) Moment { return Moment{kind: atTime, time: t} }
 
-// Between returns all moments from since to until together. A Fold with it returns the versions up
-// to until. Its certainty is at best that of the worst of these moments: it is Exact only if each
-// of them is.
+// Between returns the span of all moments from since to until. A Fold of a span returns the
+// versions up to until. It is at best as certain as the worst of these moments: it is Exact only if
+// each of them is.
 func Between(since, until time.Time) Moment { return Moment{kind: atTime, time: until, since: since} }
 
-// first returns the first time of a time, or of a span.
-func (m Moment) first() time.Time {
+// begin returns the first time of a span. Any other time is its own begin.
+func (m Moment) begin() time.Time {
 	if m.since.IsZero() {
 		return m.time
 	}
 	return m.since
 }
 
-// last returns the last moment of a span. Any other moment is its own last one.
-func (m Moment) last() Moment {
+// end returns the last moment of a span. Any other moment is its own end.
+func (m Moment) end() Moment {
 	m.since = time.Time{}
 	return m
 }
@@ -59,13 +59,13 @@ func AtVersion(resourceVersion uint64, history uint32) Moment {
 	return Moment{kind: atVersion, rv: point{history, resourceVersion}}
 }
 
-// Now returns the end of the record, to be judged at the time now.
+// Now returns the end of the record, which is judged at the time now.
 func Now(now time.Time) Moment { return Moment{kind: atNow, time: now} }
 
 // Time returns the time of a moment, zero if it is a resourceVersion or the end of the record.
 func (m Moment) Time() time.Time { return m.time }
 
-// ResourceVersion returns the resourceVersion and the history of a moment that is one.
+// ResourceVersion returns the resourceVersion and the history of the moment, if it has them.
 func (m Moment) ResourceVersion() (resourceVersion uint64, history uint32, ok bool) {
 	return m.rv.seq, m.rv.history, m.kind == atVersion
 }
@@ -85,30 +85,30 @@ func (m Moment) Includes(e *consume.Event) bool {
 			return m.includesClaims(e.Progress)
 		}
 		at := pointOf(e)
-		return at.seq > 0 && !m.rv.below(at)
+		return at.seq > 0 && !m.rv.isBefore(at)
 	}
 	return true
 }
 
-// includesClaims reports whether no scope of a progress has a later resourceVersion, and one has
-// one.
+// includesClaims reports whether the resourceVersions of all scopes of a progress are at the moment
+// or before it, and at least one scope has one.
 func (m Moment) includesClaims(p *consume.Progress) bool {
-	included := false
+	hasAny := false
 	for i := range p.Scopes {
 		at := claimOf(&p.Scopes[i]).at
-		if m.rv.below(at) {
+		if m.rv.isBefore(at) {
 			return false
 		}
-		included = included || at.seq > 0
+		hasAny = hasAny || at.seq > 0
 	}
-	return included
+	return hasAny
 }
 
 // After reports whether m is known to be after n: both are times, or both are resourceVersions.
 func (m Moment) After(n Moment) bool {
 	switch {
 	case m.kind == atVersion && n.kind == atVersion:
-		return n.rv.below(m.rv)
+		return n.rv.isBefore(m.rv)
 	case n.kind == atTime:
 		return m.time.After(n.time)
 	}
@@ -129,9 +129,9 @@ func (m Moment) String() string {
 	return "now"
 }
 
-const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 14:05', a day like 2026-11-20, yesterday or today, " +
-	"a duration before now like 2h or 7d, " +
-	"a resourceVersion like rv:48211, or now"
+const momentForms = "want a time like 2026-11-20T14:05:00Z, 14:05 or 'yesterday 14:05', " +
+	"a day like 2026-11-20, yesterday or today, " +
+	"a duration before now like 2h or 7d, a resourceVersion like rv:48211, or now"
 
 // ParseMoment reads a moment as people type it; now is the present, in the time zone that they
 // mean:
@@ -167,10 +167,11 @@ func ParseMoment(s string, now time.Time) (Moment, error) {
 	return At(t), nil
 }
 
-// ParseTime reads a moment that is a time: one that is neither now nor a resourceVersion. It may be
-// in the future. A time without an offset that exists twice, because clocks were put back, is the
-// first of the two. One that does not exist, because they were put forward, is the time at which
-// that happened.
+// ParseTime reads a moment that is a time: neither now nor a resourceVersion. It may be in the
+// future.
+//
+// A time without an offset may exist twice, because clocks were put back. Then it is the first of
+// the two. It may not exist, because clocks were put forward. Then it is the time of that.
 func ParseTime(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t, nil
@@ -219,19 +220,19 @@ func wallTime(s string, now time.Time) (wall time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// onClock returns the time at which the clocks of a place show what wall, which is in UTC, shows.
-// If they do so twice, it is the first time; if never, the time at which they were put forward. In
-// both cases, remark says so.
-func onClock(wall time.Time, place *time.Location) (at time.Time, remark string) {
-	at = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(),
-		place)
-	name := place.String()
-	if place == time.Local && name == "Local" {
+// onClock returns the time at which the clocks of a zone show what wall shows in UTC. If they show
+// it twice, it is the first time. If they never do, it is the time at which they were put forward.
+// In both cases, remark says so.
+func onClock(wall time.Time, zone *time.Location) (at time.Time, remark string) {
+	h, m, s := wall.Clock()
+	at = time.Date(wall.Year(), wall.Month(), wall.Day(), h, m, s, wall.Nanosecond(), zone)
+	name := zone.String()
+	if zone == time.Local && name == "Local" {
 		name = "the local time zone"
 	}
 	start, end := at.ZoneBounds()
 	shows := func(t time.Time) time.Time { // in UTC, as wall
-		_, offset := t.In(place).Zone()
+		_, offset := t.In(zone).Zone()
 		return t.UTC().Add(time.Duration(offset) * time.Second)
 	}
 	if shown := shows(at); !shown.Equal(wall) {
@@ -239,7 +240,7 @@ func onClock(wall time.Time, place *time.Location) (at time.Time, remark string)
 		if shown.Before(wall) {
 			jump = end
 		}
-		jump = jump.In(place)
+		jump = jump.In(zone)
 		return jump, fmt.Sprintf("%s does not exist on %s in %s, where clocks were put forward to %s: taken as %s",
 			wall.Format(time.TimeOnly), wall.Format(time.DateOnly), name, jump.Format(time.TimeOnly),
 			jump.Format(time.RFC3339))
@@ -253,8 +254,8 @@ func onClock(wall time.Time, place *time.Location) (at time.Time, remark string)
 	}
 	first, second := at, at
 	for _, other := range others {
-		_, offset := other.In(place).Zone()
-		t := wall.Add(-time.Duration(offset) * time.Second).In(place)
+		_, offset := other.In(zone).Zone()
+		t := wall.Add(-time.Duration(offset) * time.Second).In(zone)
 		if t.Equal(at) || !shows(t).Equal(wall) {
 			continue
 		}
@@ -302,34 +303,4 @@ func parseVersion(s, rv string) (Moment, error) {
 		return Moment{}, fmt.Errorf("moment %q: want the number of restores after /h, like rv:48211/h1", s)
 	}
 	return AtVersion(seq, uint32(h)), nil
-}
-
-// point is a resourceVersion in a history. A seq of 0 is one that is no number.
-type point struct {
-	history uint32
-	seq     uint64
-}
-
-// below reports whether p is before q.
-func (p point) below(q point) bool {
-	return p.history < q.history || p.history == q.history && p.seq < q.seq
-}
-
-// pointOf returns the point of an event: of a gap that up to which it reaches.
-func pointOf(e *consume.Event) point {
-	p := point{history: e.History(), seq: number(e.Sequence)}
-	if s := e.Stream; s != nil {
-		p.seq = max(p.seq, number(s.ResourceVersion), number(s.ToResourceVersion))
-	} else if p.seq == 0 {
-		p.seq = number(e.ResourceVersion)
-	}
-	return p
-}
-
-func number(s string) uint64 {
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

@@ -111,10 +111,10 @@ func isReformed(log []*consume.Event, e *consume.Event, m timeline.Moment) bool 
 	for n, o := range log {
 		isCopy := seen[o.ID]
 		seen[o.ID] = true
+		isChange := o.Data != nil && o.UID == e.UID && o.Op != consume.Read
 		switch {
 		case isCopy || !m.Includes(o) || o.DeadLetterReason != "":
-		case o.Data != nil && start >= 0 && o.UID == e.UID && o.Op != consume.Read &&
-			sequence(o) > sequence(log[start]):
+		case isChange && start >= 0 && sequence(o) > sequence(log[start]):
 			touched = true
 		case o.Scope != scopeOf(e.Namespace) || o.Stream == nil:
 		case o.Type == consume.TypeGap && o.Stream.Reason == consume.ReasonContentChanged:

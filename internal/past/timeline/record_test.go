@@ -14,7 +14,8 @@ import (
 
 // The tests write records in a small language, and read the certainty of a scope as a text.
 
-// record reads a record. Each line is an event, and begins with the minute at which it was observed:
+// record reads a record. Each line is an event, and begins with the minute at which it was
+// observed:
 //
 //	0 begin @10 continued · 9 end removed @90 · 0 started S1 @20 · 0 completed S1 @20 · scope=… · h1 · writer=v · run=1-5
 //	5 progress @20 to=4.9 since=-5 away=closed/3-4 hidden=3/15-4/18 ends · 5 former @20 · 5 gap expired 10-20 since=3 recovered

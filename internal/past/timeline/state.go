@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// State is the objects of a moment.
+// State has the objects of a moment: the last version of each, of those that the moment includes.
 type State struct {
 	fold    *Fold
 	objects map[objectKey]*Version
@@ -55,8 +55,8 @@ func (s *State) Len() int { return len(s.objects) }
 // namespace and name. They must not be changed.
 func (s *State) Objects() []*Version { return sorted(s.objects) }
 
-// Left returns the last version, of Op Left, of each object that left the selection and did not
-// come back, in the same order. Such an object may still exist: no other one has its name.
+// Left returns the objects that left the selection and did not come back, in the same order. The
+// version of each has Op Left. Such an object may still exist: no other one has its name.
 func (s *State) Left() []*Version { return sorted(s.left) }
 
 // APIServerVersion returns the version of the API server, as Fold.APIServerVersion.
@@ -100,8 +100,8 @@ func (all States) Done() bool {
 	return !slices.ContainsFunc(all, func(s *State) bool { return !s.Done() })
 }
 
-// leftOf returns the version with which the object of v left the selection, nil if it did not, or
-// is known not to exist.
+// leftOf returns the version with which the object of v left the selection. It returns nil if the
+// object did not leave, or is known not to exist.
 func (s *State) leftOf(v *Version) *Version {
 	if left := s.left[nameOf(v)]; left != nil && left.UID == v.UID {
 		return left
@@ -109,12 +109,14 @@ func (s *State) leftOf(v *Version) *Version {
 	return nil
 }
 
+// nameOf returns the name of an object: all of its identity but the uid.
 func nameOf(v *Version) consume.Object {
 	o := v.Object
 	o.UID = ""
 	return o
 }
 
+// intern returns a copy of a text that all objects of the State share.
 func (s *State) intern(text string) string {
 	if same, ok := s.interns[text]; ok {
 		return same

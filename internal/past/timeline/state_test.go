@@ -18,8 +18,8 @@ import (
 )
 
 // A generated world writes a record. At random moments, the versions, the State and its counts must
-// match a naive model of the record, and so must the difference of two States. The certainty must
-// be that which the world expects. If it is exact, the State must match etcd.
+// match a naive model of the record. So must the difference of two States. The certainty must be
+// that which the world expects. If it is exact, the State must match etcd.
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -127,8 +127,8 @@ func (w *world) moment() timeline.Moment {
 			entry.History)
 	}
 	if rapid.Bool().Draw(w.t, "by time") {
-		return timeline.At(
-			e.Time.Add(rapid.SampledFrom([]time.Duration{-1, 0, 1, time.Second, time.Minute}).Draw(w.t, "offset")))
+		offsets := []time.Duration{-1, 0, 1, time.Second, time.Minute}
+		return timeline.At(e.Time.Add(rapid.SampledFrom(offsets).Draw(w.t, "offset")))
 	}
 	if e.Sequence == "" {
 		return timeline.At(e.Time)
@@ -408,8 +408,8 @@ func (w *world) certainty(i *informer, m timeline.Moment) certainty.Level {
 	case w.clock.Sub(latest(i.to, i.whole.time)) > timeline.MaxLag:
 		return certainty.Unknown
 	}
-	if n := len(i.reports); n > 0 &&
-		slices.ContainsFunc(i.reports[n-1].hidden, func(h hiddenIn) bool { return h.IsOpen() && !h.versions }) {
+	isOpen := func(h hiddenIn) bool { return h.IsOpen() && !h.versions }
+	if n := len(i.reports); n > 0 && slices.ContainsFunc(i.reports[n-1].hidden, isOpen) {
 		return certainty.Uncertain
 	}
 	return certainty.Exact

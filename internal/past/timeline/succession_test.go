@@ -327,8 +327,8 @@ func (x *succession) begin(k *keeper, scope string) {
 		o.end = nil
 	}
 	// An agent that takes over has no position.
-	initial := !o.known[k.name] ||
-		slices.ContainsFunc(x.keepers, func(other *keeper) bool { return other.holds[scope] != nil })
+	takesOver := slices.ContainsFunc(x.keepers, func(other *keeper) bool { return other.holds[scope] != nil })
+	initial := !o.known[k.name] || takesOver
 	x.stream("scope.started", scope, k, x.rv).Stream.Initial = initial
 	x.ids++
 	id := fmt.Sprint("S", x.ids)

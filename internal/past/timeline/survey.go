@@ -2,19 +2,18 @@ package timeline
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Survey judges every moment of a span. It divides the span into parts, each with one certainty for
-// each scope.
+// Survey judges every moment of a span. A Fold for each moment would read the record too often. So
+// a Survey divides the span into parts, each with one certainty for each scope.
 //
-// The judge of a moment judges a part, too: Between(since, until) is as certain as the worst of its
-// moments, or less. So a part that is exact proves all of its moments. A part that is not exact is
-// divided at the edges that the judge has met in it, and the record is read again:
+// A Fold judges a part as it judges a moment: Between(since, until) is as certain as the worst of
+// its moments, or less. So a part that is exact proves all of its moments. A part that is not exact
+// is divided at its edges (see edges), and the record is read again:
 //
 //	for more := true; more; more = s.Next() {
 //		… s.Add(e) for each event, until s.Done()
@@ -28,15 +27,15 @@ type Survey struct {
 	parts    []*surveyed // in order; one begins a nanosecond after the end of the one before
 	readings int         // that are over
 
-	letters    map[objectKey]bool // the objects that have dead letters
-	shown      map[place]bool     // places of which this reading has had an object
-	hasUnnamed bool               // see NeedsObjects
+	deadLetters map[objectKey]bool // the objects that have dead letters
+	hasObject   map[place]bool     // the places of objects that this reading has added
+	hasUnnamed  bool               // see NeedsObjects
 }
 
 const (
 	// mostParts limits the parts that one reading judges.
 	mostParts = 256
-	// mostReadings limits how often the record is read.
+	// mostReadings limits how many times the record is read.
 	mostReadings = 5
 )
 
@@ -56,7 +55,7 @@ type Part struct {
 
 // NewSurvey returns the Survey of a span, to which the events of a record are to be added.
 func NewSurvey(since, until time.Time, o Options) *Survey {
-	s := &Survey{opts: o, letters: map[objectKey]bool{}, shown: map[place]bool{}}
+	s := &Survey{opts: o, deadLetters: map[objectKey]bool{}, hasObject: map[place]bool{}}
 	s.parts = []*surveyed{s.part(since, until)}
 	return s
 }
@@ -68,10 +67,13 @@ func (s *Survey) part(since, until time.Time) *surveyed {
 // Add applies the next event of a log. In the first reading, it returns the versions of objects
 // that the event adds up to the end of the span, as Fold.Add.
 func (s *Survey) Add(e *consume.Event) (versions []*Version) {
-	if s.readings > 0 && !s.needs(e) {
-		return nil
+	if s.readings > 0 {
+		if !s.isNeeded(e) {
+			return nil
+		}
+		s.noteObject(e)
 	}
-	s.noteLetter(e)
+	s.noteDeadLetter(e)
 	for _, p := range s.parts {
 		if p.fold == nil || p.isDone {
 			continue
@@ -84,41 +86,37 @@ func (s *Survey) Add(e *consume.Event) (versions []*Version) {
 	return versions
 }
 
-// noteLetter notes the object of a dead letter.
-func (s *Survey) noteLetter(e *consume.Event) {
+// noteDeadLetter notes the object of a dead letter.
+func (s *Survey) noteDeadLetter(e *consume.Event) {
 	if e.Stream == nil || e.Stream.DeadLetter == "" {
 		return
 	}
-	_, rest, _ := strings.Cut(e.Stream.DeadLetter, "/")
-	uid, _, _ := strings.Cut(rest, "/")
-	s.letters[objectKey{e.ClusterKey(), e.GroupResource(), uid}] = true
+	uid, _ := splitDeadLetter(e.Stream.DeadLetter)
+	s.deadLetters[objectKey{e.ClusterKey(), e.GroupResource(), uid}] = true
 }
 
-// needs reports whether a later reading needs an event. It needs those of objects that have dead
+// isNeeded reports whether a later reading needs an event. It needs the objects that have dead
 // letters, and one object of each place: that shows a resource without events about scopes.
-func (s *Survey) needs(e *consume.Event) bool {
-	if e.Data == nil {
-		return true
-	}
-	if s.letters[objectKey{e.ClusterKey(), e.GroupResource(), e.UID}] {
-		return true
-	}
-	at := placeOf(e)
-	if s.shown[at] {
-		return false
-	}
-	s.shown[at] = true
-	return true
+func (s *Survey) isNeeded(e *consume.Event) bool {
+	return e.Data == nil || s.deadLetters[objectOf(e)] || !s.hasObject[placeOf(e)]
 }
 
-// Done reports whether the record has passed the span, so that reading on changes nothing.
+// noteObject notes the place of an object without dead letters.
+func (s *Survey) noteObject(e *consume.Event) {
+	if e.Data != nil && !s.deadLetters[objectOf(e)] {
+		s.hasObject[placeOf(e)] = true
+	}
+}
+
+// Done reports whether the record has passed the span, so that reading on changes nothing. Add then
+// skips the parts that the record has passed.
 func (s *Survey) Done() bool {
-	done := true
+	isDone := true
 	for _, p := range s.parts {
 		p.isDone = p.isDone || p.fold == nil || p.fold.Done()
-		done = done && p.isDone
+		isDone = isDone && p.isDone
 	}
-	return done
+	return isDone
 }
 
 // DoneIn is Done for one log of several.
@@ -149,21 +147,21 @@ func (s *Survey) Scopes() []certainty.Scope {
 // NeedsObjects reports whether the next reading needs events of objects: some have dead letters, or
 // the record has no events about scopes of their resource.
 func (s *Survey) NeedsObjects() bool {
-	return len(s.letters) > 0 || s.hasUnnamed
+	return len(s.deadLetters) > 0 || s.hasUnnamed
 }
 
 // Next ends a reading. It returns false if all parts are judged; otherwise the record has to be
 // read again.
 func (s *Survey) Next() bool {
 	s.readings++
-	clear(s.shown)
+	clear(s.hasObject)
 	divisible := 0
 	for _, p := range s.parts {
 		if p.fold == nil {
 			continue
 		}
 		p.scopes = p.fold.Scopes()
-		p.fold.noteEdges()
+		p.fold.noteOpenEdges()
 		if p.isDivisible() && s.readings < mostReadings {
 			divisible++
 		} else {
@@ -180,8 +178,8 @@ func (s *Survey) Next() bool {
 			continue
 		}
 		since := p.since
-		s.hasUnnamed = s.hasUnnamed ||
-			slices.ContainsFunc(p.scopes, func(of certainty.Scope) bool { return of.Name == "" })
+		hasUnnamed := slices.ContainsFunc(p.scopes, func(of certainty.Scope) bool { return of.Name == "" })
+		s.hasUnnamed = s.hasUnnamed || hasUnnamed
 		for _, at := range p.fold.edges.sorted(max(mostParts/divisible-1, 1)) {
 			parts = append(parts, s.part(since, at.Add(-1)))
 			since = at
@@ -192,10 +190,10 @@ func (s *Survey) Next() bool {
 	return true
 }
 
-// isDivisible reports whether parts of a part may be more certain, or have other scopes.
+// isDivisible reports whether the certainty or the scopes may differ inside the part.
 func (p *surveyed) isDivisible() bool {
 	isExact := certainty.Worst(p.scopes) == certainty.Exact
-	return len(p.fold.edges.times) > 0 && (!isExact || p.fold.edges.turns)
+	return len(p.fold.edges.times) > 0 && (!isExact || p.fold.edges.hasScopeEnd)
 }
 
 // Parts returns the parts of the span, in order.

@@ -8,8 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Version is one version of an object: what an event that is news says, or, of an object that a
-// sweep shows to be gone, what no event says.
+// Version is one version of an object. An event that is news states it. Or a sweep shows that the
+// object is gone, although no event says so.
 type Version struct {
 	consume.Object
 	APIVersion string
@@ -17,9 +17,9 @@ type Version struct {
 	Cluster    string // its name
 	Scope      string // the informer's, if that has a selector; else ""
 
-	// ID is that of the event. "": no event says that the object is gone, Op is Deleted and
-	// Inferred is true. A snapshot does not have it, another object has its name, or its deletion
-	// is among the dead letters.
+	// ID is that of the event. "": no event says that the object is gone. Then Op is Deleted and
+	// Inferred is true: a snapshot does not have the object, another object has its name, or its
+	// deletion is among the dead letters.
 	ID              string
 	Op              consume.Op
 	Time            time.Time
@@ -35,9 +35,9 @@ type Version struct {
 	// After is the object, nil if it is gone, has left, or is not in the event (Truncated has
 	// "after").
 	After json.RawMessage
-	// Truncated is what the event leaves out, and DataRef a URI of the whole event, as in
-	// consume.Event. A caller that wants it fetches it before it adds the event (fromnats.Whole),
-	// or later for the few versions that it shows.
+	// Truncated has the parts that the event leaves out, and DataRef a URI of the whole event, as
+	// in consume.Event. A caller that needs the whole event fetches it before it adds the event
+	// (fromnats.Whole), or later for the few versions that it shows.
 	Truncated []string
 	DataRef   string
 	// SaysRedacted is Data.Redacted: whether the event says that values of After are redacted.
@@ -118,8 +118,8 @@ func goneOf(o consume.Object, e *consume.Event) *Version {
 	return v
 }
 
-// compact returns a copy of the version without what a State does not keep, which holds on to no
-// record.
+// compact returns a copy of the version as a State keeps it. The copy shares no memory with an
+// event.
 func (v *Version) compact(intern func(string) string) *Version {
 	c := *v
 	c.Before = nil

@@ -26,7 +26,7 @@ func (i *informer) observe(w *world, was, o thing) {
 		i.enqueue(w, consume.Created, thing{}, o, false)
 	case o.noise:
 		i.withheld[o.uid]++
-		i.hide(w, o)
+		i.withhold(w, o)
 	default:
 		i.enqueue(w, consume.Updated, was, o, false)
 	}

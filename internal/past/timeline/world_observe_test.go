@@ -23,11 +23,11 @@ type observer struct {
 	away          time.Time // blind since then
 	interruptions []noted[consume.Interruption]
 
-	hiding  map[string]uint64 // by uid: the resourceVersion of the last version that filters withheld
-	hidden  *consume.HiddenSpan
-	last    uint64 // the last version that was withheld, or sent, since it began
-	unknown bool   // objects that a former run has hidden may be hidden, until a snapshot of a later version
-	upTo    uint64 // of which version these objects are at most
+	skipped map[string]uint64   // by uid: the resourceVersion of the last version, if filters withheld it
+	hidden  *consume.HiddenSpan // the one that is not over
+	last    uint64              // the last version that was withheld, or sent, since it began
+	unknown bool                // filters may have withheld versions in a former run, until a snapshot of a later version
+	upTo    uint64              // these versions are up to here
 	spans   []noted[consume.HiddenSpan]
 
 	reports       []report
@@ -59,7 +59,7 @@ type report struct {
 type hiddenIn struct {
 	consume.HiddenSpan
 	from, until uint32
-	lost        bool // no report says its end: it ends at the next claim
+	untilClaim  bool // no report says its end: it ends at the next claim
 	versions    bool // of versions alone: by time, it is an interruption
 }
 
@@ -72,12 +72,12 @@ func (i *informer) interrupted(w *world, why consume.InterruptionReason, from ti
 	}, w.clock, w.history()})
 }
 
-// hide notes that filters withhold a version.
-func (i *informer) hide(w *world, o thing) {
-	if i.hiding == nil {
-		i.hiding = map[string]uint64{}
+// withhold notes that filters withhold a version.
+func (i *informer) withhold(w *world, o thing) {
+	if i.skipped == nil {
+		i.skipped = map[string]uint64{}
 	}
-	i.hiding[o.uid], i.last = o.rv, o.rv
+	i.skipped[o.uid], i.last = o.rv, o.rv
 	if i.hidden == nil {
 		i.hidden = &consume.HiddenSpan{From: w.clock, FromResourceVersion: fmt.Sprint(o.rv)}
 	}
@@ -85,16 +85,16 @@ func (i *informer) hide(w *world, o thing) {
 
 // show notes that an object has an event.
 func (i *informer) show(w *world, o thing) {
-	delete(i.hiding, o.uid)
+	delete(i.skipped, o.uid)
 	i.last = o.rv
 	i.close(w, o.rv)
 }
 
 // showAll notes that a snapshot has read every object.
 func (i *informer) showAll(w *world, s *snapshot) {
-	for uid, rv := range i.hiding {
+	for uid, rv := range i.skipped {
 		if rv <= s.rv {
-			delete(i.hiding, uid)
+			delete(i.skipped, uid)
 		}
 	}
 	i.unknown = i.unknown && s.rv < i.upTo
@@ -102,7 +102,7 @@ func (i *informer) showAll(w *world, s *snapshot) {
 }
 
 func (i *informer) close(w *world, rv uint64) {
-	if i.hidden == nil || i.unknown || len(i.hiding) > 0 {
+	if i.hidden == nil || i.unknown || len(i.skipped) > 0 {
 		return
 	}
 	h := *i.hidden
@@ -113,8 +113,8 @@ func (i *informer) close(w *world, rv uint64) {
 // forget is the end of a run. The checkpoint says whether something was hidden at its position.
 func (i *informer) forget() {
 	for _, span := range i.spans {
-		if i.hidden == nil && number(span.what.UntilResourceVersion) > i.acked &&
-			number(span.what.FromResourceVersion) <= i.acked {
+		from, until := number(span.what.FromResourceVersion), number(span.what.UntilResourceVersion)
+		if i.hidden == nil && from <= i.acked && i.acked < until {
 			i.hidden = &consume.HiddenSpan{From: span.what.From, FromResourceVersion: span.what.FromResourceVersion}
 		}
 	}
@@ -122,7 +122,7 @@ func (i *informer) forget() {
 		i.hidden = nil // it is observed again
 	}
 	i.unknown, i.upTo = i.hidden != nil, i.acked
-	i.hiding = nil
+	i.skipped = nil
 	i.interruptions = nil
 	i.spans = nil
 }
@@ -229,7 +229,7 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 		i.since = began
 		r.absent = [][2]time.Time{{{}, began}}
 		if began.After(i.firstBegan) && i.first != (point{}) {
-			r.conceal(i, i.first, point{}, entry)
+			r.addUnreported(i, i.first, point{}, entry)
 		}
 	case i.run != w.run:
 		i.former = last
@@ -238,26 +238,26 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 			resumes = point{}
 		}
 		resumes.time = latest(began, i.heard)
-		r.follow(&i.reports[n-1], began, resumes, entry)
+		r.addEarlier(&i.reports[n-1], began, resumes, entry)
 		if p.Since.After(runBegan(w.run)) {
-			r.conceal(i, at, point{}, entry)
+			r.addUnreported(i, at, point{}, entry)
 		} else if !i.ended {
-			r.conceal(i, at, i.resumes, entry)
+			r.addUnreported(i, at, i.resumes, entry)
 		}
-		if !slices.ContainsFunc(entry.Interruptions,
-			func(x consume.Interruption) bool { return x.Why == consume.InterruptedStart }) {
+		isStart := func(x consume.Interruption) bool { return x.Why == consume.InterruptedStart }
+		if !slices.ContainsFunc(entry.Interruptions, isStart) {
 			r.absent = append(r.absent, [2]time.Time{last, latest(began, i.heard)})
 		}
 	case p.Since.After(i.heard):
-		r.follow(&i.reports[n-1], p.Since, point{}, entry)
+		r.addEarlier(&i.reports[n-1], p.Since, point{}, entry)
 		r.absent = append(r.absent, [2]time.Time{last, p.Since})
-		r.conceal(i, at, point{}, entry)
+		r.addUnreported(i, at, point{}, entry)
 	default:
-		r.follow(&i.reports[n-1], time.Time{}, point{}, entry)
+		r.addEarlier(&i.reports[n-1], time.Time{}, point{}, entry)
 	}
 	if entry.ResourceVersion != "" && at.rv > 0 && at.history < entry.History {
 		// the spans of the entry do not say their history
-		r.conceal(i, at, point{}, entry)
+		r.addUnreported(i, at, point{}, entry)
 	}
 	for _, x := range entry.Interruptions {
 		if x.Why == consume.InterruptedStart && !i.former.IsZero() && x.From.After(i.former) {
@@ -283,9 +283,9 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 	i.reports = append(i.reports, r)
 }
 
-// conceal notes versions of which no report says whether filters withheld them. A zero until is the
-// next claim.
-func (r *report) conceal(i *informer, from, until point, entry *consume.ScopeProgress) {
+// addUnreported adds the versions between two points: no report says whether filters withheld them.
+// A zero until is the next claim.
+func (r *report) addUnreported(i *informer, from, until point, entry *consume.ScopeProgress) {
 	if i.scope != plain {
 		return // no filters
 	}
@@ -297,15 +297,15 @@ func (r *report) conceal(i *informer, from, until point, entry *consume.ScopePro
 	case entry.ResourceVersion != "":
 		h.UntilResourceVersion, h.until = entry.ResourceVersion, entry.History
 	default:
-		h.lost = true
+		h.untilClaim = true
 	}
 	r.hidden = append(r.hidden, h)
 }
 
-// follow takes over what the last report says. until is the end of spans that were open then, zero
-// if the new one says it. resumes is from where a new run says what is hidden; its version is zero
-// if that is not known.
-func (r *report) follow(last *report, until time.Time, resumes point, entry *consume.ScopeProgress) {
+// addEarlier adds the spans of the last report. until is the end of spans that were open then, zero
+// if the new report says it. A new run reports hidden spans from resumes on. The version of resumes
+// is zero if it is not known.
+func (r *report) addEarlier(last *report, until time.Time, resumes point, entry *consume.ScopeProgress) {
 	for _, span := range last.absent {
 		if span[1].IsZero() {
 			span[1] = until
@@ -316,20 +316,20 @@ func (r *report) follow(last *report, until time.Time, resumes point, entry *con
 	}
 	for _, span := range last.hidden {
 		open := span.IsOpen()
-		if open && !span.lost && resumes.rv > 0 {
+		if open && !span.untilClaim && resumes.rv > 0 {
 			span.Until, span.until = resumes.time, resumes.history
 			span.UntilResourceVersion = fmt.Sprint(resumes.rv)
 			open = false
 		}
-		span.lost = open && (span.lost || !until.IsZero())
-		if span.lost && entry.ResourceVersion != "" {
+		span.untilClaim = open && (span.untilClaim || !until.IsZero())
+		if span.untilClaim && entry.ResourceVersion != "" {
 			span.Until = entry.To
 			span.UntilResourceVersion = entry.ResourceVersion
 			span.until = entry.History
-			span.lost = false
+			span.untilClaim = false
 			open = false
 		}
-		if !open || span.lost {
+		if !open || span.untilClaim {
 			r.hidden = append(r.hidden, span)
 		}
 	}
@@ -360,7 +360,7 @@ func (i *informer) certainty(m timeline.Moment) certainty.Level {
 		switch {
 		case r.rv == point{}, byVersion && r.rv.before(at), !byVersion && r.to.Before(at.time):
 			continue
-		case r.hides(at, byVersion):
+		case r.isHidden(at, byVersion):
 			return certainty.Uncertain
 		case !byVersion && slices.ContainsFunc(r.absent, func(span [2]time.Time) bool {
 			return span[0].Before(at.time) && (span[1].IsZero() || at.time.Before(span[1]))
@@ -375,15 +375,15 @@ func (i *informer) certainty(m timeline.Moment) certainty.Level {
 	if !at.before(i.whole) {
 		return certainty.Exact
 	}
-	concealed := i.scope == plain && i.first.before(at) && i.at.before(at) // nothing says what the filters have hidden
-	if n := len(i.reports); concealed || n > 0 && i.reports[n-1].hides(at, true) {
+	isUnreported := i.scope == plain && i.first.before(at) && i.at.before(at)
+	if n := len(i.reports); isUnreported || n > 0 && i.reports[n-1].isHidden(at, true) {
 		return certainty.Uncertain
 	}
 	return certainty.Exact
 }
 
-// hides reports whether a hidden span is around a moment.
-func (r *report) hides(at point, byVersion bool) bool {
+// isHidden reports whether a hidden span is around a moment.
+func (r *report) isHidden(at point, byVersion bool) bool {
 	return slices.ContainsFunc(r.hidden, func(h hiddenIn) bool {
 		if !byVersion {
 			return !h.versions && !h.From.After(at.time) && (h.Until.IsZero() || at.time.Before(h.Until))

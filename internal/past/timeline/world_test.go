@@ -369,7 +369,7 @@ func (w *world) restore() {
 			i.sendFirst(w, 0)
 		}
 		from[i.scope] = point{w.history(), i.acked, w.clock}
-		i.hiding, i.unknown = nil, false
+		i.skipped, i.unknown = nil, false
 		i.close(w, w.rv)
 	})
 	w.tick()
