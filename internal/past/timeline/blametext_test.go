@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// failing is what testing.T and rapid.T have in common.
+// failing has the methods that testing.T and rapid.T have in common.
 type failing interface {
 	Helper()
 	Fatal(args ...any)
@@ -83,8 +83,8 @@ func TestBlameOfTheLinesOfAText(t *testing.T) {
 	}
 }
 
-// In texts whose lines all differ and keep their order, each line is of the version in which it
-// came last.
+// If all lines of the texts differ and keep their order, the origin of a line is the version that
+// inserted it last.
 func TestBlameOfTheLinesOfAHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var text []string

@@ -20,7 +20,7 @@ func zone(t failing, name string) *time.Location {
 	return z
 }
 
-// A time that clocks do not show, or show twice, is read by a rule, and that is said.
+// Clocks may not show a time, or show it twice. Then a rule decides, and a remark says so.
 func TestTimesThatDoNotExistOrExistTwice(t *testing.T) {
 	for _, c := range []struct{ zone, text, want, remark string }{
 		{

@@ -60,10 +60,13 @@ func splitDeadLetter(id string) (uid, version string) {
 // lacks that form. If the moment is a span, the states before the version lack the dead letter.
 func (l *logFold) resolveDeadLetters(v *Version, m Moment) {
 	for _, d := range l.deadLetters {
+		if d.object != v.key() {
+			continue
+		}
 		s := l.scopes[d.scope]
 		isOtherForm := v.Op == consume.Read && s != nil && s.changesForm
 		isOlder := (point{v.History, number(v.ResourceVersion)}).isBefore(d.at)
-		if d.object == v.key() && !isOtherForm && !isOlder {
+		if !isOtherForm && !isOlder {
 			l.edges.noteTimes(v.Time)
 			d.isResolved = d.isResolved || m.kind != atTime || !v.Time.After(m.begin())
 		}

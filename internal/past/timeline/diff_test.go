@@ -74,7 +74,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// A Fold says what each event adds, and what no event says.
+// A Fold returns the version of each event, and the ends of objects that no event states.
 func TestFoldVersions(t *testing.T) {
 	f := timeline.NewFold(timeline.Moment{}, timeline.Options{})
 	var got []string
@@ -110,8 +110,8 @@ func TestFoldVersions(t *testing.T) {
 	}
 }
 
-// The change of an object after the moment is all that says that a snapshot before it would have
-// shown the object.
+// A snapshot may have no read of an object that changed since its start. The change shows that the
+// object exists, even if the change is after the moment.
 func TestStateWithAChangeAfterTheMoment(t *testing.T) {
 	s := timeline.NewState(timeline.AtVersion(25, 0), timeline.Options{})
 	for _, e := range record(`
@@ -178,7 +178,7 @@ func TestFoldGaps(t *testing.T) {
 }
 
 // After a gap of reason content-changed, a snapshot shows known versions in another form. Earlier
-// moments keep the former one, also if more of the record is read, and a difference shows those
+// moments keep the former one, even if more of the record is read. A difference shows the versions
 // whose form has changed.
 func TestOtherForms(t *testing.T) {
 	const lines = `

@@ -121,7 +121,7 @@ func (f *Fold) isMissingScope(log consume.Log, l *logFold) bool {
 
 // Complete returns the moment up to which Add has returned all versions of a resource of a cluster;
 // false: that is not known yet. It ignores scopes that have ended, and those that were silent for
-// longer than MaxLag: what they add later comes late.
+// longer than MaxLag: their later versions come late.
 func (f *Fold) Complete(cluster consume.ClusterKey, resource string) (Moment, bool) {
 	var scopes []*scope
 	for _, l := range f.logs {

@@ -59,8 +59,8 @@ func keyed(v *timeline.Version) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s/%s @%s", v.ClusterUID, v.Resource, v.Name, v.UID, v.ResourceVersion))
 }
 
-// Objects of two resources may have one uid, and so may objects of two clusters of one name: each
-// is there, and changes on its own.
+// Objects of two resources may have one uid, and so may objects of two clusters of one name. The
+// state has each of them, with its own changes.
 func TestObjectsOfOneUID(t *testing.T) {
 	for name, c := range map[string]struct {
 		lines         string

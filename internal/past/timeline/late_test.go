@@ -100,8 +100,8 @@ func TestLateSpans(t *testing.T) {
 	}
 }
 
-// A moment at which the answer is late is inside a late span, and no moment inside one is exact. So
-// it is in the generated worlds of TestState, and of TestSurveyOfSuccessions.
+// If the answer about a moment is late, the moment is inside a late span. No moment inside one is
+// exact. The worlds are those of TestState and of TestSurveyOfSuccessions.
 func TestLateSpansAreThoseOfMoments(t *testing.T) {
 	t.Parallel()
 	met := 0

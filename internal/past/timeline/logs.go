@@ -100,8 +100,10 @@ func (l *logFold) noteRestartSnapshot(e *consume.Event) {
 // moment.
 func (l *logFold) isRestarted(key scopeKey) bool {
 	for k, s := range l.scopes {
-		isOrContains := k.name == key.name || consume.IsPartOf(key.name, k.name)
-		if s.isRestarted && k.cluster == key.cluster && isOrContains {
+		if !s.isRestarted || k.cluster != key.cluster {
+			continue
+		}
+		if k.name == key.name || consume.IsPartOf(key.name, k.name) {
 			return true
 		}
 	}

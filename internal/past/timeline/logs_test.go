@@ -29,7 +29,7 @@ const day = `
 	3 progress @40`
 
 // Retention removes the snapshot from one partition earlier than from another. That partition has
-// objects of which the others know nothing.
+// objects that the others do not have.
 func TestPartitionWithoutTheSnapshot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -67,7 +67,7 @@ func TestPartitionWithoutTheSnapshot(t *testing.T) {
 	}
 }
 
-// A scope that has ended needs no partition that has it.
+// A partition that lacks a scope does not matter after the scope has ended.
 func TestPartitionWithoutAScopeThatHasEnded(t *testing.T) {
 	t.Parallel()
 	s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
@@ -133,8 +133,8 @@ func TestScopesWithoutNames(t *testing.T) {
 	}
 }
 
-// When a topic grows, an object's events go to another partition. The snapshot that follows has its
-// read there, and sweeps it in the old one.
+// When a topic grows, the events of an object go to another partition. The next snapshot reads the
+// object there, and sweeps it in the old partition.
 func TestObjectThatMovesToAnotherPartition(t *testing.T) {
 	t.Parallel()
 	const (
@@ -163,8 +163,8 @@ func TestObjectThatMovesToAnotherPartition(t *testing.T) {
 	}
 }
 
-// The old partition still has the object when it ends in the new one. The snapshot that follows
-// sweeps it there: that is no second end.
+// When an object ends in the new partition, the old one still has it. The next snapshot sweeps it
+// in the old partition. That is not a second end.
 func TestObjectThatEndsAfterItHasMoved(t *testing.T) {
 	t.Parallel()
 	const before = "0 begin @10 initial\n0 started S1 @10\n0 r web/1 @5 S1\n0.1 completed S1 @10\n"

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// past is what the naive model says of a record up to a moment.
+// past has the versions and objects of a record up to a moment, by the naive model.
 type past struct {
 	versions   []*timeline.Version          // in the order of the record
 	live, left map[string]*timeline.Version // by uid: objects that exist, and those that left and did not come back
@@ -133,8 +133,8 @@ func isReformed(log []*consume.Event, e *consume.Event, m timeline.Moment) bool 
 	return gap >= 0 && start > gap && id == e.Data.Snapshot && !touched
 }
 
-// shown returns the objects that a snapshot, which the nth record completes, shows to exist at a
-// moment.
+// shown returns the objects that a snapshot shows to exist at a moment. The nth record completes
+// the snapshot.
 func shown(log []*consume.Event, n int, m timeline.Moment) map[string]bool {
 	e, there := log[n], map[string]bool{}
 	start := slices.IndexFunc(log, func(s *consume.Event) bool {
@@ -159,7 +159,7 @@ func shown(log []*consume.Event, n int, m timeline.Moment) map[string]bool {
 	return there
 }
 
-// add adds the version that an event of an object says.
+// add adds the version that an event of an object states.
 func (p *past) add(e *consume.Event) *timeline.Version {
 	d := e.Data
 	v := &timeline.Version{
@@ -191,8 +191,8 @@ func (p *past) add(e *consume.Event) *timeline.Version {
 	return v
 }
 
-// end adds the ends of existing objects, by namespace and name, that e shows to be gone by a
-// resourceVersion. It returns their uids.
+// end adds the ends of the objects that e shows to be gone by a resourceVersion, sorted by
+// namespace and name. It returns their uids.
 func (p *past) end(e *consume.Event, rv string, gone func(*timeline.Version) bool) (uids []string) {
 	for _, o := range slices.SortedFunc(maps.Values(p.live), func(a, b *timeline.Version) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -240,7 +240,7 @@ func (p *past) counts() map[string]string {
 	return out
 }
 
-// differences returns what differs at another moment, sorted by namespace, name and uid.
+// differences returns the objects that differ at another moment, sorted by namespace, name and uid.
 func (p *past) differences(to *past) (out []string) {
 	for uid, v := range p.live {
 		switch now := to.live[uid]; {

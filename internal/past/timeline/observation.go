@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// observation is what one writer says about its observation of a scope.
+// observation has the reports of one writer about its observation of a scope.
 //
 // The writer reports interruptions and hidden spans, and repeats each for ten minutes. What no
 // progress reports counts as not observed: the time between two runs, or between two progress
@@ -35,7 +35,7 @@ type observation struct {
 	startedTime  time.Time // when that run has started
 	hasSilentRun bool      // a run since the last progress has ended without one
 	resumedRun   string    // the run that has said from where it continues
-	resumedPoint point     // from where; zero: it did not say it
+	resumedPoint point     // from where; zero: it did not say that
 
 	// previousClaimed and previousLast are claimedTime and lastTime at the end of the previous run.
 	// previousStopped is when that run ended, if its last progress says that.

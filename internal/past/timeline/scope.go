@@ -178,7 +178,7 @@ func (s *scope) noteProgress(m Moment, e *consume.Event, run string, entry *cons
 		o.noteUnreported(m, e.Progress, run, entry, mark{s.firstStart, s.knownFrom.at})
 		at := s.knownFrom.max(mark{at: o.claimedPoint}).at
 		if entry.ResourceVersion != "" && at.seq > 0 && at.history < entry.History {
-			// etcd was restored since: hidden spans do not say of which history they are
+			// etcd was restored since: hidden spans do not name their history
 			o.noteUnreportedVersions(m, at, point{})
 		}
 		o.noteReported(m, entry)

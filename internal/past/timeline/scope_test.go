@@ -273,8 +273,8 @@ func TestScopes(t *testing.T) {
 }
 
 // A scope has ended, and was started again later. The snapshot of the second start reads objects
-// that had not changed for long. They are not in the state of a version at which nobody observed
-// the scope.
+// that had not changed for long. No agent observed the scope in between, so the state of that time
+// does not have them.
 func TestObjectsReadAfterAScopeWasStartedAgain(t *testing.T) {
 	const ended = `
 		0 begin initial
@@ -370,8 +370,8 @@ func TestScopesThatReplaceAnother(t *testing.T) {
 	}
 }
 
-// A record that is read from its middle is certain from its first progress event on: there is none
-// before the first snapshot.
+// No progress precedes the first snapshot of a scope. So a record that is read from its middle is
+// certain from its first progress on.
 func TestScopesOfARecordReadFromItsMiddle(t *testing.T) {
 	const middle = `
 		3.5 u web/1 @35 was=30

@@ -7,8 +7,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Progress reports two kinds of spans in which the record of a scope is not what it seems: those in
-// which the scope was not observed, and those in which filters withheld versions.
+// A record without a gap may still differ from etcd at a time. Progress reports two kinds of such
+// spans: in an interruption, the scope was not observed; in a hidden span, filters withheld
+// versions.
 
 // interruption is a span in which a writer did not observe the scope. Versions inside have the time
 // at which an agent found them. A zero until is not known.

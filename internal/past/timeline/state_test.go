@@ -19,7 +19,7 @@ import (
 
 // A generated world writes a record. At random moments, the versions, the State and its counts must
 // match a naive model of the record. So must the difference of two States. The certainty must be
-// that which the world expects. If it is exact, the State must match etcd.
+// that of the world. If it is exact, the State must match etcd.
 func TestState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -220,7 +220,7 @@ func counts(s *timeline.State) map[string]string {
 	return out
 }
 
-// checkVersions checks what a Fold returns for each event.
+// checkVersions compares the versions that a Fold returns for each event with those of the model.
 func (w *world) checkVersions(m timeline.Moment, p *past) {
 	f := timeline.NewFold(m, timeline.Options{})
 	var got []*timeline.Version
@@ -248,8 +248,8 @@ func (w *world) checkDiff(from, to timeline.Moment) {
 	}
 }
 
-// checkDone checks that records after Done change nothing, and that Done, asked after each record,
-// is what it is when it is asked once.
+// checkDone checks that records after Done change nothing. Done must not depend on how many times
+// it is called.
 func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	isDone := func(records int) bool {
 		s := timeline.NewState(m, timeline.Options{})
@@ -277,8 +277,8 @@ func (w *world) checkDone(m timeline.Moment, all *timeline.State) {
 	}
 }
 
-// checkPartitions reads the record from partitions, as of a Kafka topic. The events of an object
-// are in one partition, stream events in each. There is no order between partitions.
+// checkPartitions reads the record from several partitions, as those of a Kafka topic. The events
+// of an object are in one partition, stream events in each. There is no order between partitions.
 func (w *world) checkPartitions(m timeline.Moment, whole *timeline.State) {
 	partitions := make([][]*consume.Event, 3)
 	for _, e := range w.log {
@@ -439,8 +439,9 @@ func TestCountsOfTwoObjectsOfAName(t *testing.T) {
 	}
 }
 
-// A version is withheld from a State that has the object. A restored etcd has an object again that
-// had gone before. The versions withheld until its first event are not of the State.
+// Filters withhold a version of an object that the State has. After a restore of etcd, an object
+// exists again that was gone. The versions withheld before its first event do not count for the
+// State.
 func TestVersionsWithheldOfAnObjectThatIsGone(t *testing.T) {
 	for name, end := range map[string]string{
 		"deleted":         "1 d web/1 @20\n1.5 started S2 @30\n1.6 completed S2 @30\n",

@@ -41,18 +41,18 @@ type keeper struct {
 	holds  map[string]*hold // by scope
 }
 
-// hold is what an agent knows about a scope that it observes.
+// hold is the knowledge of an agent about a scope that it observes.
 type hold struct {
-	acked, saved  uint64    // up to which everything is sent; so by the checkpoint
-	seen, said    time.Time // of the last frame; up to which the last progress claims
+	acked, saved  uint64    // everything is sent up to acked; saved is that of the checkpoint
+	seen, said    time.Time // of the last frame; the last progress claims everything up to said
 	claimed       uint64    // by the last progress
 	since         time.Time // observed without an interruption
 	first         uint64    // the first snapshot
 	interruptions []consume.Interruption
 }
 
-// observed is what is true of a scope: when it was observed, and when it had ended. Both are known
-// from the record.
+// observed is the truth about a scope: when it was observed, and when it had ended. The record
+// shows both.
 type observed struct {
 	known        map[string]bool // agents that have observed it
 	times, ended []stretch
@@ -352,7 +352,7 @@ func (x *succession) begin(k *keeper, scope string) {
 	}
 }
 
-// endStretch notes up to when the record shows that nobody observes the scope.
+// endStretch notes up to when the record shows that no agent observes the scope.
 func (x *succession) endStretch(o *observed) {
 	if o.reason != consume.EndForgotten {
 		o.ended = append(o.ended, stretch{o.end.time, x.clock})
@@ -398,9 +398,9 @@ func (x *succession) end(k *keeper, scope string, reason consume.EndReason) {
 	o.end, o.reason = &mark{x.rv, x.clock}, reason
 }
 
-// A generated record of scopes that end and begin again is asked about random moments. An answer
-// that is exact has what etcd had, or says that the scope has ended. Each moment is exact at which
-// the record shows that the scope was observed, or that it had ended.
+// A generated record has scopes that end and begin again. The test asks about random moments. An
+// exact answer has the objects of etcd, or says that the scope has ended. An answer is exact if the
+// record shows that the scope was observed at the moment, or had ended.
 func TestSuccession(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := newSuccession(t)
@@ -449,7 +449,7 @@ func (x *succession) live(t *rapid.T) {
 	}
 }
 
-// check compares the answer at a moment with what is true.
+// check compares the answer at a moment with the truth.
 func (x *succession) check(m timeline.Moment) {
 	s := timeline.NewState(m, timeline.Options{})
 	for _, e := range x.log {

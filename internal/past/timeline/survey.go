@@ -178,8 +178,8 @@ func (s *Survey) Next() bool {
 			continue
 		}
 		since := p.since
-		hasUnnamed := slices.ContainsFunc(p.scopes, func(of certainty.Scope) bool { return of.Name == "" })
-		s.hasUnnamed = s.hasUnnamed || hasUnnamed
+		isUnnamed := func(of certainty.Scope) bool { return of.Name == "" }
+		s.hasUnnamed = s.hasUnnamed || slices.ContainsFunc(p.scopes, isUnnamed)
 		for _, at := range p.fold.edges.sorted(max(mostParts/divisible-1, 1)) {
 			parts = append(parts, s.part(since, at.Add(-1)))
 			since = at

@@ -178,8 +178,8 @@ func (w *world) checkChanges(since, until time.Time, versions []*timeline.Versio
 	}
 }
 
-// The same in the worlds of TestSuccession, in which several agents observe scopes one after the
-// other, or together.
+// As TestSurvey, in the worlds of TestSuccession: several agents observe a scope, one after the
+// other or together.
 func TestSurveyOfSuccessions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := newSuccession(t)

@@ -82,7 +82,7 @@ func (i *informer) enqueue(w *world, op consume.Op, was, o thing, inferred bool)
 		i.show(w, o)
 	}
 	after := o.rv - 1
-	if inferred { // a restart repeats all events that a gap made due, or none
+	if inferred { // a restart repeats all events that follow from a gap, or none
 		after = i.acked
 	}
 	i.queue = append(i.queue, queued{e, o, was, after})
@@ -276,7 +276,7 @@ func (i *informer) infer(w *world) {
 	i.ack(w)
 }
 
-// silence closes the eyes of a watch for a while, and then shows it what it has missed.
+// silence interrupts a watch for a while. Then the watch gets the changes that it has missed.
 func (w *world) silence(i *informer, meanwhile func()) {
 	if !w.alive || w.cut || i.first == (point{}) {
 		return

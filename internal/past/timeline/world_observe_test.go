@@ -15,42 +15,43 @@ import (
 
 const (
 	writer  = "3f0a5c1e9b7d2846"
-	repeats = 10 * time.Minute // for which progress repeats what is over
+	repeats = 10 * time.Minute // progress repeats a span for that time after its end
 )
 
-// observer is what the agent knows about its observation of a scope, and what it has said.
+// observer has the observation of a scope by the agent, and its reports.
 type observer struct {
-	away          time.Time // blind since then
+	away          time.Time // the scope is not observed since then
 	interruptions []noted[consume.Interruption]
 
 	skipped map[string]uint64   // by uid: the resourceVersion of the last version, if filters withheld it
 	hidden  *consume.HiddenSpan // the one that is not over
 	last    uint64              // the last version that was withheld, or sent, since it began
-	unknown bool                // filters may have withheld versions in a former run, until a snapshot of a later version
+	unknown bool                // a former run may have withheld versions, and no later snapshot was taken
 	upTo    uint64              // these versions are up to here
 	spans   []noted[consume.HiddenSpan]
 
 	reports       []report
-	to, heard     time.Time // of the last report that claims something; of the last report
+	to, heard     time.Time // the last claim; the time of the last report
 	run           string    // of the last report
-	since, former time.Time // nothing is said of earlier moments; up to which the run before had come
+	since, former time.Time // no report is about earlier moments; the claim of the run before
 	whole         point     // the last completed snapshot
-	at, resumes   point     // up to where reports have come; from where the run continues
+	at, resumes   point     // the furthest claim; from where the run continues
 	ended         bool      // the last report is that of the end of a run
 }
 
-// noted is something that is over, and when the agent knew it.
+// noted is a span that is over, with the time at which the agent noted that.
 type noted[T any] struct {
 	what    T
 	at      time.Time
 	history uint32
 }
 
-// report is what one progress says about the scope.
+// report has the statements of one progress about the scope.
 type report struct {
 	to time.Time
 	rv point // zero: it claims nothing
-	// absent and hidden have what this and all earlier ones say. An open one has no end.
+	// absent and hidden have the spans of this report and of all earlier ones. An open one has no
+	// end.
 	absent [][2]time.Time
 	hidden []hiddenIn
 }
@@ -215,7 +216,7 @@ func together(a, b consume.ScopeProgress) consume.ScopeProgress {
 	return a
 }
 
-// report notes what a progress says about the scope.
+// report notes the statements of a progress about the scope.
 func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopeProgress) {
 	began := latest(p.Since, runBegan(w.run))
 	last := latest(i.to, i.since)
@@ -261,7 +262,7 @@ func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopePro
 	}
 	for _, x := range entry.Interruptions {
 		if x.Why == consume.InterruptedStart && !i.former.IsZero() && x.From.After(i.former) {
-			x.From = i.former // nobody observed it between both runs
+			x.From = i.former // no agent observed it between both runs
 		}
 		r.absent = append(r.absent, [2]time.Time{x.From, x.Until})
 	}
@@ -351,7 +352,7 @@ func (i *informer) claim(w *world, at point) {
 	}
 }
 
-// certainty is what the reports say about a moment that no gap is around.
+// certainty returns the certainty, by the reports, of a moment that is inside no gap.
 func (i *informer) certainty(m timeline.Moment) certainty.Level {
 	rv, history, byVersion := m.ResourceVersion()
 	at := point{history, rv, m.Time()}

@@ -150,8 +150,8 @@ func (l *logFold) noteUnnamed(e *consume.Event, entry *consume.ScopeProgress, kn
 		return
 	}
 	key := entryKey{writerKey{e.ClusterKey(), e.Progress.Writer}, entry.Resource}
-	isAsked := o.Asked == nil || o.Asked(entry.Resource, "")
-	if max(entry.Count, 1) <= known || !isAsked {
+	isIgnored := o.Asked != nil && !o.Asked(entry.Resource, "")
+	if isIgnored || max(entry.Count, 1) <= known {
 		delete(l.unnamed, key)
 		return
 	}
