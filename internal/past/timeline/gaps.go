@@ -7,10 +7,11 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// gap is a span of history that an agent could not read, so that versions may be missing.
+// gap is a span of history that an agent could not read, so that versions may be missing. In a gap
+// of reason content-changed, none is missing, but the form of each is not known.
 //
-// The state is not right at the end of the history that is missing: an object that was deleted
-// inside still seems to exist. A gap therefore lasts until the state is known to be right again:
+// The state is not right yet at the end of that history: an object that was deleted inside still
+// seems to exist. A gap therefore lasts until the state is known to be right again:
 //
 //   - at the end of a snapshot that starts after the gap, or
 //   - at a progress, if the next one of the same run shows that no snapshot follows (noteClaim).

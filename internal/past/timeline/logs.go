@@ -96,8 +96,8 @@ func (l *logFold) noteRestartSnapshot(e *consume.Event) {
 	l.restartSnapshots[snapshotKey{e.ClusterKey(), e.Stream.Snapshot}.clone()] = true
 }
 
-// isRestarted reports whether a scope, or one of which it is a part, was restarted after the
-// moment.
+// isRestarted reports whether a scope was restarted after the moment. A part of a scope is
+// restarted with it.
 func (l *logFold) isRestarted(key scopeKey) bool {
 	for k, s := range l.scopes {
 		if !s.isRestarted || k.cluster != key.cluster {

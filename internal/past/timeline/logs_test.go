@@ -93,7 +93,7 @@ func TestDoneInAPartition(t *testing.T) {
 		t.Error("the first partition is not done after its progress")
 	}
 	if s.DoneIn(partition(1)) {
-		t.Error("a partition is done of which nothing was read")
+		t.Error("a partition is done, and nothing of it was read")
 	}
 	inPartition(s, 1, day)
 	if s.DoneIn(partition(1)) {

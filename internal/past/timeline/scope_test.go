@@ -100,7 +100,7 @@ func TestScopes(t *testing.T) {
 			2 progress @30`, "rv:20", "exact",
 		},
 		{
-			"a snapshot of which the start was not read", `
+			"a snapshot whose start was not read", `
 			0 r web/1 @5 S1
 			0.1 completed S1 @10
 			1 progress @20`, "rv:15", "unknown",
