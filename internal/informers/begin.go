@@ -104,7 +104,7 @@ func (m *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 		if !r.ObservesResource(of.Resource) {
 			continue
 		}
-		origin, rv, at := r.NotBegun()
+		origin, rv, at := r.UnusedStart()
 		if _, ok := r.Position(); !ok && origin != nil {
 			to.left = append(to.left, *origin)
 		}

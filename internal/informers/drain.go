@@ -294,7 +294,7 @@ func (m *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *inform
 			BuiltIn:   discovery.IsBuiltIn(r.Group),
 			Origin:    &informer.Origin{Scope: *c},
 		}),
-		Patience: m.limits.unreadable, DeletedAt: func() (uint64, bool) { return m.extensions.DeletedAt(r, uid) },
+		UnreadableFor: m.limits.unreadable, DeletedAt: func() (uint64, bool) { return m.extensions.DeletedAt(r, uid) },
 	}
 	t.Successors = func() (out []informer.Successor) {
 		for _, o := range m.observing() {
@@ -305,9 +305,9 @@ func (m *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *inform
 		}
 		return out
 	}
-	t.Heirs = func() []string { return successorsOf(t) }
+	t.ReplacedBy = func() []string { return successorsOf(t) }
 	if etcdOf(r, c.Aggregated) == "" {
-		t.Elsewhere = func() (out []*informer.Informer) {
+		t.OtherResources = func() (out []*informer.Informer) {
 			for _, o := range m.observing() {
 				if etcdOf(o.Resource(), o.IsAggregated()) == "" {
 					out = append(out, o.Informer)

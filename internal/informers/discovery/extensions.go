@@ -22,7 +22,7 @@ const (
 	// DiscoverEvery is the interval of reads of the API groups if no change is seen.
 	DiscoverEvery = 30 * time.Second
 
-	settleDelay   = 100 * time.Millisecond // changes are gathered before the API groups are read
+	gatherDelay   = 100 * time.Millisecond // changes are gathered before the API groups are read
 	discoverApart = time.Second            // the least time between two discoveries
 	// discoveries after a change, discoverApart apart: a definition is served with a delay
 	repeats       = 3
@@ -140,7 +140,7 @@ func (e *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 		e.again = max(0, e.again-1)
 	case <-e.changed:
 		e.again = repeats
-		if pause.For(ctx, max(settleDelay, discoverApart-time.Since(e.discovered))) != nil {
+		if pause.For(ctx, max(gatherDelay, discoverApart-time.Since(e.discovered))) != nil {
 			return false
 		}
 		select {
