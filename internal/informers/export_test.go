@@ -25,7 +25,8 @@ func WalkBack(
 ) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	s.deps.Walks = slots
-	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}}, nil)[0])
+	choice := selection.Choice{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}
+	i := s.enroll(s.newSpecs([]selection.Choice{choice}, nil)[0])
 	var changed []backfill.Change
 	for _, name := range names {
 		q := backfill.Question{Ref: object.NewRef(&resource, "shop", name, ""), At: from, Selected: true}

@@ -12,10 +12,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// heldBack reports whether Captured waits for an informer. It checks the last such informer first,
-// and the others in random order (of a map). So not every change of one of a thousand informers
-// checks all of them.
-func (m *Manager) heldBack(waiting **running) bool {
+// isHeldBack reports whether Captured waits for an informer. It checks the last such informer
+// first, and the others in random order (of a map). So not every change of one of a thousand
+// informers checks all of them.
+func (m *Manager) isHeldBack(waiting **running) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	holds := func(i *running) bool {
@@ -37,7 +37,7 @@ func (m *Manager) heldBack(waiting **running) bool {
 // the informer and of the manager. cond must change neither.
 func (r *running) Wait(ctx context.Context, cond func(informer.View) bool) error {
 	for {
-		set := r.set.Next()
+		set := r.signal.Next()
 		v, changed := r.View()
 		if cond(v) {
 			return nil

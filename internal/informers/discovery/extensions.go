@@ -75,9 +75,9 @@ func (e *Extensions) Need(extensions bool) {
 	}
 }
 
-// await waits until is, which is called with mu held, returns true. It returns the cause of ctx if
-// that ended first.
-func (e *Extensions) await(ctx context.Context, is func() bool) error {
+// awaitCondition waits until is, which is called with mu held, returns true. It returns the cause
+// of ctx if that ended first.
+func (e *Extensions) awaitCondition(ctx context.Context, is func() bool) error {
 	return e.mu.Wait(ctx, func() bool {
 		e.mu.RLock()
 		defer e.mu.RUnlock()
@@ -102,7 +102,7 @@ func (e *Extensions) SeenAt() time.Time {
 
 // Run waits for Need(true), follows until ctx ends, and calls handle for each change.
 func (e *Extensions) Run(ctx context.Context, handle Handler) {
-	if e.await(ctx, func() bool { return e.mu.needed }) != nil {
+	if e.awaitCondition(ctx, func() bool { return e.mu.needed }) != nil {
 		return
 	}
 	var services sync.WaitGroup
@@ -121,7 +121,7 @@ const unwatched = "new resources are found only by periodic discovery, and their
 func (e *Extensions) WaitListed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listedWithin)
 	defer cancel()
-	_ = e.await(ctx, func() bool { return e.mu.listed && e.mu.servicesListed })
+	_ = e.awaitCondition(ctx, func() bool { return e.mu.listed && e.mu.servicesListed })
 	e.discovered = time.Now()
 }
 
@@ -171,7 +171,7 @@ func (e *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 	defer cancel()
 	for _, r := range missing {
 		if e.exists(ctx, r.String()) &&
-			e.await(ctx, func() bool { return e.mu.definitions[r.String()].isEstablished() }) != nil {
+			e.awaitCondition(ctx, func() bool { return e.mu.definitions[r.String()].isEstablished() }) != nil {
 			return // the resource is listed like one that has always existed
 		}
 	}
@@ -244,7 +244,7 @@ func (e *Extensions) serviceFollower(handle Handler) *follower {
 func (i *item) service() apiService {
 	return apiService{
 		aggregated: i.Spec.Service != nil,
-		available:  i.is("Available"),
+		available:  i.hasCondition("Available"),
 		generation: i.Metadata.Generation,
 	}
 }
