@@ -83,7 +83,7 @@ func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, furth
 // dueQuestions returns the questions to ask now, nil if no namespaces are known, and when to ask
 // again. It must be called with mu held.
 func (n *namespaces) dueQuestions() ([]*discovery.Access, time.Duration) {
-	s := n.manager
+	m := n.manager
 	names, known := n.there.Names()
 	if !known {
 		return nil, discovery.DiscoverEvery
@@ -92,7 +92,7 @@ func (n *namespaces) dueQuestions() ([]*discovery.Access, time.Duration) {
 	out := []*discovery.Access{}
 	again := []*discovery.Access{}
 	asked := map[*discovery.Access]time.Time{}
-	for _, c := range s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
+	for _, c := range m.chosenOf(&m.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
 		if !c.SpansNamespaces() {
 			continue
 		}
@@ -116,7 +116,7 @@ func (n *namespaces) dueQuestions() ([]*discovery.Access, time.Duration) {
 		}
 		maps.DeleteFunc(t.access, func(name string, a *access) bool {
 			_, absent := n.there.AbsentAt(name)
-			return absent && s.active.informers[a.scope] == nil
+			return absent && m.active.informers[a.scope] == nil
 		})
 	}
 	if now.Sub(n.again) < discovery.DiscoverEvery {
@@ -153,11 +153,11 @@ func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string)
 
 // observeAllowed starts informers of allowed resources. It must be called with mu held.
 func (n *namespaces) observeAllowed(ctx context.Context) {
-	s := n.manager
+	m := n.manager
 	n.splitResources(ctx)
 	n.logObserved(
-		s.observeChosen(ctx,
-			s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil))
+		m.observeChosen(ctx,
+			m.chosenOf(&m.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil))
 	n.endInGone(ctx) // a namespace may have been deleted since the question about it
 }
 
@@ -220,11 +220,11 @@ func (n *namespaces) splitResources(ctx context.Context) {
 // asks whether they may now be read in all at once. Without this call their checkpoints would be
 // dropped. Its error is that of the API server, or the cause of ctx.
 func (n *namespaces) resumeSplit(ctx context.Context, now *served) error {
-	s := n.manager
+	m := n.manager
 	known := map[schema.GroupResource]*tenancy{}
 	var questions []*discovery.Access
-	err := s.decide(ctx, func(context.Context) {
-		for scope, c := range s.active.origins {
+	err := m.decide(ctx, func(context.Context) {
+		for scope, c := range m.active.origins {
 			gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
 			if name, ok := selection.SingleNamespace(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
 				if known[gr] == nil {
@@ -236,16 +236,16 @@ func (n *namespaces) resumeSplit(ctx context.Context, now *served) error {
 		if len(known) == 0 {
 			return
 		}
-		for _, c := range s.chosenOf(now, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
+		for _, c := range m.chosenOf(now, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
 			if c.SpansNamespaces() {
 				questions = append(questions, &discovery.Access{Resource: c.Resource})
 			}
 		}
 	})
-	if err := cmp.Or(err, discovery.Review(ctx, s.client, questions)); err != nil || len(questions) == 0 {
+	if err := cmp.Or(err, discovery.Review(ctx, m.client, questions)); err != nil || len(questions) == 0 {
 		return err
 	}
-	return s.decide(ctx, func(context.Context) {
+	return m.decide(ctx, func(context.Context) {
 		for _, q := range questions {
 			if gr := groupResource(&q.Resource); !q.Allowed && n.resources[gr] == nil {
 				known[gr].resource = q.Resource

@@ -227,7 +227,7 @@ func TestSnapshotWaitsForWhatIsHeldBack(t *testing.T) {
 		p := &bufferingProxy{}
 		p.behind(s)
 		s.put("a", "1", nil)
-		settled(t, s, m, nil).end()
+		liveSaved(t, s, m, nil).end()
 		s.put("a", "2", nil)
 		s.put("b", "1", nil)
 		p.hold(true)

@@ -257,7 +257,7 @@ func (d *deletedNodes) addNode(ctx context.Context, node string) *deletedNode {
 
 // applyEvent applies the deletion or creation of a Node. It must be called with mu held.
 func (d *deletedNodes) applyEvent(ctx context.Context, ev *nodeEvent) {
-	s, t := d.manager, d.nodes[ev.node]
+	m, t := d.manager, d.nodes[ev.node]
 	switch {
 	case ev.created:
 		if t != nil {
@@ -272,11 +272,11 @@ func (d *deletedNodes) applyEvent(ctx context.Context, ev *nodeEvent) {
 		d.startInformers(ctx, t, ev)
 	}
 	scopes := t.scopes
-	s.goRun(ctx, func(ctx context.Context) {
+	m.goRun(ctx, func(ctx context.Context) {
 		// The checkpoint of Nodes must not pass the deletion before these scopes are in the
 		// checkpoint, or no longer needed.
 		for _, r := range scopes {
-			if s.awaitAdopted(ctx, r) != nil {
+			if m.awaitAdopted(ctx, r) != nil {
 				return
 			}
 		}
@@ -303,10 +303,10 @@ func (m *Manager) awaitAdopted(ctx context.Context, r *running) error {
 
 // startInformers starts the informers of a deleted node. It must be called with mu held.
 func (d *deletedNodes) startInformers(ctx context.Context, t *deletedNode, ev *nodeEvent) {
-	s := d.manager
-	for _, of := range s.informersOfNoNode() {
-		spec := s.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
-		ending := s.active.informers[spec.Scope.Name] // since an earlier deletion of the node
+	m := d.manager
+	for _, of := range m.informersOfNoNode() {
+		spec := m.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
+		ending := m.active.informers[spec.Scope.Name] // since an earlier deletion of the node
 		// Not the position in the checkpoint: etcd may have been restored since, and the events
 		// sent by the node's agent are unknown.
 		spec.History = of.Store().View().History
@@ -322,18 +322,18 @@ func (d *deletedNodes) startInformers(ctx context.Context, t *deletedNode, ev *n
 		}
 		// as in a checkpoint: a reload may replace the informer before it has a position
 		spec.Scope.Describe(&spec.Origin.Scope)
-		r := s.enrollForNode(of, spec)
+		r := m.enrollForNode(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.Done())
 		}
 		t.scopes = append(t.scopes, r)
 		if of.Phase().IsLeaving() { // its content is no longer configured, and r has the same
-			s.drain(ctx, r, of.Phase() != informer.PhaseRetiring)
+			m.drain(ctx, r, of.Phase() != informer.PhaseRetiring)
 		}
 	}
-	s.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes",
+	m.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes",
 		len(t.scopes))
-	s.start(ctx, t.scopes, nil)
+	m.start(ctx, t.scopes, nil)
 }
 
 // dropInformer removes an informer from its node. It must be called with the manager's mu held.
@@ -396,25 +396,25 @@ func (d *deletedNodes) endConditionLocked(node string, t *deletedNode) endCondit
 
 // endInformers ends the informers of a node, unless they must wait for something now.
 func (d *deletedNodes) endInformers(ctx context.Context, node string, t *deletedNode) {
-	s := d.manager
+	m := d.manager
 	var all []*running
 	reason := object.Removed
-	_ = s.decide(ctx, func(context.Context) { // or the manager ends
+	_ = m.decide(ctx, func(context.Context) { // or the manager ends
 		if d.endConditionLocked(node, t) == (endCondition{}) {
 			t.ending, all = true, t.scopes
 			returned := t.returned || d.existing.Has(node)
 			if returned {
 				reason = object.TakenOver
 			}
-			s.o.Log.Info("the scopes of a deleted node have ended", "node", node, "returned", returned)
+			m.o.Log.Info("the scopes of a deleted node have ended", "node", node, "returned", returned)
 		}
 	})
 	var g sync.WaitGroup
 	for _, r := range all {
-		g.Go(func() { s.endScope(ctx, r, r.RemovedAt(), reason) })
+		g.Go(func() { m.endScope(ctx, r, r.RemovedAt(), reason) })
 	}
 	g.Wait()
-	_ = s.decide(ctx, func(context.Context) { // or the manager ends
+	_ = m.decide(ctx, func(context.Context) { // or the manager ends
 		t.ending = false // a reload may have replaced some: those are ended next
 		if len(t.scopes) == 0 && d.nodes[node] == t {
 			delete(d.nodes, node)

@@ -128,7 +128,7 @@ func New(o Options) (*Manager, error) {
 	if o.Match == nil {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
-	s := &Manager{
+	m := &Manager{
 		o:           o,
 		client:      c,
 		sel:         sel,
@@ -155,8 +155,8 @@ func New(o Options) (*Manager, error) {
 			history:    map[string]uint32{},
 		},
 	}
-	s.namespaces = newNamespaces(s)
-	s.deps = informer.Deps{
+	m.namespaces = newNamespaces(m)
+	m.deps = informer.Deps{
 		Client:       c,
 		Now:          o.Now,
 		Lists:        apiserver.NewListSlots(),
@@ -169,36 +169,36 @@ func New(o Options) (*Manager, error) {
 		Denials:      informer.NewDenials(o.Log),
 		Metrics:      informer.NewVectors(o.Registerer),
 		Log:          o.Log,
-		Ignored:      s.ignored,
-		DefinitionOf: s.extensions.UID,
-		AnotherHas:   s.extensions.IsAggregated,
-		EtcdOf:       s.sharing.etcdOf,
-		Denied:       s.namespaces.noteDenied,
-		NoteCaptured: s.mu.Notify,
+		Ignored:      m.ignored,
+		DefinitionOf: m.extensions.UID,
+		AnotherHas:   m.extensions.IsAggregated,
+		EtcdOf:       m.sharing.etcdOf,
+		Denied:       m.namespaces.noteDenied,
+		NoteCaptured: m.mu.Notify,
 		Save:         func(context.Context) error { return nil },
 		MaxVersions:  o.maxVersions,
 		MaxUnpaged:   o.MaxUnpaged,
 		Replaced:     o.Replaced,
 	}
 	if o.LastProgress != nil {
-		s.previous = informer.NewPrevious(o.LastProgress)
+		m.previous = informer.NewPrevious(o.LastProgress)
 	}
-	if o.LastEvent != nil || s.previous != nil {
-		s.deps.LastEvents = informer.NewLastEvents(o.LastEvent, s.previous)
+	if o.LastEvent != nil || m.previous != nil {
+		m.deps.LastEvents = informer.NewLastEvents(o.LastEvent, m.previous)
 	}
 	if o.Memory != nil {
-		s.deps.Save = o.Memory.Flush
+		m.deps.Save = o.Memory.Flush
 	}
 	if o.DeletedNodes {
-		s.deletedNodes = &deletedNodes{
-			manager:    s,
+		m.deletedNodes = &deletedNodes{
+			manager:    m,
 			observeFor: observeDeletedFor,
 			events:     make(chan *nodeEvent, nodeEvents),
 			nodes:      map[string]*deletedNode{},
 		}
 	}
-	o.Registerer.MustRegister(newConditions(s))
-	return s, nil
+	o.Registerer.MustRegister(newConditions(m))
+	return m, nil
 }
 
 // ClusterUID reads the uid of namespace kube-system. It retries after temporary errors, and calls

@@ -50,10 +50,10 @@ type tenancy struct {
 	access   map[string]*access
 }
 
-func newNamespaces(s *Manager) *namespaces {
+func newNamespaces(m *Manager) *namespaces {
 	return &namespaces{
-		manager:   s,
-		there:     discovery.NewNamespaces(s.client, s.o.Log),
+		manager:   m,
+		there:     discovery.NewNamespaces(m.client, m.o.Log),
 		woken:     make(chan struct{}, 1),
 		resources: map[schema.GroupResource]*tenancy{},
 		undecided: map[schema.GroupResource]bool{},
@@ -93,15 +93,15 @@ func (n *namespaces) applyChange(ctx context.Context, ev discovery.Event) {
 
 // noteDenied records that the list of an informer was forbidden. ctx is that of the informer.
 func (n *namespaces) noteDenied(ctx context.Context, i *informer.Informer) {
-	s := n.manager
+	m := n.manager
 	gr := groupResource(i.Resource())
 	spec := i.Spec()
 	if spec.Scope.Namespace != "" || !i.Resource().Namespaced || spec.Internal {
 		return
 	}
-	_ = s.decide(ctx, func(context.Context) { // or the informer ends
-		r := s.active.informers[i.Name()]
-		if r == nil || r.Informer != i || s.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil ||
+	_ = m.decide(ctx, func(context.Context) { // or the informer ends
+		r := m.active.informers[i.Name()]
+		if r == nil || r.Informer != i || m.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil ||
 			i.Status().Synced {
 			return
 		}
@@ -137,10 +137,10 @@ func (n *namespaces) noteChangedRules() {
 // forgetUnserved drops resources that are not served and have no informer. It must be called with
 // mu held.
 func (n *namespaces) forgetUnserved() {
-	s := n.manager
-	known := selection.NewIndex(s.withObserved(&s.served))
+	m := n.manager
+	known := selection.NewIndex(m.withObserved(&m.served))
 	for gr, t := range n.resources {
-		if _, ok := known.Current(&t.resource); !ok && selection.GroupKnown(s.served.unknown, gr.Group) {
+		if _, ok := known.Current(&t.resource); !ok && selection.GroupKnown(m.served.unknown, gr.Group) {
 			delete(n.resources, gr)
 			delete(n.undecided, gr)
 		}
