@@ -102,8 +102,8 @@ func (e *Extensions) definitionFollower(handle Handler) *follower {
 		log:      e.log,
 		advice:   unwatched,
 		resource: definitions(),
-		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a
-		// list. The watch has whole objects.
+		// With their schemas, a thousand definitions are many megabytes. So the list has metadata
+		// only, which is enough. The watch has complete objects.
 		accept: apiserver.MetadataOnly,
 		failed: func(context.Context, error) { e.set(&e.mu.listed) },
 		seen: func(at time.Time) {

@@ -32,8 +32,10 @@ const (
 	deletedFor = 10 * time.Minute
 )
 
-// Extensions follows CustomResourceDefinitions and APIServices. Only one goroutine may call
-// WaitListed and Wait; other methods are for all.
+// Extensions follows CustomResourceDefinitions and APIServices. Discovery reads the API groups only
+// at intervals. It cannot distinguish a removed resource from one that is not served for a while.
+// The watches of Extensions show both at once. Only one goroutine may call WaitListed and Wait; all
+// goroutines may call the other methods.
 type Extensions struct {
 	client *apiserver.Client
 	log    *slog.Logger
