@@ -26,8 +26,8 @@ func (ev *Event) put(name string, values []byte) []byte {
 
 func (ev *Event) putText(name, value string) { ev.put(name, appendText(ev.values, value)) }
 
-// objectAttributes adds the attributes of an object event, in the order of the contract.
-func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
+// putObjectAttributes adds the attributes of an object event, in the order of the contract.
+func (e *Encoder) putObjectAttributes(ev *Event, d *object.Delta) {
 	ref, res := d.Ref, d.Ref.Resource
 
 	ev.put("specversion", append(ev.values, "1.0"...))
@@ -50,7 +50,7 @@ func (e *Encoder) objectAttributes(ev *Event, d *object.Delta) {
 	ev.putVersion(d.ResourceVersion)
 	ev.PartitionKey = ev.put("partitionkey", e.appendObjectKey(ev.values, ref))
 	ev.putText("epoch", e.epoch)
-	e.trace(ev)
+	e.setTrace(ev)
 }
 
 // selects reports whether a scope has a selector. The events of such a scope name it, because
@@ -59,9 +59,9 @@ func selects(scope string) bool {
 	return strings.Contains(scope, "Selector=") || strings.Contains(scope, "?any=")
 }
 
-// streamAttributes adds the attributes of a stream event in the same order, with the scope in place
-// of the object.
-func (e *Encoder) streamAttributes(ev *Event, d *object.Delta) {
+// putStreamAttributes adds the attributes of a stream event in the same order, with the scope in
+// place of the object.
+func (e *Encoder) putStreamAttributes(ev *Event, d *object.Delta) {
 	s := d.Stream
 
 	ev.put("specversion", append(ev.values, "1.0"...))

@@ -55,8 +55,8 @@ func TestGapIDs(t *testing.T) {
 		for _, recovered := range []bool{true, false} {
 			nothingLost := reason == object.ContentChanged
 			for _, other := range []bool{true, false} {
-				if isSame := id(reason, recovered) == id(object.ContentChanged, other); isSame !=
-					(nothingLost && recovered == other) {
+				isSame := id(reason, recovered) == id(object.ContentChanged, other)
+				if isSame != (nothingLost && recovered == other) {
 					t.Errorf("gaps %s and content-changed, recovered %t and %t: %s, %s", reason, recovered, other,
 						id(reason, recovered), id(object.ContentChanged, other))
 				}

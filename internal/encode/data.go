@@ -21,7 +21,7 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 		s = &shortening{}
 	}
 	dst = appendChange(dst, d)
-	before, after, diff := e.parts(ev, d, s)
+	before, after, diff := e.chooseParts(ev, d, s)
 	// Reserve space for both objects at once: otherwise the array is copied for the second one, and
 	// again for the patch.
 	room := len(d.ChangedBy) + patchRoom
@@ -35,7 +35,7 @@ func (e *Encoder) appendObjectData(dst []byte, ev *Event, d *object.Delta, s *sh
 	if err != nil {
 		return dst, err
 	}
-	if len(d.ChangedBy) > 0 && !s.leave(ev, "changedBy", s.all() && len(d.ChangedBy) > maxChangedBy) {
+	if len(d.ChangedBy) > 0 && !s.omit(ev, "changedBy", s.isWithoutObjects() && len(d.ChangedBy) > maxChangedBy) {
 		dst = append(dst, `,"changedBy":`...)
 		dst = append(dst, d.ChangedBy...)
 	}
@@ -76,15 +76,15 @@ func appendRedacted(dst []byte, d *object.Delta) []byte {
 	return strconv.AppendBool(append(dst, `,"redacted":`...), d.After.Redacted())
 }
 
-// parts reports which objects are sent, and whether the patch is. It records the members that s
-// omits, and whether an object is too deep. A patch is no deeper than the object after.
-func (e *Encoder) parts(ev *Event, d *object.Delta, s *shortening) (before, after, diff bool) {
+// chooseParts reports which objects are sent, and whether the patch is. It records the members that
+// s omits, and whether an object is too deep. A patch is no deeper than the object after.
+func (e *Encoder) chooseParts(ev *Event, d *object.Delta, s *shortening) (before, after, diff bool) {
 	before = e.o.Before && d.Op != object.Created && d.Op != object.Read && d.Before != nil
-	before = before && !s.leave(ev, "before", s.before)
+	before = before && !s.omit(ev, "before", s.before)
 	after = d.Op != object.Deleted && d.Op != object.Left
-	after = after && !s.leave(ev, "after", s.after)
+	after = after && !s.omit(ev, "after", s.after)
 	diff = e.o.Patch && (d.Op == object.Updated || d.Op == object.Entered) && d.Before != nil
-	diff = diff && !s.leave(ev, "patch", s.patch)
+	diff = diff && !s.omit(ev, "patch", s.patch)
 	ev.TooDeep = before && d.Before.Deep() || after && d.After.Deep()
 	return before, after, diff
 }

@@ -35,7 +35,8 @@ type Options struct {
 	SampleRatio float64
 }
 
-// Encoder encodes deltas. It is immutable and safe for concurrent use.
+// Encoder encodes deltas. Many workers share one, and each reuses an Event of its own. An Encoder
+// is immutable, so it is safe for concurrent use.
 type Encoder struct {
 	o      Options
 	source string
@@ -76,12 +77,14 @@ var (
 
 // Encode makes ev the event of d, and reuses ev's buffers. After an error ev is only valid for
 // another Encode.
-func (e *Encoder) Encode(ev *Event, d *object.Delta) error { return e.into(ev, d, e.o.Mode, nil) }
+func (e *Encoder) Encode(ev *Event, d *object.Delta) error {
+	return e.encodeInMode(ev, d, e.o.Mode, nil)
+}
 
-func (e *Encoder) into(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
+func (e *Encoder) encodeInMode(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
 	ev.Reset()
 	ev.Delta = d
-	if err := e.encode(ev, d, mode, s); err != nil {
+	if err := e.fillEvent(ev, d, mode, s); err != nil {
 		switch {
 		case d.Report != nil:
 			return fmt.Errorf("encode progress %d: %w", d.Report.Number, err)
@@ -95,28 +98,28 @@ func (e *Encoder) into(ev *Event, d *object.Delta, mode Mode, s *shortening) err
 	return nil
 }
 
-func (e *Encoder) encode(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
+func (e *Encoder) fillEvent(ev *Event, d *object.Delta, mode Mode, s *shortening) error {
 	if e.o.Cluster == "" {
 		return errNoCluster
 	}
 	check := checkObject
-	attributes := e.objectAttributes
+	attributes := e.putObjectAttributes
 	data := e.appendObjectData
 	switch {
 	case d.Stream != nil:
 		check = checkStream
-		attributes = e.streamAttributes
+		attributes = e.putStreamAttributes
 		data = e.appendStreamData
 	case d.Report != nil:
 		check = e.checkReport
-		attributes = e.reportAttributes
+		attributes = e.putReportAttributes
 		data = e.appendReport
 	}
 	if err := check(d, s); err != nil {
 		return err
 	}
 	attributes(ev, d)
-	s.attributes(ev)
+	s.putAttributes(ev)
 
 	var err error
 	if mode == Binary {
@@ -166,9 +169,9 @@ func checkObject(d *object.Delta, s *shortening) error {
 		return errNoUID
 	case version && d.ResourceVersion == 0:
 		return errNoVersion
-	case before && d.Before == nil && !s.all():
+	case before && d.Before == nil && !s.isWithoutObjects():
 		return errNoBefore
-	case after && d.After == nil && !s.all():
+	case after && d.After == nil && !s.isWithoutObjects():
 		return errNoAfter
 	case d.Op == object.Read && d.Snapshot == "":
 		return errNoSnapshot

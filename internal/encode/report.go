@@ -26,8 +26,8 @@ func (e *Encoder) checkReport(d *object.Delta, _ *shortening) error {
 	return nil
 }
 
-// reportAttributes adds the attributes of a progress event.
-func (e *Encoder) reportAttributes(ev *Event, d *object.Delta) {
+// putReportAttributes adds the attributes of a progress event.
+func (e *Encoder) putReportAttributes(ev *Event, d *object.Delta) {
 	ev.put("specversion", append(ev.values, "1.0"...))
 	id := append(appendText(append(ev.values, "progress/"...), e.o.Writer), '/')
 	id = append(appendText(id, e.o.Run), '/')

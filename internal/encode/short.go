@@ -64,20 +64,20 @@ func (e *Encoder) EncodeShort(ev *Event, d *object.Delta, s Short) error {
 	if len(s.DataRef) > maxDataRef {
 		return fmt.Errorf("a dataref of %d bytes: want at most %d", len(s.DataRef), maxDataRef)
 	}
-	return e.into(ev, d, e.o.Mode, &o)
+	return e.encodeInMode(ev, d, e.o.Mode, &o)
 }
 
 // EncodeWhole makes ev the event of d in structured mode, regardless of the mode of e: the target
 // of a dataref.
 func (e *Encoder) EncodeWhole(ev *Event, d *object.Delta) error {
-	return e.into(ev, d, Structured, nil)
+	return e.encodeInMode(ev, d, Structured, nil)
 }
 
-// all reports whether all objects are omitted.
-func (s *shortening) all() bool { return s != nil && s.before && s.after }
+// isWithoutObjects reports whether all objects are omitted.
+func (s *shortening) isWithoutObjects() bool { return s != nil && s.before && s.after }
 
-// leave reports whether an existing member must be omitted, and records it.
-func (s *shortening) leave(ev *Event, name string, out bool) bool {
+// omit reports whether an existing member must be omitted, and records it.
+func (s *shortening) omit(ev *Event, name string, out bool) bool {
 	if !out {
 		return false
 	}
@@ -85,8 +85,8 @@ func (s *shortening) leave(ev *Event, name string, out bool) bool {
 	return true
 }
 
-// attributes adds the attributes of a shortened event and of a dead letter.
-func (s *shortening) attributes(ev *Event) {
+// putAttributes adds the attributes of a shortened event and of a dead letter.
+func (s *shortening) putAttributes(ev *Event) {
 	if s == nil {
 		return
 	}

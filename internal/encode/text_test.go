@@ -44,9 +44,9 @@ func TestEncodeNames(t *testing.T) {
 			if want := "/apis/rbac.authorization.k8s.io/v1/clusterroles/" + tc.subject; got.Subject() != want {
 				t.Errorf("%q: subject %q, want %q", tc.name, got.Subject(), want)
 			}
-			if want := "prod-eu-1/rbac.authorization.k8s.io/clusterroles/_/" + tc.attribute; string(ev.PartitionKey) !=
-				want {
-				t.Errorf("%q: key %q, want %q", tc.name, ev.PartitionKey, want)
+			wantKey := "prod-eu-1/rbac.authorization.k8s.io/clusterroles/_/" + tc.attribute
+			if string(ev.PartitionKey) != wantKey {
+				t.Errorf("%q: key %q, want %q", tc.name, ev.PartitionKey, wantKey)
 			}
 		}
 	}

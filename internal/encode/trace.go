@@ -41,8 +41,8 @@ func rejected(ratio float64) uint64 {
 	return all - uint64(min(max(ratio, 0), 1)*all)
 }
 
-// trace sets ev.Trace, and the attribute, if the event is sampled.
-func (e *Encoder) trace(ev *Event) {
+// setTrace sets ev.Trace, and the attribute, if the event is sampled.
+func (e *Encoder) setTrace(ev *Event) {
 	if e.o.SampleRatio <= 0 {
 		return
 	}

@@ -146,7 +146,7 @@ func (x *expression) answer(delta, number ref.Val) ref.Val {
 	}
 	e.compared = e.answers[i] == unasked
 	if e.compared {
-		before, after, err := e.both()
+		before, after, err := e.bothJSON()
 		if err != nil {
 			return types.WrapErr(err)
 		}

@@ -42,7 +42,7 @@ func (c *changedOnly) ask(before, after []byte) (bool, error) {
 	if before == nil || after == nil {
 		return false, nil
 	}
-	return c.but.same(before, after)
+	return c.but.isSame(before, after)
 }
 
 // changed asks whether two objects differ at a path, including the case that one of them has no

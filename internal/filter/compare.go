@@ -93,8 +93,8 @@ func newComparison(paths []string) (*comparison, error) {
 	return c, nil
 }
 
-// same compares two JSON objects.
-func (c *comparison) same(a, b []byte) (bool, error) {
+// isSame compares two JSON objects.
+func (c *comparison) isSame(a, b []byte) (bool, error) {
 	same, err := object.SameBut(a, b, c.mask)
 	if err != nil || same {
 		return same, damaged(err)
@@ -102,7 +102,7 @@ func (c *comparison) same(a, b []byte) (bool, error) {
 	var more []string
 	for i := range c.around {
 		s := &c.around[i]
-		blank, err := s.blank(a, b)
+		blank, err := s.isBlank(a, b)
 		if err != nil {
 			return false, err
 		}
@@ -121,9 +121,9 @@ func (c *comparison) same(a, b []byte) (bool, error) {
 	return same, damaged(err)
 }
 
-// blank reports whether exactly one of two objects has the surrounding, with no content except
+// isBlank reports whether exactly one of two objects has the surrounding, with no content except
 // values at the paths.
-func (s *surrounding) blank(a, b []byte) (bool, error) {
+func (s *surrounding) isBlank(a, b []byte) (bool, error) {
 	x, err := object.Locate(a, s.path)
 	if err != nil {
 		return false, damaged(err)
@@ -138,7 +138,7 @@ func (s *surrounding) blank(a, b []byte) (bool, error) {
 	if kind(x) != '{' || s.inside == nil {
 		return kind(x) == '{', nil
 	}
-	return s.inside.same([]byte("{}"), x)
+	return s.inside.isSame([]byte("{}"), x)
 }
 
 // kind returns the first byte of a value, 0 if there is none.

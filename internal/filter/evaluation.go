@@ -111,8 +111,8 @@ func (e *evaluation) end() {
 	e.after.end()
 }
 
-// both returns the JSON before and after, nil if it does not exist.
-func (e *evaluation) both() (before, after []byte, err error) {
+// bothJSON returns the JSON before and after, nil if it does not exist.
+func (e *evaluation) bothJSON() (before, after []byte, err error) {
 	before, err = e.before.json()
 	if err != nil {
 		return nil, nil, err

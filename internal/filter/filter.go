@@ -174,7 +174,7 @@ func (r *Resourced) Withholds(d *object.Delta) (reason string) {
 	e.begin(d, r.f.where)
 	defer e.end()
 	for _, n := range noise {
-		if n.takes(e) {
+		if n.isNoise(e) {
 			return n.reason
 		}
 	}
@@ -184,15 +184,15 @@ func (r *Resourced) Withholds(d *object.Delta) (reason string) {
 	sent, err := r.f.where.holds(e)
 	switch {
 	case err != nil:
-		return r.failed(d, err)
+		return r.noteFailure(d, err)
 	case !sent:
 		return ReasonWhere
 	}
 	return ""
 }
 
-// failed counts a failed evaluation, and logs the first in each window.
-func (r *Resourced) failed(d *object.Delta, err error) string {
+// noteFailure counts a failed evaluation, and logs the first in each window.
+func (r *Resourced) noteFailure(d *object.Delta, err error) string {
 	f := r.f
 	f.errors.Inc()
 	reason, what := "", "send"

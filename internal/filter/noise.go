@@ -91,19 +91,19 @@ func (n *noise) maskOf(r *object.Resource, removes bool) *masked {
 	return &masked{reason: reasonNoise + n.name, but: n.visible, none: n.none}
 }
 
-// takes reports whether the filter withholds an update. It ignores invalid JSON, which the encoder
-// reports.
-func (m *masked) takes(e *evaluation) bool {
-	before, after, err := e.both()
+// isNoise reports whether the filter withholds an update. It ignores invalid JSON, which the
+// encoder reports.
+func (m *masked) isNoise(e *evaluation) bool {
+	before, after, err := e.bothJSON()
 	if err != nil {
 		return false
 	}
-	if same, err := m.but.same(before, after); err != nil || !same {
+	if same, err := m.but.isSame(before, after); err != nil || !same {
 		return false
 	}
 	if m.none == nil {
 		return true
 	}
-	nothing, err := m.none.same(before, after)
+	nothing, err := m.none.isSame(before, after)
 	return err == nil && !nothing
 }

@@ -29,14 +29,14 @@ func withNamespace(text string) string {
 			for i < len(b) && b[i] != '\n' {
 				i++
 			}
-		case letter(c):
+		case isLetter(c):
 			end := i
-			for end < len(b) && (letter(b[end]) || b[end] >= '0' && b[end] <= '9') {
+			for end < len(b) && (isLetter(b[end]) || b[end] >= '0' && b[end] <= '9') {
 				end++
 			}
 			word := text[i:end]
 			switch {
-			case end < len(b) && (b[end] == '"' || b[end] == '\'') && prefixes(word):
+			case end < len(b) && (b[end] == '"' || b[end] == '\'') && isStringPrefix(word):
 				end = stringEnd(text, end, strings.ContainsAny(word, "rR"))
 			case word == "namespace" && !dot:
 				copy(b[i:], namespaceVariable)
@@ -54,10 +54,10 @@ func withNamespace(text string) string {
 	return string(b)
 }
 
-func letter(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+func isLetter(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// prefixes reports whether word is a valid prefix of a string literal.
-func prefixes(word string) bool {
+// isStringPrefix reports whether word is a valid prefix of a string literal.
+func isStringPrefix(word string) bool {
 	switch strings.ToLower(word) {
 	case "r", "b", "rb", "br":
 		return true

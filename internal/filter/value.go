@@ -197,16 +197,18 @@ func (m *mapping) Equal(other ref.Val) ref.Val {
 func (*mapping) Type() ref.Type { return types.MapType }
 
 // Value implements ref.Val.
-func (m *mapping) Value() any { return m.whole().Value() }
+func (m *mapping) Value() any { return m.toLibrary().Value() }
 
 // ConvertToType implements ref.Val.
-func (m *mapping) ConvertToType(t ref.Type) ref.Val { return m.whole().ConvertToType(t) }
+func (m *mapping) ConvertToType(t ref.Type) ref.Val { return m.toLibrary().ConvertToType(t) }
 
 // ConvertToNative implements ref.Val.
-func (m *mapping) ConvertToNative(t reflect.Type) (any, error) { return m.whole().ConvertToNative(t) }
+func (m *mapping) ConvertToNative(t reflect.Type) (any, error) {
+	return m.toLibrary().ConvertToNative(t)
+}
 
-// whole returns the map as a type of CEL's library.
-func (m *mapping) whole() traits.Mapper {
+// toLibrary returns the map as a type of CEL's library.
+func (m *mapping) toLibrary() traits.Mapper {
 	m.open()
 	all := make(map[ref.Val]ref.Val, len(m.fields))
 	for i := range m.fields {
@@ -288,10 +290,10 @@ func (l *listing) Size() ref.Val {
 }
 
 // Iterator implements traits.Iterable.
-func (l *listing) Iterator() traits.Iterator { return l.whole().Iterator() }
+func (l *listing) Iterator() traits.Iterator { return l.toLibrary().Iterator() }
 
 // Add implements traits.Adder.
-func (l *listing) Add(other ref.Val) ref.Val { return l.whole().Add(other) }
+func (l *listing) Add(other ref.Val) ref.Val { return l.toLibrary().Add(other) }
 
 // Equal implements ref.Val.
 func (l *listing) Equal(other ref.Val) ref.Val {
@@ -319,15 +321,17 @@ func (l *listing) Equal(other ref.Val) ref.Val {
 func (*listing) Type() ref.Type { return types.ListType }
 
 // Value implements ref.Val.
-func (l *listing) Value() any { return l.whole().Value() }
+func (l *listing) Value() any { return l.toLibrary().Value() }
 
 // ConvertToType implements ref.Val.
-func (l *listing) ConvertToType(t ref.Type) ref.Val { return l.whole().ConvertToType(t) }
+func (l *listing) ConvertToType(t ref.Type) ref.Val { return l.toLibrary().ConvertToType(t) }
 
 // ConvertToNative implements ref.Val.
-func (l *listing) ConvertToNative(t reflect.Type) (any, error) { return l.whole().ConvertToNative(t) }
+func (l *listing) ConvertToNative(t reflect.Type) (any, error) {
+	return l.toLibrary().ConvertToNative(t)
+}
 
-func (l *listing) whole() traits.Lister {
+func (l *listing) toLibrary() traits.Lister {
 	return types.NewRefValList(types.DefaultTypeAdapter, l.values())
 }
 

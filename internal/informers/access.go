@@ -28,8 +28,8 @@ type access struct {
 	asked   time.Time
 }
 
-// review asks at intervals where resources may be read, until ctx ends.
-func (n *namespaces) review(ctx context.Context) {
+// reviewAccess asks at intervals where resources may be read, until ctx ends.
+func (n *namespaces) reviewAccess(ctx context.Context) {
 	for b := retry.New(); ctx.Err() == nil; {
 		wait, further, err := n.reviewOnce(ctx)
 		if err == nil || further {
@@ -37,7 +37,7 @@ func (n *namespaces) review(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			wait = b.Next(err)
-			n.set.o.Log.Debug("cannot check in which namespaces resources may be read, retrying", "err", err,
+			n.manager.o.Log.Debug("cannot check in which namespaces resources may be read, retrying", "err", err,
 				"retry_in", wait)
 		}
 		select {
@@ -53,13 +53,13 @@ func (n *namespaces) review(ctx context.Context) {
 // it has new answers, even if it failed.
 func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, further bool, err error) {
 	var questions []*discovery.Access
-	if err := n.set.decide(ctx, func(context.Context) {
-		questions, again = n.questions()
+	if err := n.manager.decide(ctx, func(context.Context) {
+		questions, again = n.dueQuestions()
 	}); err != nil || questions == nil {
 		return again, false, err // nil: the namespaces are not known
 	}
-	err = discovery.Review(ctx, n.set.client, questions)
-	ended := n.set.decide(ctx, func(ctx context.Context) {
+	err = discovery.Review(ctx, n.manager.client, questions)
+	ended := n.manager.decide(ctx, func(ctx context.Context) {
 		for _, q := range questions {
 			t := n.resources[groupResource(&q.Resource)] // nil: the rules have changed
 			if t != nil && t.access[q.Namespace] != nil && q.Answered {
@@ -69,21 +69,21 @@ func (n *namespaces) reviewOnce(ctx context.Context) (again time.Duration, furth
 			}
 		}
 		if err == nil || !further { // repeated failures do not delay the rest
-			n.observe(ctx)
+			n.observeAllowed(ctx)
 		}
 		if err == nil {
 			maps.DeleteFunc(n.undecided, func(gr schema.GroupResource, _ bool) bool {
-				return n.set.active.drains[selection.Canonical(gr)] == nil // otherwise it is observed after the drain
+				return n.manager.active.drains[selection.Canonical(gr)] == nil // else it is observed after the drain
 			})
 		}
 	})
 	return again, further, cmp.Or(err, ended)
 }
 
-// questions returns the questions to ask now, nil if no namespaces are known, and when to ask
+// dueQuestions returns the questions to ask now, nil if no namespaces are known, and when to ask
 // again. It must be called with mu held.
-func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
-	s := n.set
+func (n *namespaces) dueQuestions() ([]*discovery.Access, time.Duration) {
+	m := n.manager
 	names, known := n.there.Names()
 	if !known {
 		return nil, discovery.DiscoverEvery
@@ -92,7 +92,7 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 	out := []*discovery.Access{}
 	again := []*discovery.Access{}
 	asked := map[*discovery.Access]time.Time{}
-	for _, c := range s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
+	for _, c := range m.chosenOf(&m.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }) {
 		if !c.SpansNamespaces() {
 			continue
 		}
@@ -116,7 +116,7 @@ func (n *namespaces) questions() ([]*discovery.Access, time.Duration) {
 		}
 		maps.DeleteFunc(t.access, func(name string, a *access) bool {
 			_, absent := n.there.AbsentAt(name)
-			return absent && s.active.informers[a.scope] == nil
+			return absent && m.active.informers[a.scope] == nil
 		})
 	}
 	if now.Sub(n.again) < discovery.DiscoverEvery {
@@ -142,28 +142,28 @@ func (n *namespaces) accessOf(t *tenancy, c *selection.Choice, namespace string)
 		t.access[namespace] = a
 	}
 	if a.scope == "" {
-		scopes, err := n.set.sel.InNamespaces(c, namespace)
+		scopes, err := n.manager.sel.InNamespaces(c, namespace)
 		if err != nil {
-			return nil // add logs it
+			return nil // newSpecs logs it
 		}
 		a.scope = scopes[0].Name
 	}
 	return a
 }
 
-// observe starts informers of allowed resources. It must be called with mu held.
-func (n *namespaces) observe(ctx context.Context) {
-	s := n.set
-	n.split(ctx)
+// observeAllowed starts informers of allowed resources. It must be called with mu held.
+func (n *namespaces) observeAllowed(ctx context.Context) {
+	m := n.manager
+	n.splitResources(ctx)
 	n.logObserved(
-		s.observeChosen(ctx,
-			s.chosenOf(&s.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil))
+		m.observeChosen(ctx,
+			m.chosenOf(&m.served, func(gr schema.GroupResource) bool { return n.resources[gr] != nil }), nil))
 	n.endInGone(ctx) // a namespace may have been deleted since the question about it
 }
 
-// replaced records that informers have replaced others of the same objects. It must be called with
-// mu held.
-func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
+// noteReplaced records that informers have replaced others of the same objects. It must be called
+// with mu held.
+func (n *namespaces) noteReplaced(objects schema.GroupResource, added []*running) {
 	maps.DeleteFunc(n.undecided, func(gr schema.GroupResource, _ bool) bool {
 		t := n.resources[gr]
 		return t != nil && t.split && selection.Canonical(gr) == objects
@@ -171,8 +171,7 @@ func (n *namespaces) replaced(objects schema.GroupResource, added []*running) {
 	n.logObserved(added)
 }
 
-// logObserved logs the informers of one namespace whose whole resource may not be read. It must be
-// called with mu held.
+// logObserved logs the informers of single namespaces. It must be called with mu held.
 func (n *namespaces) logObserved(added []*running) {
 	var scopes []string
 	for _, r := range added {
@@ -182,21 +181,21 @@ func (n *namespaces) logObserved(added []*running) {
 	}
 	slices.Sort(scopes)
 	if len(scopes) > 0 {
-		n.set.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", informer.Few(scopes))
+		n.manager.o.Log.Info("watching namespaces one by one", "count", len(scopes), "scopes", informer.Few(scopes))
 	}
 }
 
-// split finds resources that are allowed in some namespaces, and not yet observed separately in
-// each. It drains the informers that may not read the whole resource. It must be called with mu
-// held.
-func (n *namespaces) split(ctx context.Context) {
+// splitResources finds resources that are allowed in some namespaces, and not yet observed
+// separately in each. It drains the informers that may not read all namespaces. It must be called
+// with mu held.
+func (n *namespaces) splitResources(ctx context.Context) {
 	for gr, t := range n.resources {
 		allowed := t.allowed()
 		if t.split || len(allowed) == 0 {
 			continue
 		}
 		var those []*running
-		for _, r := range n.set.active.informers {
+		for _, r := range n.manager.active.informers {
 			if groupResource(r.Resource()) == gr && r.Selection().Namespace == "" {
 				those = append(those, r)
 			}
@@ -207,9 +206,9 @@ func (n *namespaces) split(ctx context.Context) {
 		}
 		t.split = true
 		for _, r := range those {
-			n.set.drain(ctx, r, false)
+			n.manager.drain(ctx, r, false)
 		}
-		n.set.o.Log.Warn(
+		n.manager.o.Log.Warn(
 			"not permitted to read a resource in all namespaces: it is observed in those where that is allowed; for more, grant list "+
 				"and watch on it in other namespaces, or in the whole cluster ('kubecdc rbac', with the same --config, prints the role) and restart",
 			"resource", t.resource.String(), "namespaces", informer.Few(allowed), "not_permitted",
@@ -217,15 +216,15 @@ func (n *namespaces) split(ctx context.Context) {
 	}
 }
 
-// resume finds served resources that the last run observed separately in each namespace, and asks
-// whether they may now be read as a whole. Without this call their checkpoints would be dropped.
-// Its error is that of the API server, or the cause of ctx.
-func (n *namespaces) resume(ctx context.Context, now *served) error {
-	s := n.set
+// resumeSplit finds served resources that the last run observed separately in each namespace, and
+// asks whether they may now be read in all at once. Without this call their checkpoints would be
+// dropped. Its error is that of the API server, or the cause of ctx.
+func (n *namespaces) resumeSplit(ctx context.Context, now *served) error {
+	m := n.manager
 	known := map[schema.GroupResource]*tenancy{}
 	var questions []*discovery.Access
-	err := s.decide(ctx, func(context.Context) {
-		for scope, c := range s.active.origins {
+	err := m.decide(ctx, func(context.Context) {
+		for scope, c := range m.active.origins {
 			gr := schema.GroupResource{Group: c.Group, Resource: c.Resource}
 			if name, ok := selection.SingleNamespace(c.Namespaces); ok && c.Namespaced && n.resources[gr] == nil {
 				if known[gr] == nil {
@@ -237,16 +236,16 @@ func (n *namespaces) resume(ctx context.Context, now *served) error {
 		if len(known) == 0 {
 			return
 		}
-		for _, c := range s.chosenOf(now, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
+		for _, c := range m.chosenOf(now, func(gr schema.GroupResource) bool { return known[gr] != nil }) {
 			if c.SpansNamespaces() {
 				questions = append(questions, &discovery.Access{Resource: c.Resource})
 			}
 		}
 	})
-	if err := cmp.Or(err, discovery.Review(ctx, s.client, questions)); err != nil || len(questions) == 0 {
+	if err := cmp.Or(err, discovery.Review(ctx, m.client, questions)); err != nil || len(questions) == 0 {
 		return err
 	}
-	return s.decide(ctx, func(context.Context) {
+	return m.decide(ctx, func(context.Context) {
 		for _, q := range questions {
 			if gr := groupResource(&q.Resource); !q.Allowed && n.resources[gr] == nil {
 				known[gr].resource = q.Resource
@@ -257,16 +256,16 @@ func (n *namespaces) resume(ctx context.Context, now *served) error {
 	})
 }
 
-// readable asks which resources that are not read as a whole may now be read so: a new selection
-// observes them as a whole.
-func (n *namespaces) readable(ctx context.Context) (out []schema.GroupResource) {
+// askReadable returns the resources that are observed separately in each namespace, and that may
+// now be read in all at once. A new selection observes them so.
+func (n *namespaces) askReadable(ctx context.Context) (out []schema.GroupResource) {
 	var questions []*discovery.Access
-	err := n.set.decide(ctx, func(context.Context) {
+	err := n.manager.decide(ctx, func(context.Context) {
 		for _, t := range n.resources {
 			questions = append(questions, &discovery.Access{Resource: t.resource})
 		}
 	})
-	if err != nil || discovery.Review(ctx, n.set.client, questions) != nil {
+	if err != nil || discovery.Review(ctx, n.manager.client, questions) != nil {
 		return nil // nothing changes
 	}
 	for _, q := range questions {

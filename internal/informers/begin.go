@@ -91,10 +91,11 @@ func (a *active) raiseHistory(r *object.Resource, aggregated bool, n uint32) {
 	a.history[in] = max(a.history[in], n)
 }
 
-// leave adds to what a scope may begin from the positions that other scopes of its resource have
-// left. ended are informers that may have ended before their first list: it adds what those of the
-// resource were to begin from. It must be called with mu held.
-func (m *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
+// addLeftOrigins adds to the heritage of a scope the positions that other scopes of its resource
+// have left. ended are informers that may have ended before their first list. If one of them is of
+// the resource, addLeftOrigins adds the origin or creation that it has not used. It must be called
+// with mu held.
+func (m *Manager) addLeftOrigins(to *heritage, of *selection.Scope, ended []*running) {
 	for _, c := range m.active.origins {
 		if c.Group == of.Resource.Group && c.Resource == of.Resource.Name && !c.Recalled {
 			to.left = append(to.left, c)
@@ -104,7 +105,7 @@ func (m *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 		if !r.ObservesResource(of.Resource) {
 			continue
 		}
-		origin, rv, at := r.NotBegun()
+		origin, rv, at := r.UnusedStart()
 		if _, ok := r.Position(); !ok && origin != nil {
 			to.left = append(to.left, *origin)
 		}
@@ -114,9 +115,9 @@ func (m *Manager) leave(to *heritage, of *selection.Scope, ended []*running) {
 	}
 }
 
-// add returns specs of the chosen resources that have no informer yet. ended are the informers that
-// they replace. It must be called with mu held.
-func (m *Manager) add(all []selection.Choice, ended []*running) (out []*informer.Spec) {
+// newSpecs returns specs of the chosen resources that have no informer yet. ended are the informers
+// that they replace. It must be called with mu held.
+func (m *Manager) newSpecs(all []selection.Choice, ended []*running) (out []*informer.Spec) {
 	var from []*heritage
 	for n := range all {
 		resource := &all[n].Resource
@@ -134,8 +135,8 @@ func (m *Manager) add(all []selection.Choice, ended []*running) (out []*informer
 			out, from = append(out, spec), append(from, own)
 		}
 	}
-	for k, spec := range out { // only now the positions are left from which none of them begins
-		m.leave(from[k], &spec.Scope, ended)
+	for k, spec := range out { // by now, active has only positions from which none of them begins
+		m.addLeftOrigins(from[k], &spec.Scope, ended)
 		begin(spec, from[k].choose())
 	}
 	return out
@@ -148,7 +149,7 @@ func (m *Manager) enroll(spec *informer.Spec) *running {
 	if !m.isRetired(i.Name()) && ends == nil {
 		m.track(i)
 	}
-	r := &running{Informer: i, set: &m.mu.Signal}
+	r := &running{Informer: i, signal: &m.mu.Signal}
 	if ends != nil {
 		r.after = append(r.after, ends.done)
 	}
@@ -249,23 +250,23 @@ func (m *Manager) ownNames(r *object.Resource) []string {
 	return out
 }
 
-// foreign reports whether other agents now observe the objects of a scope of the last run, which
+// isForeign reports whether other agents now observe the objects of a scope of the last run, which
 // belongs to another part of the cluster. This agent must not send that they left.
-func (m *Manager) foreign(c *checkpoint.Scope) bool {
+func (m *Manager) isForeign(c *checkpoint.Scope) bool {
 	p := m.sel.PartOf(&object.Resource{Group: c.Group, Name: c.Resource})
 	return p.None || p.FieldSelector != "" && !strings.HasSuffix(","+c.FieldSelector, ","+p.FieldSelector)
 }
 
-// A resource that is defined while the manager watches definitions is observed from its creation E:
-// the resourceVersion at which its CustomResourceDefinition was created. It accepts objects a
-// moment before it is established. No object existed at E, so objects found later are created, not
-// read. First an empty snapshot at E is sent: consumers delete all objects of an earlier resource
-// of that name.
+// If a resource is defined while the manager watches definitions, the manager observes it from its
+// creation E: the resourceVersion at which its CustomResourceDefinition was created. The resource
+// accepts objects a moment before it is established. No object existed at E, so objects found later
+// are created, not read. First the informer sends an empty snapshot at E: consumers delete all
+// objects of an earlier resource of that name.
 //
 // The API server usually refuses a watch from E: it keeps history of a resource only since the
-// first request for it. So the objects are listed at once, and the few revisions in between are
-// listed one by one (package backfill). If there are too many, the names in the list are walked
-// back, and a gap is announced.
+// first request for it. So the informer lists the objects at once, and then each of the few
+// revisions in between (package backfill). If there are too many, it walks back the names in the
+// list, and announces a gap.
 
 // startCreated starts informers of resources that were defined while the manager watched, unless
 // one of that name is still being retired. It must be called with mu held.
@@ -284,8 +285,8 @@ func (m *Manager) startCreated(ctx context.Context) {
 		return
 	}
 	out, _ := m.sel.Choose(created, nil, m.resourcesTakenBy(nil))
-	specs := m.add(out, nil)
-	m.extensions.Started(created)
+	specs := m.newSpecs(out, nil)
+	m.extensions.NoteStarted(created)
 	var added []*running
 	for _, spec := range specs {
 		m.o.Log.Info("a resource was defined: capturing it from its creation", "scope", spec.Scope.Name, "rv",

@@ -15,8 +15,8 @@ type beginning struct {
 
 // creation is the creation of a resource or namespace. The zero value stands for an unknown one.
 type creation struct {
-	rv uint64    // before which it had no object
-	at time.Time // when that was seen
+	rv uint64    // the resource or namespace had no object before
+	at time.Time // when the creation was seen
 }
 
 // heritage has all that an informer may begin from.
@@ -24,16 +24,16 @@ type heritage struct {
 	own     *informer.Origin  // the position of its scope, from the last run or an earlier informer; nil: none
 	created creation          // of its resource, or of its namespace
 	left    []informer.Origin // the positions of other scopes of its resource, from which no informer begins
-	unbegun []creation        // those from which informers of its resource were to begin, which have ended before
+	unbegun []creation        // unused creations of informers that ended before their first list
 }
 
 // choose returns the beginning:
 //
 //   - The own position, unless consumers may have received left events of the scope. These have
-//     later resourceVersions than the position, and only reads of a new list are later still.
-//   - Otherwise the lowest position of another scope: the selection was changed. No change of an
-//     object that both select is lost. A position behind unknown history, or behind left events,
-//     does not count.
+//     later resourceVersions than the position. Only the reads of a new list are later still.
+//   - Otherwise the lowest position of another scope: the selection was changed. So no change of an
+//     object that both scopes select is lost. A position does not count if the history before it is
+//     unknown, or if left events may have followed it.
 //   - Otherwise the latest creation.
 func (h *heritage) choose() beginning {
 	if h.own != nil && !isAnnounced(h.own) {

@@ -71,9 +71,9 @@ func TestRulesInOrder(t *testing.T) {
 			"l a uid-1 1→-",
 			"c d uid-5 -→1", "d d uid-5 1→-", "l c uid-3 kept→-", "e c uid-3 -→5", "d c uid-3 5→-")
 		rec.wait(t, want...)
-		if got := set.Status()[0].Scope; got !=
-			"configmaps?any=*?fieldSelector=data.value=kept|*?labelSelector=colour=red" {
-			t.Errorf("scope %s", got)
+		wantScope := "configmaps?any=*?fieldSelector=data.value=kept|*?labelSelector=colour=red"
+		if got := set.Status()[0].Scope; got != wantScope {
+			t.Errorf("scope %s, want %s", got, wantScope)
 		}
 		// Each version is redacted by the rule that takes it.
 		rec.mu.Lock()

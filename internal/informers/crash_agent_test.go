@@ -131,13 +131,13 @@ func (c *crash) heals() {
 	}
 }
 
-// agent is a run of an agent: a set of informers, and the Keeper that saves their positions.
+// agent is a run of an agent: a manager of informers, and the Keeper that saves their positions.
 type agent struct {
 	set     *informers.Manager
 	keeper  *checkpoint.Keeper
-	running context.Context // of the set
+	running context.Context // of the manager
 	killed  chan struct{}   // closed once it is killed
-	ended   chan struct{}   // closed when the set has ended
+	ended   chan struct{}   // closed when the manager has ended
 
 	stopSet, stopKeeper context.CancelFunc
 }

@@ -332,8 +332,8 @@ func TestDefinedAgainAndServedBeforeItIsEstablished(t *testing.T) {
 	})
 }
 
-// A resource that is defined while the set watches is captured from its creation, even if a reload
-// comes before its first list.
+// A resource that is defined while the manager watches is captured from its creation, even if a
+// reload comes before its first list.
 func TestReloadBeforeTheFirstListOfACreatedResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newCustoms(t), newMemory()

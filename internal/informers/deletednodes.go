@@ -17,14 +17,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// If a node is lost, so is its agent. Its Pods are deleted some time later, and nobody would send
-// these deletions. So the central agent observes the objects of deleted nodes:
+// If a node is lost, its agent is lost too. Its Pods are deleted some time later, and no agent
+// would send these deletions. So the central agent observes the objects of deleted nodes:
 //
 //  1. An informer follows which Nodes exist, and sends only their deletions (followNodes). Its lane
 //     is deletedNodes, which hands each deletion and creation to the loop as a nodeEvent.
-//  2. The loop starts informers of the scopes that the node's agent had (startInformers). They
-//     start with the objects as they were right before the deletion, after a gap: nobody knows what
-//     that agent has sent.
+//  2. The loop starts informers of the scopes that the node's agent had (startInformers). They send
+//     a gap, because it is not known what that agent has sent. They start with the objects as they
+//     were right before the deletion.
 //  3. The checkpoint of Nodes passes the deletion once these scopes are in the checkpoint, so a
 //     restart resumes them (awaitAdopted, resumeDeletedNodes).
 //  4. The informers end when no object is left, or when the node exists again (endInTime). Then its
@@ -38,10 +38,10 @@ const (
 	unknownVersion = 1 // represents the position of a deleted node's agent: it may be any
 )
 
-// deletedNodes are the nodes whose objects the manager observes in place of their agents. It is the
+// deletedNodes has the nodes whose objects the manager observes instead of their agents. It is the
 // lane of the informer of Nodes. The goroutine of that informer calls Put, TryPut and Room, and
-// takes no lock. The loop calls what must be called with mu held. One goroutine for each node waits
-// for its end (endInTime).
+// takes no lock. The loop calls the methods that must be called with mu held. One goroutine for
+// each node waits for its end (endInTime).
 type deletedNodes struct {
 	manager    *Manager
 	observeFor time.Duration    // minimum duration
@@ -171,9 +171,9 @@ func (m *Manager) followNodes() []*running {
 		}
 		d.resource, d.lane = r, m.o.Lane(r.String())
 	}
-	whole, err := m.sel.Whole(d.resource)
+	all, err := m.sel.ScopeOfAll(d.resource)
 	if err == nil {
-		if m.active.informers[whole.Name] != nil {
+		if m.active.informers[all.Name] != nil {
 			return nil
 		}
 		err = m.selectNodes()
@@ -182,7 +182,7 @@ func (m *Manager) followNodes() []*running {
 		m.o.Log.Error("cannot follow which nodes are deleted", "err", err)
 		return nil
 	}
-	spec := m.specOf(whole, d)
+	spec := m.specOf(all, d)
 	spec.Snapshots = informer.SnapshotNever
 	spec.Every = 0
 	spec.Internal = true
@@ -191,14 +191,15 @@ func (m *Manager) followNodes() []*running {
 	return []*running{r}
 }
 
-// redactsAs reports whether an internal informer of the manager has the same content under sel.
-func (r *running) redactsAs(sel *selection.Selection) bool {
-	whole, err := sel.Whole(r.Resource())
-	return err == nil && whole.Content() == r.Selection().Content()
+// hasSameContent reports whether an internal informer of the manager has the same content under
+// sel.
+func (r *running) hasSameContent(sel *selection.Selection) bool {
+	all, err := sel.ScopeOfAll(r.Resource())
+	return err == nil && all.Content() == r.Selection().Content()
 }
 
-// informersOfNoNode returns informers of objects on no node: with a node's name, their scopes are
-// its agent's. It must be called with mu held.
+// informersOfNoNode returns the informers of objects that are on no node. With the name of a node,
+// their scopes are those of the node's agent. It must be called with mu held.
 func (m *Manager) informersOfNoNode() (out []*running) {
 	for _, i := range m.active.informers {
 		if p := m.sel.PartOf(i.Resource()); p.FieldSelector != "" &&
@@ -210,8 +211,7 @@ func (m *Manager) informersOfNoNode() (out []*running) {
 }
 
 // resumeDeletedNodes starts the informers of nodes that the last run observed, or that a reload has
-// interrupted.
-// It must be called with mu held.
+// interrupted. It must be called with mu held.
 func (m *Manager) resumeDeletedNodes(ctx context.Context) (out []*running) {
 	if m.deletedNodes.resource == nil {
 		return nil
@@ -229,7 +229,7 @@ func (m *Manager) resumeDeletedNodes(ctx context.Context) (out []*running) {
 			r := m.enrollForNode(of, m.specOf(is, of.Spec().Lane))
 			t := m.deletedNodes.nodes[node]
 			if t == nil {
-				t = m.deletedNodes.add(ctx, node)
+				t = m.deletedNodes.addNode(ctx, node)
 			}
 			t.scopes = append(t.scopes, r)
 			out = append(out, r)
@@ -238,8 +238,8 @@ func (m *Manager) resumeDeletedNodes(ctx context.Context) (out []*running) {
 	return out
 }
 
-// enrollForNode enrolls an informer of a node's objects. of observes those of the same resource on
-// no node. It must be called with mu held.
+// enrollForNode enrolls an informer of a node's objects. of is the informer of the same resource
+// that observes objects on no node. It must be called with mu held.
 func (m *Manager) enrollForNode(of *running, spec *informer.Spec) *running {
 	spec.Shared = true
 	r := m.enroll(spec)
@@ -247,8 +247,8 @@ func (m *Manager) enrollForNode(of *running, spec *informer.Spec) *running {
 	return r
 }
 
-// add adds a node, which is removed by itself. It must be called with mu held.
-func (d *deletedNodes) add(ctx context.Context, node string) *deletedNode {
+// addNode adds a node, and starts the goroutine that removes it. It must be called with mu held.
+func (d *deletedNodes) addNode(ctx context.Context, node string) *deletedNode {
 	t := &deletedNode{since: time.Now()}
 	d.nodes[node] = t
 	d.manager.goRun(ctx, func(ctx context.Context) { d.endInTime(ctx, node, t) })
@@ -257,7 +257,7 @@ func (d *deletedNodes) add(ctx context.Context, node string) *deletedNode {
 
 // applyEvent applies the deletion or creation of a Node. It must be called with mu held.
 func (d *deletedNodes) applyEvent(ctx context.Context, ev *nodeEvent) {
-	s, t := d.manager, d.nodes[ev.node]
+	m, t := d.manager, d.nodes[ev.node]
 	switch {
 	case ev.created:
 		if t != nil {
@@ -268,15 +268,15 @@ func (d *deletedNodes) applyEvent(ctx context.Context, ev *nodeEvent) {
 	case t != nil && !t.ending:
 		t.since, t.returned = time.Now(), false
 	default:
-		t = d.add(ctx, ev.node)
+		t = d.addNode(ctx, ev.node)
 		d.startInformers(ctx, t, ev)
 	}
 	scopes := t.scopes
-	s.goRun(ctx, func(ctx context.Context) {
-		// The Nodes' checkpoint must not pass the deletion before these are in the checkpoint, or
-		// no longer needed.
+	m.goRun(ctx, func(ctx context.Context) {
+		// The checkpoint of Nodes must not pass the deletion before these scopes are in the
+		// checkpoint, or no longer needed.
 		for _, r := range scopes {
-			if s.awaitAdopted(ctx, r) != nil {
+			if m.awaitAdopted(ctx, r) != nil {
 				return
 			}
 		}
@@ -284,8 +284,8 @@ func (d *deletedNodes) applyEvent(ctx context.Context, ev *nodeEvent) {
 	})
 }
 
-// awaitAdopted waits until r, or an informer that replaces it, has a position to resume from, or
-// none replaces it: its node exists again.
+// awaitAdopted waits until r, or an informer that replaces it, has a position to resume from. It
+// also returns if none replaces r, because its node exists again.
 func (m *Manager) awaitAdopted(ctx context.Context, r *running) error {
 	next, adopted := r, false
 	err := r.Wait(ctx, func(v informer.View) bool {
@@ -303,10 +303,10 @@ func (m *Manager) awaitAdopted(ctx context.Context, r *running) error {
 
 // startInformers starts the informers of a deleted node. It must be called with mu held.
 func (d *deletedNodes) startInformers(ctx context.Context, t *deletedNode, ev *nodeEvent) {
-	s := d.manager
-	for _, of := range s.informersOfNoNode() {
-		spec := s.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
-		ending := s.active.informers[spec.Scope.Name] // since an earlier deletion of the node
+	m := d.manager
+	for _, of := range m.informersOfNoNode() {
+		spec := m.specOf(of.Selection().ForNode(ev.node), of.Spec().Lane)
+		ending := m.active.informers[spec.Scope.Name] // since an earlier deletion of the node
 		// Not the position in the checkpoint: etcd may have been restored since, and the events
 		// sent by the node's agent are unknown.
 		spec.History = of.Store().View().History
@@ -322,18 +322,18 @@ func (d *deletedNodes) startInformers(ctx context.Context, t *deletedNode, ev *n
 		}
 		// as in a checkpoint: a reload may replace the informer before it has a position
 		spec.Scope.Describe(&spec.Origin.Scope)
-		r := s.enrollForNode(of, spec)
+		r := m.enrollForNode(of, spec)
 		if ending != nil {
 			r.after = append(r.after, ending.Done())
 		}
 		t.scopes = append(t.scopes, r)
 		if of.Phase().IsLeaving() { // its content is no longer configured, and r has the same
-			s.drain(ctx, r, of.Phase() != informer.PhaseRetiring)
+			m.drain(ctx, r, of.Phase() != informer.PhaseRetiring)
 		}
 	}
-	s.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes",
+	m.o.Log.Info("a node was deleted: this agent takes over its scopes", "node", ev.node, "rv", ev.at, "scopes",
 		len(t.scopes))
-	s.start(ctx, t.scopes, nil)
+	m.start(ctx, t.scopes, nil)
 }
 
 // dropInformer removes an informer from its node. It must be called with the manager's mu held.
@@ -396,25 +396,25 @@ func (d *deletedNodes) endConditionLocked(node string, t *deletedNode) endCondit
 
 // endInformers ends the informers of a node, unless they must wait for something now.
 func (d *deletedNodes) endInformers(ctx context.Context, node string, t *deletedNode) {
-	s := d.manager
+	m := d.manager
 	var all []*running
 	reason := object.Removed
-	_ = s.decide(ctx, func(context.Context) { // or the manager ends
+	_ = m.decide(ctx, func(context.Context) { // or the manager ends
 		if d.endConditionLocked(node, t) == (endCondition{}) {
 			t.ending, all = true, t.scopes
 			returned := t.returned || d.existing.Has(node)
 			if returned {
 				reason = object.TakenOver
 			}
-			s.o.Log.Info("the scopes of a deleted node have ended", "node", node, "returned", returned)
+			m.o.Log.Info("the scopes of a deleted node have ended", "node", node, "returned", returned)
 		}
 	})
 	var g sync.WaitGroup
 	for _, r := range all {
-		g.Go(func() { s.end(ctx, r, r.RemovedAt(), reason) })
+		g.Go(func() { m.endScope(ctx, r, r.RemovedAt(), reason) })
 	}
 	g.Wait()
-	_ = s.decide(ctx, func(context.Context) { // or the manager ends
+	_ = m.decide(ctx, func(context.Context) { // or the manager ends
 		t.ending = false // a reload may have replaced some: those are ended next
 		if len(t.scopes) == 0 && d.nodes[node] == t {
 			delete(d.nodes, node)

@@ -47,7 +47,7 @@ func TestOutdated(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			now := &served{all: test.served, index: selection.NewIndex(test.served), unknown: test.unknown}
-			if got := now.outdates(old); got != test.outdated {
+			if got := now.isOutdated(old); got != test.outdated {
 				t.Errorf("outdated: %v, want %v", got, test.outdated)
 			}
 		})

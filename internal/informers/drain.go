@@ -16,16 +16,16 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// drain replaces informers of the same objects by others: the selection has changed, or the version
-// in which the resource is served. The reads of a new informer must not overtake the events of the
-// old one that are still in the queue. So:
+// drain replaces informers of the same objects by others, because the selection or the version in
+// which the resource is served has changed. The reads of a new informer must not overtake the
+// events of the old one that are still in the queue. So:
 //
 //  1. The old informers take no more events from their watches. No informer of these objects starts
 //     as long as the drain lasts; informers that must leave meanwhile join it (drain).
 //  2. Each old informer ends when it rests, and the drain waits until the bus has acknowledged all
-//     of its events (endDrained). An informer whose list is being read ends in the middle of it, but
-//     first sends the changes of a scope that it replaces.
-//  3. The selection that is in force then decides which informers follow (replace).
+//     of its events (endDrained). An informer whose list is being read ends in the middle of it,
+//     but first sends the changes of a scope that it replaces.
+//  3. The selection that is in force then decides which informers follow (replaceDrained).
 //
 // Guarded by the manager's mu.
 type drain struct {
@@ -52,8 +52,8 @@ func (m *Manager) drain(ctx context.Context, r *running, again bool) {
 	d.informers = append(d.informers, r)
 }
 
-// drainForReload is drain for a changed selection, which does not apply to the informer's objects
-// until the drain ends. It must be called with mu held.
+// drainForReload does what drain does, for a changed selection. That does not apply to the
+// informer's objects until the drain ends. It must be called with mu held.
 func (m *Manager) drainForReload(ctx context.Context, r *running, again bool) {
 	m.drain(ctx, r, again)
 	d := m.active.drains[objectsOf(r.Resource())]
@@ -102,7 +102,7 @@ func (m *Manager) endDrain(ctx context.Context, objects schema.GroupResource, d 
 			}
 			replaced = len(all) == len(d.informers)
 			if replaced {
-				m.replace(ctx, objects, d)
+				m.replaceDrained(ctx, objects, d)
 			}
 		})
 		if err != nil {
@@ -132,8 +132,8 @@ func (m *Manager) endDrained(ctx context.Context, r *running) error {
 }
 
 // isSuccessor reports whether an informer replaces another scope, and must still send the changes
-// of its objects: no other informer does. It is not waited for while its list, or that of a
-// tombstone before it, fails.
+// of its objects: no other informer does. The drain does not wait for it while its list, or that of
+// a tombstone before it, fails.
 func (m *Manager) isSuccessor(r *running, v informer.View) bool {
 	if origin := r.Spec().Origin; origin == nil || !origin.Inherited || v.Failing {
 		return false
@@ -160,9 +160,9 @@ func (m *Manager) logDraining(d *drain) {
 	}
 }
 
-// replace replaces drained informers by those of the selection in force. It must be called with mu
-// held.
-func (m *Manager) replace(ctx context.Context, objects schema.GroupResource, d *drain) {
+// replaceDrained replaces drained informers by those of the selection in force. It must be called
+// with mu held.
+func (m *Manager) replaceDrained(ctx context.Context, objects schema.GroupResource, d *drain) {
 	chosen := m.chosenOf(&m.served, func(gr schema.GroupResource) bool { return selection.Canonical(gr) == objects })
 	ended := slices.DeleteFunc(slices.Clone(d.informers), func(r *running) bool {
 		return m.active.informers[r.Name()] != r // its resource was removed meanwhile
@@ -175,7 +175,7 @@ func (m *Manager) replace(ctx context.Context, objects schema.GroupResource, d *
 		}
 	}
 	delete(m.active.drains, objects)
-	m.namespaces.replaced(objects, m.observeChosen(ctx, chosen, ended))
+	m.namespaces.noteReplaced(objects, m.observeChosen(ctx, chosen, ended))
 	for _, r := range ended {
 		if _, ok := m.active.origins[r.Name()]; !ok && m.active.informers[r.Name()] == nil { // without a successor
 			m.forget(r.Name())
@@ -240,7 +240,7 @@ func (m *Manager) tombstoneOf(
 	if !selection.AliasesKnown(m.served.unknown) {
 		return nil // it may be selected
 	}
-	if m.foreign(c) {
+	if m.isForeign(c) {
 		m.o.Log.Info("a scope of the previous run is now captured by other agents", "scope", name)
 		delete(m.active.origins, name)
 		c.Ended = &checkpoint.Ended{Reason: string(object.TakenOver)}
@@ -262,7 +262,7 @@ func (m *Manager) tombstoneOfGone(r *object.Resource, name string, c *checkpoint
 		return nil
 	}
 	at, gone := m.extensions.DeletedAt(r, c.Definition)
-	if !gone && c.Definition != "" && !m.foreign(c) && !m.takesExtensions(m.sel) {
+	if !gone && c.Definition != "" && !m.isForeign(c) && !m.takesExtensions(m.sel) {
 		// No rule can take a custom resource, so nothing observes definitions: it is not selected.
 		return m.newTombstone(c, selection.Unreadable(r, name, c, m.o.Match))
 	}
@@ -294,7 +294,7 @@ func (m *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *inform
 			BuiltIn:   discovery.IsBuiltIn(r.Group),
 			Origin:    &informer.Origin{Scope: *c},
 		}),
-		Patience: m.limits.unreadable, DeletedAt: func() (uint64, bool) { return m.extensions.DeletedAt(r, uid) },
+		UnreadableFor: m.limits.unreadable, DeletedAt: func() (uint64, bool) { return m.extensions.DeletedAt(r, uid) },
 	}
 	t.Successors = func() (out []informer.Successor) {
 		for _, o := range m.observing() {
@@ -305,9 +305,9 @@ func (m *Manager) newTombstone(c *checkpoint.Scope, was selection.Scope) *inform
 		}
 		return out
 	}
-	t.Heirs = func() []string { return successorsOf(t) }
+	t.ReplacedBy = func() []string { return successorsOf(t) }
 	if etcdOf(r, c.Aggregated) == "" {
-		t.Elsewhere = func() (out []*informer.Informer) {
+		t.OtherResources = func() (out []*informer.Informer) {
 			for _, o := range m.observing() {
 				if etcdOf(o.Resource(), o.IsAggregated()) == "" {
 					out = append(out, o.Informer)

@@ -9,12 +9,13 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A scope that nothing observes any more says so: without scope.ended, a reader cannot distinguish
-// it from one whose agent is down. The checkpoint keeps the scope until the bus has the event, so
-// that the next run sends it if this one ends before. A scope of the same name begins after that.
+// If nothing observes a scope any more, the bus must have its scope.ended: without that, a reader
+// cannot distinguish it from a scope whose agent is down. The checkpoint keeps the scope until the
+// bus has the event, so that the next run sends it if this one ends before. A scope of the same
+// name begins after that.
 //
-// The end of a scope that is no longer selected is sent by its tombstone, after its left events. If
-// no resourceVersion is later than its last event, the left events follow (Tombstone.sendLater).
+// If a scope is no longer selected, its tombstone sends its end, after its left events. If no
+// resourceVersion is later than its last event, the left events follow (Tombstone.sendLater).
 
 // ending is a scope whose end is being sent.
 type ending struct{ done chan struct{} }

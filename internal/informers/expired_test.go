@@ -299,7 +299,7 @@ func TestSecondGapWithTheEndsOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		l.forgetDeltas()
 		l.hold(isGap)
 		s.relists(t, func() {

@@ -96,7 +96,7 @@ func (s *expiringServer) initialFrames() (frames []string, rv uint64) {
 }
 
 // A first list whose pages always expire is made in another way, unless it is streamed in the first
-// place. Until then its scope is failing, and the set is not ready.
+// place. Until then its scope is failing, and the manager is not ready.
 func TestListWhosePagesAlwaysExpire(t *testing.T) {
 	other := []string{"streamed", "paged", "paged", "paged", "unpaged"}
 	for streams, requests := range map[string][]string{"served": {

@@ -15,17 +15,18 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// WalkBack walks names in namespace shop back from to to from, as an informer of the set's first
-// rule over configmaps does between two lists. It returns the versions by name, and the manager of
-// the listed version: "12 uid-1 m-12, 14 gone; m-17". Before it begins, it asks for each name once
-// at from and once at to.
+// WalkBack walks names in namespace shop back from to to from, as an informer of the manager's
+// first rule over configmaps does between two lists. It returns the versions by name, and the
+// manager of the listed version: "12 uid-1 m-12, 14 gone; m-17". Before it begins, it asks for each
+// name once at from and once at to.
 func WalkBack(
-	ctx context.Context, s *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64,
+	ctx context.Context, m *Manager, slots chan struct{}, requests int64, d time.Duration, from, to uint64,
 	names ...string,
 ) (map[string]string, bool, error) {
 	resource := object.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	s.deps.Walks = slots
-	i := s.enroll(s.add([]selection.Choice{{Resource: resource, Rules: []*selection.Rule{&s.sel.Rules[0]}}}, nil)[0])
+	m.deps.Walks = slots
+	choice := selection.Choice{Resource: resource, Rules: []*selection.Rule{&m.sel.Rules[0]}}
+	i := m.enroll(m.newSpecs([]selection.Choice{choice}, nil)[0])
 	var changed []backfill.Change
 	for _, name := range names {
 		q := backfill.Question{Ref: object.NewRef(&resource, "shop", name, ""), At: from, Selected: true}
@@ -57,15 +58,15 @@ func WalkBack(
 	shown := map[string]string{}
 	for key, r := range found {
 		var versions []string
-		for _, s := range r.Versions {
-			text := fmt.Sprint(s.ResourceVersion, " gone")
-			if s.Object != nil {
-				text = fmt.Sprint(s.ResourceVersion, " ", s.Object.Ref.UID)
+		for _, v := range r.Versions {
+			text := fmt.Sprint(v.ResourceVersion, " gone")
+			if v.Object != nil {
+				text = fmt.Sprint(v.ResourceVersion, " ", v.Object.Ref.UID)
 			}
-			if s.Outside {
+			if v.Outside {
 				text += " outside"
 			}
-			versions = append(versions, text+by(s.ChangedBy))
+			versions = append(versions, text+by(v.ChangedBy))
 		}
 		text := strings.Join(versions, ", ")
 		if r.ChangedBy != nil {
@@ -76,23 +77,23 @@ func WalkBack(
 	return shown, complete, err
 }
 
-// Hasten shortens a set's waits for tombstones and for deleted nodes to less than the duration of a
-// test.
-func Hasten(s *Manager) {
-	s.limits.unreadable = time.Second
-	if s.deletedNodes != nil {
-		s.deletedNodes.observeFor = 100 * time.Millisecond
+// Hasten shortens a manager's waits for tombstones and for deleted nodes to less than the duration
+// of a test.
+func Hasten(m *Manager) {
+	m.limits.unreadable = time.Second
+	if m.deletedNodes != nil {
+		m.deletedNodes.observeFor = 100 * time.Millisecond
 	}
 }
 
-// Impatient makes a set's Reload wait only 10 ms for informers to drain.
-func Impatient(s *Manager) { s.limits.reload = 10 * time.Millisecond }
+// Impatient makes a manager's Reload wait only 10 ms for informers to drain.
+func Impatient(m *Manager) { m.limits.reload = 10 * time.Millisecond }
 
 // SpendLookups uses up the budget of lookups for d.
-func SpendLookups(s *Manager, d time.Duration) {
+func SpendLookups(m *Manager, d time.Duration) {
 	var delay time.Duration
 	for now := time.Now(); delay < d; {
-		delay = s.deps.Lookups.ReserveN(now, 1).DelayFrom(now)
+		delay = m.deps.Lookups.ReserveN(now, 1).DelayFrom(now)
 	}
 }
 
@@ -118,8 +119,8 @@ func NewHearing(hear func(context.Context, *object.Resource) (informer.LastEvent
 
 // NodesOutstanding returns how many deltas of the followed Nodes are not acknowledged, and whether
 // their position matches the last-known Nodes.
-func NodesOutstanding(s *Manager) (outstanding int, same bool) {
-	nodes := s.deletedNodes.existing
+func NodesOutstanding(m *Manager) (outstanding int, same bool) {
+	nodes := m.deletedNodes.existing
 	p, _ := nodes.Position()
 	return nodes.View().InFlight, nodes.Matches(&p.Scope, nil) == store.MatchesForms
 }
@@ -143,11 +144,11 @@ func (m *Manager) Owes() bool {
 // each object.
 func OweAtMost(o *Options, n int) { o.maxVersions = n }
 
-// Retired returns how many scopes a set keeps although all of their tombstones are on the bus.
-func Retired(s *Manager) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.active.tombstones {
+// Retired returns how many scopes a manager keeps although all of their tombstones are on the bus.
+func Retired(m *Manager) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.active.tombstones {
 		if t.HasEnded() {
 			n++
 		}

@@ -85,7 +85,7 @@ func (s *extension) listWidgets(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(list)
 }
 
-// observe runs a set that observes the widgets.
+// observe runs a manager that observes the widgets.
 func (s *extension) observe(t *testing.T, m *memory) *life {
 	t.Helper()
 	return live(t, s.apiServer, m, func(o *informers.Options, _ *recorder) { o.Rules = specOf(widgets(nil)).Rules })

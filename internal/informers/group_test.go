@@ -385,8 +385,9 @@ func TestSizesOfProgress(t *testing.T) {
 			}
 			size := 0
 			whole := group(all)
-			says := (&sharing{version: "v1.37.1"}).state(whole, began, began) // as in the first progress of a run
-			says.enter(whole)
+			// as in the first progress of a run
+			says := (&sharing{version: "v1.37.1"}).nextStatement(whole, began, began)
+			says.addTo(whole)
 			for _, n := range sizesOf(t, pack(whole, 512<<10)) {
 				size += n
 			}

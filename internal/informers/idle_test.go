@@ -150,7 +150,7 @@ func TestStartWithAnotherSelectionOnAnIdleEtcd(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("red", "1", map[string]string{"colour": "red"})
 		s.put("blue", "1", nil)
-		settled(t, s, m, nil).end()
+		liveSaved(t, s, m, nil).end()
 		l := live(t, s, m, withScopes(takes(rule(selected("colour=red", "")))))
 		pass(20 * time.Second)
 		l.wantReady(t)

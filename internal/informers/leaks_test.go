@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// held records what a set holds for each scope: lanes and metric series.
+// held records what a manager holds for each scope: lanes and metric series.
 type held struct {
 	mu    sync.Mutex
 	lanes map[string]bool

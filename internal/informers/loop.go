@@ -177,7 +177,7 @@ func (m *Manager) discoverOnce(ctx context.Context) (again time.Duration, err er
 	now, err := m.askServed(ctx)
 	if err == nil {
 		m.extensions.AwaitDefinitions(ctx, now.all)
-		err = m.namespaces.resume(ctx, &now)
+		err = m.namespaces.resumeSplit(ctx, &now)
 	}
 	again = discovery.DiscoverEvery
 	ended := m.decide(ctx, func(ctx context.Context) {
@@ -214,7 +214,7 @@ func (m *Manager) applyServed(ctx context.Context, now *served) {
 	if now.discovery < m.served.discovery {
 		return
 	}
-	m.kick(func(i *running) bool { // it was not served
+	m.kickInformers(func(i *running) bool { // it was not served
 		current, ok := now.index.Current(i.Resource())
 		return ok && *current == *i.Resource() && !discovery.IsBuiltIn(i.Resource().Group) &&
 			i.FailsBecause(apiserver.ReasonNotFound)
@@ -258,7 +258,7 @@ func whyUncapturable(u selection.Uncapturable) error {
 // mu held.
 func (m *Manager) drainOutdated(ctx context.Context, now *served) {
 	for _, r := range m.active.informers {
-		if !r.Phase().IsLeaving() && r.RemovedAt() == 0 && now.outdates(r.Resource()) {
+		if !r.Phase().IsLeaving() && r.RemovedAt() == 0 && now.isOutdated(r.Resource()) {
 			m.o.Log.Warn("a resource is now served in another version: restarting its informer", "scope", r.Name(),
 				"version", r.Resource().Version)
 			m.drain(ctx, r, true)
@@ -266,9 +266,9 @@ func (m *Manager) drainOutdated(ctx context.Context, now *served) {
 	}
 }
 
-// outdates reports whether a resource is served, but not in its version or as its kind. An
-// undiscovered version may still be served.
-func (s *served) outdates(r *object.Resource) bool {
+// isOutdated reports whether a resource is served, but not in its version or as its kind. If its
+// version could not be discovered, it may still be served.
+func (s *served) isOutdated(r *object.Resource) bool {
 	current, ok := s.index.Current(r)
 	return ok && *current != *r && !slices.Contains(s.unknown, r.APIVersion())
 }
@@ -277,7 +277,7 @@ func (s *served) outdates(r *object.Resource) bool {
 // tombstones of scopes that are no longer selected. ended are the replaced informers. It must be
 // called with mu held.
 func (m *Manager) observeChosen(ctx context.Context, chosen []selection.Choice, ended []*running) (added []*running) {
-	for _, spec := range m.add(chosen, ended) {
+	for _, spec := range m.newSpecs(chosen, ended) {
 		added = append(added, m.enroll(spec))
 	}
 	if m.deletedNodes != nil {
@@ -375,15 +375,17 @@ func (m *Manager) applyExtension(ctx context.Context, ev discovery.Event) {
 				broadcast.Wake(m.forms)
 			}
 		}
-		m.kick(func(i *running) bool { return i.Resource().String() == ev.Name && i.IsFailing() })
+		m.kickInformers(func(i *running) bool { return i.Resource().String() == ev.Name && i.IsFailing() })
 		m.startCreated(ctx)
 	case discovery.APIServiceAvailable:
-		m.kick(func(i *running) bool { return i.Resource().Version+"."+i.Resource().Group == ev.Name && i.IsFailing() })
+		m.kickInformers(func(i *running) bool {
+			return i.Resource().Version+"."+i.Resource().Group == ev.Name && i.IsFailing()
+		})
 	}
 }
 
-// kick makes some informers retry at once. It must be called with mu held.
-func (m *Manager) kick(which func(i *running) bool) {
+// kickInformers makes some informers retry at once. It must be called with mu held.
+func (m *Manager) kickInformers(which func(i *running) bool) {
 	for _, i := range m.active.informers {
 		if which(i) {
 			i.Kick()

@@ -245,8 +245,8 @@ func (k *machine) rebases() {
 	k.life.set.Rebase()
 }
 
-// restarts ends the set and starts it again. A crash loses everything that was not acknowledged or
-// not saved.
+// restarts ends the manager and starts it again. A crash loses everything that was not acknowledged
+// or not saved.
 func (k *machine) restarts(crash bool) {
 	if !crash && !k.bus.isFree() {
 		return
@@ -290,7 +290,7 @@ func (k *machine) restarts(crash bool) {
 	k.start()
 }
 
-// ends ends the set.
+// ends ends the manager.
 func (k *machine) ends() {
 	ended := make(chan struct{})
 	l := k.life

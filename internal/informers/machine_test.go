@@ -27,9 +27,9 @@ import (
 // restored etcd in which nothing changes is detected after 10 minutes at the latest.
 const settlesWithin = 12 * time.Minute
 
-// TestMachine runs random commands on a set while its API server and its bus respond at random, and
-// compares the record with history. Without -rapid.checks (the number of cases of each half) and
-// -rapid.seed, these are the same 20 cases each time.
+// TestMachine runs random commands on a manager while its API server and its bus respond at random,
+// and compares the record with history. Without -rapid.checks (the number of cases of each half)
+// and -rapid.seed, these are the same 20 cases each time.
 func TestMachine(t *testing.T) {
 	for half := range 2 {
 		t.Run(fmt.Sprint(half), func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestMachine(t *testing.T) {
 // wrong is the failure of a case.
 type wrong string
 
-// machine is one case: a set with all its dependencies, and the state of the model.
+// machine is one case: a manager with all its dependencies, and the state of the model.
 type machine struct {
 	*customs
 	t      *testing.T
@@ -358,7 +358,7 @@ func (k *machine) reloads() {
 	k.reload()
 }
 
-// reload makes the set take the selection, and waits for that: two concurrent reloads have no
+// reload makes the manager take the selection, and waits for that: two concurrent reloads have no
 // defined order.
 func (k *machine) reload() {
 	began := time.Now()

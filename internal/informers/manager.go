@@ -35,7 +35,10 @@ const proofs = 25
 // concurrentWalks bounds concurrent requests for versions while history is searched by lists.
 const concurrentWalks = 8
 
-// Manager runs the informers of a selection. Its loop (loop.go) makes all decisions about them.
+// Manager runs the informers of a selection. The selection, the served resources, namespaces and
+// permissions change at any time, and two informers must never send deltas of the same objects. So
+// one loop (loop.go) makes all decisions about informers, with mu held. Other goroutines pass their
+// results to it: see the package comment.
 type Manager struct {
 	o      Options
 	client *apiserver.Client
@@ -103,7 +106,7 @@ type served struct {
 // running is an informer with the means to end it.
 type running struct {
 	*informer.Informer
-	set           *broadcast.Signal // of the manager
+	signal        *broadcast.Signal // of the manager
 	cancel        context.CancelFunc
 	after         []<-chan struct{} // closed when it may start
 	namespaceGone bool              // a goroutine waits for the informer's end. Guarded by the manager's mu.
@@ -125,7 +128,7 @@ func New(o Options) (*Manager, error) {
 	if o.Match == nil {
 		o.Match = func([]string) func(string) bool { return func(string) bool { return true } }
 	}
-	s := &Manager{
+	m := &Manager{
 		o:           o,
 		client:      c,
 		sel:         sel,
@@ -152,8 +155,8 @@ func New(o Options) (*Manager, error) {
 			history:    map[string]uint32{},
 		},
 	}
-	s.namespaces = newNamespaces(s)
-	s.deps = informer.Deps{
+	m.namespaces = newNamespaces(m)
+	m.deps = informer.Deps{
 		Client:       c,
 		Now:          o.Now,
 		Lists:        apiserver.NewListSlots(),
@@ -166,36 +169,36 @@ func New(o Options) (*Manager, error) {
 		Denials:      informer.NewDenials(o.Log),
 		Metrics:      informer.NewVectors(o.Registerer),
 		Log:          o.Log,
-		Ignored:      s.ignored,
-		DefinitionOf: s.extensions.UID,
-		AnotherHas:   s.extensions.IsAggregated,
-		EtcdOf:       s.sharing.etcdOf,
-		Denied:       s.namespaces.deny,
-		NoteCaptured: s.mu.Notify,
+		Ignored:      m.ignored,
+		DefinitionOf: m.extensions.UID,
+		AnotherHas:   m.extensions.IsAggregated,
+		EtcdOf:       m.sharing.etcdOf,
+		Denied:       m.namespaces.noteDenied,
+		NoteCaptured: m.mu.Notify,
 		Save:         func(context.Context) error { return nil },
 		MaxVersions:  o.maxVersions,
 		MaxUnpaged:   o.MaxUnpaged,
 		Replaced:     o.Replaced,
 	}
 	if o.LastProgress != nil {
-		s.previous = informer.NewPrevious(o.LastProgress)
+		m.previous = informer.NewPrevious(o.LastProgress)
 	}
-	if o.LastEvent != nil || s.previous != nil {
-		s.deps.LastEvents = informer.NewLastEvents(o.LastEvent, s.previous)
+	if o.LastEvent != nil || m.previous != nil {
+		m.deps.LastEvents = informer.NewLastEvents(o.LastEvent, m.previous)
 	}
 	if o.Memory != nil {
-		s.deps.Save = o.Memory.Flush
+		m.deps.Save = o.Memory.Flush
 	}
 	if o.DeletedNodes {
-		s.deletedNodes = &deletedNodes{
-			manager:    s,
+		m.deletedNodes = &deletedNodes{
+			manager:    m,
 			observeFor: observeDeletedFor,
 			events:     make(chan *nodeEvent, nodeEvents),
 			nodes:      map[string]*deletedNode{},
 		}
 	}
-	o.Registerer.MustRegister(newConditions(s))
-	return s, nil
+	o.Registerer.MustRegister(newConditions(m))
+	return m, nil
 }
 
 // ClusterUID reads the uid of namespace kube-system. It retries after temporary errors, and calls
@@ -225,7 +228,7 @@ func (m *Manager) Captured() <-chan struct{} { return m.captured }
 // be called after the first discovery.
 func (m *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
-	if m.mu.Wait(ctx, func() bool { return !m.heldBack(&waiting) }) != nil {
+	if m.mu.Wait(ctx, func() bool { return !m.isHeldBack(&waiting) }) != nil {
 		return
 	}
 	objects := 0
@@ -348,7 +351,7 @@ func (m *Manager) Ready() error {
 	if len(stale) > 0 {
 		return fmt.Errorf("the API server, or the path to it, has been silent for too long: %s", informer.Few(stale))
 	}
-	waiting = append(waiting, m.namespaces.deciding()...)
+	waiting = append(waiting, m.namespaces.undecidedNames()...)
 	if len(waiting) > 0 {
 		return fmt.Errorf("first list not loaded yet: %s", informer.Few(waiting))
 	}

@@ -125,7 +125,7 @@ func (m *memory) behind(all []informer.Status) map[string]uint64 {
 	return out
 }
 
-// life is one run of a set.
+// life is one run of a manager.
 type life struct {
 	*recorder
 	set  *informers.Manager
@@ -133,7 +133,7 @@ type life struct {
 	end  func()
 }
 
-// live runs a set until end, which does not save: only the state at the last Flush survives.
+// live runs a manager until end, which does not save: only the state at the last Flush survives.
 func live(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *life {
 	t.Helper()
 	rec := newRecorder()

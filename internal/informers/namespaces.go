@@ -16,15 +16,15 @@ import (
 )
 
 // If a rule does not list its namespaces one by one, one informer reads the resource in all of
-// them. If the API server forbids that, the manager follows which namespaces exist, and asks in
-// which of them it may list and watch the resource (access.go). It observes each of these by its
-// own informer, from its creation (begin.go) to its deletion (retire.go). Status shows the others
-// as forbidden. This ends if the agent may read the whole resource when it restarts or gets another
+// them. The API server may forbid that. Then the manager follows which namespaces exist, and asks
+// in which of them it may list and watch the resource (access.go). Each of these gets its own
+// informer, from its creation (begin.go) to its deletion (retire.go). Status shows the others as
+// forbidden. This ends if the agent may read all namespaces when it restarts or gets another
 // configuration.
 
 const (
-	// permissions in a namespace are often granted after its creation: until then they are reviewed
-	// every reviewSoon
+	// Permissions in a namespace are often granted after its creation. While it is younger than
+	// youngFor, they are reviewed every reviewSoon.
 	youngFor    = time.Minute
 	reviewSoon  = time.Second
 	reviewDelay = 100 * time.Millisecond // changes are collected before permissions are reviewed
@@ -33,27 +33,27 @@ const (
 
 // namespaces has the resources that are observed separately in each namespace.
 type namespaces struct {
-	set   *Manager
-	there *discovery.Namespaces
-	woken chan struct{} // capacity 1: permissions need a review
+	manager *Manager
+	there   *discovery.Namespaces
+	woken   chan struct{} // capacity 1: permissions need a review
 
 	// Guarded by the manager's mu.
 	resources map[schema.GroupResource]*tenancy
-	undecided map[schema.GroupResource]bool // may not be read as a whole, and nothing more is known
+	undecided map[schema.GroupResource]bool // may not be read in all namespaces, and nothing more is known
 	again     time.Time                     // time of the last repeated review of denied namespaces
 }
 
-// tenancy has the namespaces in which a resource may be read that may not be read as a whole.
+// tenancy has the namespaces in which a resource may be read, if it may not be read in all of them.
 type tenancy struct {
 	resource object.Resource
 	split    bool // it is observed separately in each namespace
 	access   map[string]*access
 }
 
-func newNamespaces(s *Manager) *namespaces {
+func newNamespaces(m *Manager) *namespaces {
 	return &namespaces{
-		set:       s,
-		there:     discovery.NewNamespaces(s.client, s.o.Log),
+		manager:   m,
+		there:     discovery.NewNamespaces(m.client, m.o.Log),
 		woken:     make(chan struct{}, 1),
 		resources: map[schema.GroupResource]*tenancy{},
 		undecided: map[schema.GroupResource]bool{},
@@ -64,24 +64,25 @@ func groupResource(r *object.Resource) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
-// run follows namespaces until ctx ends, once there is a resource that may not be read as a whole.
+// run follows namespaces until ctx ends, once there is a resource that may not be read in all of
+// them.
 func (n *namespaces) run(ctx context.Context) {
-	err := n.set.mu.Wait(ctx, func() bool {
-		n.set.mu.RLock()
-		defer n.set.mu.RUnlock()
+	err := n.manager.mu.Wait(ctx, func() bool {
+		n.manager.mu.RLock()
+		defer n.manager.mu.RUnlock()
 		return len(n.resources) > 0
 	})
 	if err != nil {
 		return
 	}
-	n.set.goRun(ctx, n.review)
+	n.manager.goRun(ctx, n.reviewAccess)
 	n.there.Run(ctx, func(_ context.Context, ev discovery.Event) {
-		_ = n.set.decide(ctx, func(ctx context.Context) { n.apply(ctx, ev) }) // or the manager ends
+		_ = n.manager.decide(ctx, func(ctx context.Context) { n.applyChange(ctx, ev) }) // or the manager ends
 	})
 }
 
-// apply applies a change of the existing namespaces. It must be called with mu held.
-func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
+// applyChange applies a change of the existing namespaces. It must be called with mu held.
+func (n *namespaces) applyChange(ctx context.Context, ev discovery.Event) {
 	if (ev == discovery.NamespacesUnavailable{}) {
 		clear(n.undecided)
 		return
@@ -90,17 +91,17 @@ func (n *namespaces) apply(ctx context.Context, ev discovery.Event) {
 	n.endInGone(ctx)
 }
 
-// deny records that the list of an informer was forbidden. ctx is that of the informer.
-func (n *namespaces) deny(ctx context.Context, i *informer.Informer) {
-	s := n.set
+// noteDenied records that the list of an informer was forbidden. ctx is that of the informer.
+func (n *namespaces) noteDenied(ctx context.Context, i *informer.Informer) {
+	m := n.manager
 	gr := groupResource(i.Resource())
 	spec := i.Spec()
 	if spec.Scope.Namespace != "" || !i.Resource().Namespaced || spec.Internal {
 		return
 	}
-	_ = s.decide(ctx, func(context.Context) { // or the informer ends
-		r := s.active.informers[i.Name()]
-		if r == nil || r.Informer != i || s.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil ||
+	_ = m.decide(ctx, func(context.Context) { // or the informer ends
+		r := m.active.informers[i.Name()]
+		if r == nil || r.Informer != i || m.sel.PartOf(i.Resource()) != (selection.Part{}) || n.resources[gr] != nil ||
 			i.Status().Synced {
 			return
 		}
@@ -110,10 +111,10 @@ func (n *namespaces) deny(ctx context.Context, i *informer.Informer) {
 	})
 }
 
-// deciding returns the resources whose readable namespaces are not known yet.
-func (n *namespaces) deciding() (out []string) {
-	n.set.mu.RLock()
-	defer n.set.mu.RUnlock()
+// undecidedNames returns the resources whose readable namespaces are not known yet.
+func (n *namespaces) undecidedNames() (out []string) {
+	n.manager.mu.RLock()
+	defer n.manager.mu.RUnlock()
 	for gr := range n.undecided {
 		out = append(out, gr.String())
 	}
@@ -121,9 +122,9 @@ func (n *namespaces) deciding() (out []string) {
 	return out
 }
 
-// rulesChanged records a change of the rules: their objects are read, not created, even in a new
-// namespace. It must be called with mu held.
-func (n *namespaces) rulesChanged() {
+// noteChangedRules records a change of the rules: their objects are read, not created, even in a
+// new namespace. It must be called with mu held.
+func (n *namespaces) noteChangedRules() {
 	n.there.ForgetCreations()
 	for _, t := range n.resources {
 		for _, a := range t.access {
@@ -136,18 +137,19 @@ func (n *namespaces) rulesChanged() {
 // forgetUnserved drops resources that are not served and have no informer. It must be called with
 // mu held.
 func (n *namespaces) forgetUnserved() {
-	s := n.set
-	known := selection.NewIndex(s.withObserved(&s.served))
+	m := n.manager
+	known := selection.NewIndex(m.withObserved(&m.served))
 	for gr, t := range n.resources {
-		if _, ok := known.Current(&t.resource); !ok && selection.GroupKnown(s.served.unknown, gr.Group) {
+		if _, ok := known.Current(&t.resource); !ok && selection.GroupKnown(m.served.unknown, gr.Group) {
 			delete(n.resources, gr)
 			delete(n.undecided, gr)
 		}
 	}
 }
 
-// createdAt returns the resourceVersion of a namespace's creation, before which it had no object of
-// a resource, and when that was seen. rv is 0 if that is not known. It must be called with mu held.
+// createdAt returns the resourceVersion at which a namespace was created, and when that was seen.
+// The namespace had no object of the resource before. rv is 0 if it is not known. It must be called
+// with mu held.
 func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Time) {
 	rv, seen := n.there.CreatedAt(name)
 	if rv == 0 || time.Since(seen) > createdFor || !n.isComparable(r) {
@@ -159,7 +161,7 @@ func (n *namespaces) createdAt(r *object.Resource, name string) (uint64, time.Ti
 // isComparable reports whether the resourceVersions of a resource and of namespaces are certainly
 // of one etcd. Events, and resources of another server, may have their own etcd.
 func (n *namespaces) isComparable(r *object.Resource) bool {
-	return etcdOf(r, false) == "" && (discovery.IsBuiltIn(r.Group) || n.set.extensions.IsEstablished(r.String()))
+	return etcdOf(r, false) == "" && (discovery.IsBuiltIn(r.Group) || n.manager.extensions.IsEstablished(r.String()))
 }
 
 // of returns the namespaces with separate informers of a resource, or false if one observes all of

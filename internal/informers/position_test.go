@@ -234,7 +234,7 @@ func TestSnapshotFollowsWatchesThatAreCut(t *testing.T) {
 				m := newMemory()
 				o := &openings{}
 				at := s.put("a", "1", nil).rv
-				first := settled(t, s, m, nil)
+				first := liveSaved(t, s, m, nil)
 				first.end()
 				s.do(func() { s.rv += 3 }) // changes of other resources
 				s.onWatch(func(_ int, w http.ResponseWriter, r *http.Request) bool {

@@ -40,8 +40,8 @@ type progress struct {
 }
 
 const (
-	// endsTogether is how long a progress waits that the end of a scope asks for: other scopes may
-	// end.
+	// endsTogether is how long a progress waits if the end of a scope has asked for it: more scopes
+	// may end soon.
 	endsTogether = 500 * time.Millisecond
 	// endsAfter is how long the end of a scope waits for the progress. If the bus does not accept
 	// progress, the end comes without it, and the last minute of the scope remains unknown.
@@ -93,8 +93,8 @@ func (p *progress) takeAsks() (all []chan struct{}) {
 }
 
 // reportEnd waits until the bus has a progress that begins now, for endsAfter at most. Before a
-// scope ends, it says up to where the log has everything of the scope: no later one does. The only
-// error is the cause of ctx.
+// scope ends, this progress says up to where the log has everything of the scope: no later one
+// does. The only error is the cause of ctx.
 func (m *Manager) reportEnd(ctx context.Context) error {
 	limit := time.NewTimer(endsAfter)
 	defer limit.Stop()
@@ -153,8 +153,8 @@ func (m *Manager) sendReports(ctx context.Context, last bool) error {
 		}
 	}
 	all := group(reports)
-	says := m.sharing.state(all, since, now)
-	says.enter(all)
+	says := m.sharing.nextStatement(all, since, now)
+	says.addTo(all)
 	events := pack(all, limit)
 	var g errgroup.Group
 	lane := m.o.Lane(progressLane)
@@ -179,7 +179,7 @@ func (m *Manager) sendReports(ctx context.Context, last bool) error {
 	err := g.Wait()
 	if err == nil {
 		m.progress.acked = now
-		m.sharing.note(&says)
+		m.sharing.noteSaid(&says)
 	}
 	return err
 }

@@ -156,7 +156,7 @@ func TestProgressAfterARestart(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
 				last := s.put("a", "1", nil).rv
 				s.marks(t)
-				settled(t, s, m, nil).end()
+				liveSaved(t, s, m, nil).end()
 				away := time.Now()
 				pass(10 * time.Second)
 				if changes {

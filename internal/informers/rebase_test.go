@@ -195,7 +195,7 @@ func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 		m := newMemory()
 		log := new(replaceable)
 		s.put("a", "1", nil)
-		l := settled(t, s, m, log.use)
+		l := liveSaved(t, s, m, log.use)
 		l.forgetDeltas()
 		l.hold(func(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.SnapshotStarted })
 		log.replace(l.set)
@@ -247,7 +247,7 @@ func TestRestoredWhileSnapshotBegins(t *testing.T) {
 		s.put("a", "1", nil)
 		copied := s.put("a", "2", nil).rv
 		s.put("a", "3", nil)
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		l.forgetDeltas()
 		answered := heldStart(t, l)
 		s.relists(t, func() { s.put("a", "4", nil) })
@@ -291,7 +291,7 @@ func TestScopeBeginsOnAReplacedLog(t *testing.T) {
 			log := new(replaceable)
 			s.put("a", "1", nil)
 			s.put("b", "1", map[string]string{"blue": "1"})
-			settled(t, s, m, log.use).end()
+			liveSaved(t, s, m, log.use).end()
 			s.put("c", "1", nil) // the tombstone of the old scope is later than what was sent
 			log.number.Add(1)
 			second := live(t, s, m, func(o *informers.Options, r *recorder) {

@@ -20,9 +20,9 @@ const recallWithin = 10 * time.Second
 // lost. Those that are no longer selected get a tombstone, which ends them. The others ask the bus
 // for their position themselves. Its error is the cause of ctx.
 //
-// A progress does not name the scopes that do not differ. If there is only one of a resource, its
-// last stream event has its name. Several have a start each. The start of the agent does not wait
-// for a bus that is away: then no scope ends.
+// A progress does not name the scopes that do not differ. If a resource has only one such scope,
+// its last stream event has the name. If it has several, the start of each has its name. The start
+// of the agent does not wait for a bus that is unreachable: then no scope ends.
 func (m *Manager) recallScopes(ctx context.Context) error {
 	if m.previous == nil || m.o.Memory == nil || len(m.o.Memory.Scopes()) > 0 {
 		return nil

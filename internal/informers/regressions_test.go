@@ -85,7 +85,8 @@ func TestCapturedWaitsForNamespaces(t *testing.T) {
 	}
 }
 
-// A resource that was created while the set ran, and cannot be listed, does not hold back others.
+// A resource that was created while the manager ran, and cannot be listed, does not hold back
+// others.
 func TestCreatedResourceThatCannotBeListed(t *testing.T) {
 	for want, code := range map[string]int{
 		"widgets.shop.test waiting failing server_error": http.StatusInternalServerError,

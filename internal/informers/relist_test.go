@@ -27,8 +27,8 @@ func (r *recorder) hold(f func(*object.Delta) bool) {
 
 func isGap(d *object.Delta) bool { return d.Stream != nil && d.Stream.Kind == object.Gap }
 
-// settled starts a run, and waits until its first snapshot is complete and saved.
-func settled(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *life {
+// liveSaved starts a run, and waits until its first snapshot is complete and saved.
+func liveSaved(t *testing.T, s *apiServer, m *memory, change func(*informers.Options, *recorder)) *life {
 	t.Helper()
 	l := live(t, s, m, change)
 	eventually(t, "the snapshot to be done with", func() bool {
@@ -77,7 +77,7 @@ func TestSecondGapWhileFirstIsNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		l.forgetDeltas()
 		l.hold(isGap)
 		s.relists(t, func() {
@@ -103,7 +103,7 @@ func TestCheckpointStaysBeforeBothGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		l.forgetDeltas()
 		before, _ := m.saved("configmaps")
 		l.setRoom(1) // for the first gap
@@ -136,7 +136,7 @@ func TestEndsOfTheFirstOfTwoGaps(t *testing.T) {
 		for _, name := range []string{"again", "gone", "replaced"} {
 			s.put(name, "1", nil)
 		}
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		l.forgetDeltas()
 		l.setRoom(1)                                              // for the first gap
 		compact := func() { s.do(func() { s.compacted = s.rv }) } // no version can be found
@@ -230,7 +230,7 @@ func TestGapBehindCompactedOneClaimsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		settled(t, s, m, nil).end()
+		liveSaved(t, s, m, nil).end()
 		s.put("a", "2", nil)
 		s.put("a", "3", nil)
 		s.compact()
@@ -251,7 +251,7 @@ func TestResumeRestoredAndCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		settled(t, s, m, nil).end()
+		liveSaved(t, s, m, nil).end()
 		s.put("a", "2", nil)
 		s.compact()
 		l := live(t, s, m, func(o *informers.Options, _ *recorder) {
@@ -278,7 +278,7 @@ func TestScopesAgreeOnHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		base := s.put("a", "1", nil).rv
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		s.put("a", "2", nil)
 		l.wait(t, "snapshot.started 1", "r a uid-1 -→1", "snapshot.completed 1", "u a uid-1 1→2")
 		_ = m.Flush(t.Context())
@@ -354,7 +354,7 @@ func TestCheckpointKeepsFormUntilGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		settled(t, s, m, nil).end()
+		liveSaved(t, s, m, nil).end()
 		m.mu.Lock()
 		c := m.scopes["configmaps"]
 		c.Version = "v1beta1"
@@ -381,7 +381,7 @@ func TestSnapshotWaitsForWhatLiesBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		l.forgetDeltas()
 		l.hold(func(d *object.Delta) bool { return d.Op == object.Created })
 		s.put("x", "1", nil)
@@ -459,7 +459,7 @@ func TestVersionsOwedAreBounded(t *testing.T) {
 			s.put(name, "0", nil)
 		}
 		lane := &starving{}
-		l := settled(t, s, m, func(o *informers.Options, r *recorder) {
+		l := liveSaved(t, s, m, func(o *informers.Options, r *recorder) {
 			informers.OweAtMost(o, most)
 			lane.Lane = r
 			o.Lane = func(string) store.Lane { return lane }

@@ -13,14 +13,15 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// A new selection is put in force while the manager runs. A scope is one of four cases:
+// A new selection can replace the selection in force while the manager runs, and no change of an
+// object may be lost or sent twice because of it. A scope is one of four cases:
 //
 //   - selected as before, except for filters: its informer continues. If another condition
 //     withholds whole objects, it takes a snapshot.
 //   - selected by other rules, or cut or redacted otherwise: the informer drains, and another one
 //     resumes from its position.
 //   - no longer selected: its informer drains, and a tombstone follows.
-//   - new: it begins as at a start.
+//   - new: it begins as a scope does at the start of a run.
 //
 // The selection is in force at once, except for resources with a draining informer (drain.go).
 // After the drain, the selection then in force decides which informers replace it.
@@ -54,21 +55,21 @@ func (m *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	if !ran {
 		return nil
 	}
-	var whole []schema.GroupResource // may be read as a whole now
-	var now served                   // empty if the API server does not answer: then the last answer stays in force
+	var readable []schema.GroupResource // may now be read in all namespaces at once
+	var now served                      // empty if the API server does not answer: then the last answer stays in force
 	if discovered {
 		asking, cancel := context.WithTimeout(ctx, reloadAsks)
 		now, err = m.askServed(asking)
 		if err != nil {
 			now = served{}
 		}
-		whole = m.namespaces.readable(asking)
+		readable = m.namespaces.askReadable(asking)
 		cancel()
 	}
 	var draining map[schema.GroupResource]*drain
 	var wrong error
 	err = m.decide(ctx, func(ctx context.Context) {
-		wrong = m.applySelection(ctx, next, &now, whole)
+		wrong = m.applySelection(ctx, next, &now, readable)
 		draining = maps.Clone(m.active.drains)
 	})
 	if err = cmp.Or(wrong, err); err != nil {
@@ -87,10 +88,11 @@ func (m *Manager) Reload(ctx context.Context, spec selection.Spec) error {
 	return context.Cause(ctx)
 }
 
-// applySelection puts sel in force, except where informers drain. After an error nothing has
-// changed. It must be called with mu held.
+// applySelection puts sel in force, except where informers drain. readable are resources that were
+// observed separately in each namespace, and may now be read in all at once. After an error nothing
+// has changed. It must be called with mu held.
 func (m *Manager) applySelection(
-	ctx context.Context, sel *selection.Selection, now *served, whole []schema.GroupResource,
+	ctx context.Context, sel *selection.Selection, now *served, readable []schema.GroupResource,
 ) error {
 	if m.served.discovery == 0 { // nothing runs yet
 		m.sel = sel
@@ -101,11 +103,11 @@ func (m *Manager) applySelection(
 		now = &m.served
 	}
 	split := maps.Clone(m.namespaces.resources)
-	for _, gr := range whole {
+	for _, gr := range readable {
 		delete(m.namespaces.resources, gr)
 	}
 	chosen, missing := sel.Choose(m.withObserved(now), now.unknown, m.resourcesTakenBy(sel))
-	want, err := m.want(sel, chosen)
+	wanted, err := m.wantedScopes(sel, chosen)
 	if err != nil {
 		m.namespaces.resources = split
 		return err
@@ -121,8 +123,8 @@ func (m *Manager) applySelection(
 			err)
 	}
 	for scope, i := range m.active.informers {
-		w, ok := want[scope]
-		same := i.Spec().Internal && i.redactsAs(sel) || !i.Spec().Internal && ok && i.Selection().IsSame(&w)
+		w, ok := wanted[scope]
+		same := i.Spec().Internal && i.hasSameContent(sel) || !i.Spec().Internal && ok && i.Selection().IsSame(&w)
 		if !same || i.Phase().IsLeaving() {
 			m.drainForReload(ctx, i, ok || i.Spec().Internal)
 		} else if !i.Spec().Internal {
@@ -131,12 +133,14 @@ func (m *Manager) applySelection(
 	}
 	m.observeChosen(ctx, chosen, nil)
 	m.extensions.Need(m.takesExtensions(sel))
-	m.namespaces.rulesChanged()
+	m.namespaces.noteChangedRules()
 	return nil
 }
 
-// want returns the scopes of a selection, by name. It must be called with mu held.
-func (m *Manager) want(sel *selection.Selection, chosen []selection.Choice) (map[string]selection.Scope, error) {
+// wantedScopes returns the scopes of a selection, by name. It must be called with mu held.
+func (m *Manager) wantedScopes(
+	sel *selection.Selection, chosen []selection.Choice,
+) (map[string]selection.Scope, error) {
 	out := map[string]selection.Scope{}
 	for n := range chosen {
 		c := &chosen[n]

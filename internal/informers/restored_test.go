@@ -328,7 +328,7 @@ func TestFoundRestoreIsSavedBeforeItIsAnnounced(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
 				s.put("a", "1", nil)
 				change := func(o *informers.Options, _ *recorder) { o.Snapshot = mode }
-				l := settled(t, s, m, change)
+				l := liveSaved(t, s, m, change)
 				copied := s.now1()
 				s.put("a", "2", nil)
 				s.put("b", "1", nil)
@@ -391,7 +391,7 @@ func TestRestoreIsFoundByTheNewestEventOnTheBus(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, m := newAPIServer(t), newMemory()
 				s.put("a", "1", nil)
-				first := settled(t, s, m, nil)
+				first := liveSaved(t, s, m, nil)
 				copied := s.now1()
 				n := len(first.changes())
 				c.before(s)
@@ -422,7 +422,7 @@ func TestChangeOfAnotherNodeIsNoRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		first := settled(t, s, m, nil)
+		first := liveSaved(t, s, m, nil)
 		first.end()
 		second := live(t, s, m, func(o *informers.Options, _ *recorder) {
 			o.LastEvent = func(_ context.Context, r *object.Resource) (informer.LastEvent, bool, error) {

@@ -19,9 +19,9 @@ import (
 // resource's definition, whose uid the checkpoint stores.
 //
 // Everything in a namespace is deleted before the namespace itself. So if a namespace did not exist
-// at a resourceVersion, its scope is complete when its watch has reached that. The permission to
-// read it is removed with the namespace: a watch that ends earlier cannot be reopened. Then the
-// scope sends a gap, and infers the deletion of the remaining objects.
+// at a resourceVersion, its scope is complete once its watch has reached that version. But the
+// permission to read it is removed with the namespace: a watch that ends earlier cannot be
+// reopened. Then the scope sends a gap, and infers the deletion of the remaining objects.
 
 // retireUndefined retires informers that started after the definition of their resource was
 // deleted. It must be called with mu held.
@@ -70,16 +70,16 @@ func (m *Manager) awaitRetired(ctx context.Context, r *running) bool {
 			return false
 		}
 	}
-	if sent == 0 || !m.end(ctx, r, sent, object.Removed) {
+	if sent == 0 || !m.endScope(ctx, r, sent, object.Removed) {
 		return false
 	}
 	m.o.Log.Info("a resource was removed, and the bus has acknowledged all of its events", "scope", r.Name())
 	return true
 }
 
-// end ends and removes r once the bus has everything up to sent, and announces why. It returns
+// endScope ends and removes r once the bus has everything up to sent, and announces why. It returns
 // false if the manager ends first, or r was removed before.
-func (m *Manager) end(ctx context.Context, r *running, sent uint64, reason object.EndReason) (ended bool) {
+func (m *Manager) endScope(ctx context.Context, r *running, sent uint64, reason object.EndReason) (ended bool) {
 	r.cancel()
 	<-r.Done()
 	for {
@@ -118,10 +118,10 @@ func (m *Manager) end(ctx context.Context, r *running, sent uint64, reason objec
 // endInGone starts to end the informers whose namespace was deleted. It must be called with mu
 // held.
 func (n *namespaces) endInGone(ctx context.Context) {
-	for _, r := range n.set.active.informers {
+	for _, r := range n.manager.active.informers {
 		if _, _, gone := n.namespaceGoneLocked(r); gone && !r.namespaceGone {
 			r.namespaceGone = true
-			n.set.goRun(ctx, func(ctx context.Context) { n.endWithNamespace(ctx, r) })
+			n.manager.goRun(ctx, func(ctx context.Context) { n.endWithNamespace(ctx, r) })
 		}
 	}
 }
@@ -145,7 +145,7 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 	for b := retry.New(); ; {
 		var at uint64
 		var back, gone bool
-		err := n.set.decide(ctx, func(context.Context) {
+		err := n.manager.decide(ctx, func(context.Context) {
 			at, back, gone = n.namespaceGoneLocked(r)
 			r.namespaceGone = gone
 		})
@@ -165,8 +165,8 @@ func (n *namespaces) endWithNamespace(ctx context.Context, r *running) {
 		default:
 			over, err = n.awaitEnd(ctx, r, end)
 		}
-		if over && n.set.end(ctx, r, r.RemovedAt(), object.Removed) {
-			n.set.o.Log.Info("a namespace was deleted, and the bus has acknowledged all of its events", "scope",
+		if over && n.manager.endScope(ctx, r, r.RemovedAt(), object.Removed) {
+			n.manager.o.Log.Info("a namespace was deleted, and the bus has acknowledged all of its events", "scope",
 				r.Name())
 			broadcast.Wake(n.woken)
 		}
@@ -214,20 +214,20 @@ func (n *namespaces) awaitRestored(ctx context.Context, r *running) (over bool, 
 
 // namespaceGone is namespaceGoneLocked for callers without mu.
 func (n *namespaces) namespaceGone(r *running) (back, gone bool) {
-	n.set.mu.RLock()
-	defer n.set.mu.RUnlock()
+	n.manager.mu.RLock()
+	defer n.manager.mu.RUnlock()
 	_, back, gone = n.namespaceGoneLocked(r)
 	return back, gone
 }
 
-// endOf returns the resourceVersion by which all objects of a namespace were deleted, which did not
-// exist at resourceVersion at. If the resource may have its own etcd, endOf lists it in a namespace
-// where that is permitted, and returns 0 if there is none.
+// endOf returns a resourceVersion by which all objects of a namespace were deleted. The namespace
+// did not exist at resourceVersion at. If the resource may have its own etcd, endOf lists it in a
+// namespace where that is permitted. It returns 0 if there is none.
 func (n *namespaces) endOf(ctx context.Context, o *running, at uint64) uint64 {
 	if n.isComparable(o.Resource()) {
 		return at
 	}
-	for _, r := range n.set.observing() {
+	for _, r := range n.manager.observing() {
 		if r.ObservesResource(o.Resource()) {
 			if rv, err := r.Latest(ctx); err == nil {
 				return rv

@@ -293,7 +293,7 @@ func TestModelOfSettling(t *testing.T) {
 			p := &bufferingProxy{}
 			p.behind(s)
 			s.put("a", "1", nil)
-			l := settled(t, s, m, nil)
+			l := liveSaved(t, s, m, nil)
 			names := []string{"a", "b", "c"}
 			for _, what := range steps {
 				name := names[draw.IntN(len(names))]

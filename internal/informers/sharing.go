@@ -29,7 +29,8 @@ const (
 	sayAgain = time.Hour
 )
 
-// sharing knows which resources share an etcd, and the version of the API server.
+// sharing knows which resources share an etcd, and the version of the API server. Three goroutines
+// use it: see the groups of fields.
 type sharing struct {
 	mu      sync.Mutex
 	numbers map[string]int // of the etcd of each resource, as far as it is known
@@ -134,7 +135,7 @@ func (s *sharing) observe(known map[string]etcds.Resource) {
 		if c := s.resumed[name]; c.Aggregated == r.Aggregated {
 			r.Etcd = c.Etcd
 		}
-		delete(s.resumed, name) // it counts once: the etcd of the resource may be another one later
+		delete(s.resumed, name) // used once: later the resource may be in another etcd
 		all = append(all, r)
 	}
 	if !s.etcds.Observe(all) {
@@ -143,7 +144,8 @@ func (s *sharing) observe(known map[string]etcds.Resource) {
 	s.publish(known)
 }
 
-// publish shows what is known now. A resource that is not loaded yet keeps what the last run knew.
+// publish makes what is known now visible to etcdOf. A resource that is not loaded yet keeps what
+// the last run knew.
 func (s *sharing) publish(known map[string]etcds.Resource) {
 	numbers := map[string]int{}
 	for name, c := range s.resumed {
@@ -175,9 +177,9 @@ type statement struct {
 	at      time.Time
 }
 
-// state returns what the progress must say of these resources now. It repeats what was said first
-// at since or later: a reader may lack an event.
-func (s *sharing) state(all []entries, since, now time.Time) statement {
+// nextStatement returns what the progress must say of these resources now. If something was said
+// first at since or later, it is repeated: a reader may lack an event.
+func (s *sharing) nextStatement(all []entries, since, now time.Time) statement {
 	isAll := s.saidAt.IsZero() || now.Sub(s.saidAt) >= sayAgain
 	out := statement{etcds: map[string]string{}, isAll: isAll, at: now}
 	s.mu.Lock()
@@ -198,8 +200,8 @@ func (s *sharing) state(all []entries, since, now time.Time) statement {
 	return out
 }
 
-// enter enters what a statement says into the first entry of each resource.
-func (st *statement) enter(all []entries) {
+// addTo adds the statement to the first entry of each resource.
+func (st *statement) addTo(all []entries) {
 	for _, e := range all {
 		etcd := st.etcds[e.scopes[0].Resource.String()]
 		e.scopes[0].Etcd = etcd
@@ -207,8 +209,8 @@ func (st *statement) enter(all []entries) {
 	}
 }
 
-// note notes that the bus has a statement.
-func (s *sharing) note(st *statement) {
+// noteSaid notes that the bus has a statement.
+func (s *sharing) noteSaid(st *statement) {
 	if s.said == nil {
 		s.said, s.saidSince = map[string]string{}, map[string]time.Time{}
 	}

@@ -228,7 +228,7 @@ func TestGivenUpSnapshotIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		l := settled(t, s, m, nil)
+		l := liveSaved(t, s, m, nil)
 		l.forgetDeltas()
 		l.setRoom(0) // the queue is full
 		_, err := l.set.Snapshot(t.Context(), "configmaps", "")
@@ -251,7 +251,7 @@ func TestTimesOfTheLastRunAreInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
-		settled(t, s, m, nil).end()
+		liveSaved(t, s, m, nil).end()
 		ahead := time.Now().Add(48 * time.Hour)
 		m.mu.Lock()
 		c := m.scopes["configmaps"]

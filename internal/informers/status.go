@@ -12,10 +12,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// heldBack reports whether Captured waits for an informer. It checks the last such informer first,
-// and the others in random order (of a map). So not every change of one of a thousand informers
-// checks all of them.
-func (m *Manager) heldBack(waiting **running) bool {
+// isHeldBack reports whether Captured waits for an informer. It checks the last such informer
+// first, and the others in random order (of a map). So not every change of one of a thousand
+// informers checks all of them.
+func (m *Manager) isHeldBack(waiting **running) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	holds := func(i *running) bool {
@@ -37,7 +37,7 @@ func (m *Manager) heldBack(waiting **running) bool {
 // the informer and of the manager. cond must change neither.
 func (r *running) Wait(ctx context.Context, cond func(informer.View) bool) error {
 	for {
-		set := r.set.Next()
+		set := r.signal.Next()
 		v, changed := r.View()
 		if cond(v) {
 			return nil
@@ -60,18 +60,18 @@ func (m *Manager) Unmatched(now time.Time) []selection.UnmatchedPath {
 
 // conditions collects the condition of each informer at the time of the scrape.
 type conditions struct {
-	set                         *Manager
+	manager                     *Manager
 	silence, lag, scopes        *prometheus.Desc
 	pending, heldBytes, blocked *prometheus.Desc // of all scopes
 	unmatched                   *prometheus.Desc
 }
 
-func newConditions(s *Manager) *conditions {
+func newConditions(m *Manager) *conditions {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &conditions{
-		set: s,
+		manager: m,
 		silence: desc("kubecdc_informer_silence_seconds",
 			"Watch age: time since the API server last sent anything (a watch frame, the response to a new watch, a page of a list); 0 while the watch is stopped because the queue is full.",
 			"scope"),
@@ -103,11 +103,11 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
 	now := time.Now()
-	for _, u := range c.set.Unmatched(now) {
+	for _, u := range c.manager.Unmatched(now) {
 		gauge(c.unmatched, 1, fmt.Sprintf("watch[%d]", u.Rule), u.Path)
 	}
 	var pending, held, blocked int
-	for _, i := range c.set.observing() {
+	for _, i := range c.manager.observing() {
 		if d, ok := i.Silence(now); ok {
 			gauge(c.silence, d.Seconds(), i.Name())
 		}
@@ -136,7 +136,7 @@ func (c *conditions) Collect(out chan<- prometheus.Metric) {
 	for _, r := range apiserver.Reasons() {
 		counts[class{informer.PhaseWaiting, informer.HealthOf(r), r}] = 0
 	}
-	for _, st := range c.set.Status() {
+	for _, st := range c.manager.Status() {
 		k := class{phase: st.Phase, health: st.Health}
 		if st.Health != informer.HealthOK {
 			k.reason = st.Reason

@@ -12,19 +12,19 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/informer"
 )
 
-// mirror follows the views of a set's informers only by their broadcasts.
+// mirror follows the views of a manager's informers only by their broadcasts.
 type mirror struct {
-	set *Manager
+	manager *Manager
 
 	mu    sync.Mutex
 	views map[*running]informer.View
 }
 
-// CompareViews makes a mirror follow the informers of a set until ctx ends. Nothing else must run
-// when rest returns. The mirror is then compared with the informers: if they differ, a change was
-// not broadcast.
+// CompareViews makes a mirror follow the informers of a manager until ctx ends. Nothing else must
+// run when rest returns. The mirror is then compared with the informers: if they differ, a change
+// was not broadcast.
 func CompareViews(ctx context.Context, t *testing.T, s *Manager, rest func()) {
-	m := &mirror{set: s, views: map[*running]informer.View{}}
+	m := &mirror{manager: s, views: map[*running]informer.View{}}
 	var g errgroup.Group
 	g.Go(func() error {
 		for {
@@ -83,12 +83,12 @@ func (m *mirror) note(r *running, v informer.View) {
 
 // missed returns a message for each informer with a change that was not broadcast.
 func (m *mirror) missed() (out []string) {
-	m.set.mu.RLock()
-	all := make(map[*running]string, len(m.set.active.informers))
-	for scope, r := range m.set.active.informers {
+	m.manager.mu.RLock()
+	all := make(map[*running]string, len(m.manager.active.informers))
+	for scope, r := range m.manager.active.informers {
 		all[r] = scope
 	}
-	m.set.mu.RUnlock()
+	m.manager.mu.RUnlock()
 	for r, scope := range all {
 		seen, known := m.view(r)
 		if now, _ := r.View(); !known || seen != now {

@@ -45,7 +45,7 @@ func NewWith(o Options, c *Client, now func() Instant) *Elector {
 // Open reports whether the fence would be open at now, instead of at the time of its own clock.
 func (f *Fence) Open(now Instant) bool {
 	renewed := f.renewed.Load()
-	return renewed != nil && f.validAt(now, renewed)
+	return renewed != nil && f.isValidAt(now, renewed)
 }
 
 func resource() schema.GroupResource {
@@ -154,7 +154,7 @@ func (c *Client) update(ctx context.Context, l *lease) (*lease, error) {
 }
 
 // Renew opens the fence of e as a renewal does.
-func Renew(e *Elector) { e.fence.renew(e.now()) }
+func Renew(e *Elector) { e.fence.noteRenewal(e.now()) }
 
 // Held returns what Status says without reading the clock.
 func (e *Elector) Held() Status {

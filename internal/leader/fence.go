@@ -29,14 +29,17 @@ func systemClock() clock {
 // since returns the time between two instants on the monotonic clock.
 func (i instant) since(earlier instant) time.Duration { return time.Duration(i.Mono - earlier.Mono) }
 
-// within reports whether less than d has passed since earlier on both clocks. A wall clock that was
-// set back by more than d counts as expired, like one that was set forward.
-func (i instant) within(d time.Duration, earlier instant) bool {
+// isWithin reports whether less than d has passed since earlier on both clocks. A wall clock that
+// was set back by more than d counts as expired, like one that was set forward.
+func (i instant) isWithin(d time.Duration, earlier instant) bool {
 	mono, wall := i.Mono-earlier.Mono, i.Wall-earlier.Wall
 	return mono < int64(d) && wall < int64(d) && wall > -int64(d)
 }
 
-// Fence decides whether this process may write to the bus. It is safe for concurrent use.
+// Fence decides whether this process may write to the bus. A process may be paused at any moment,
+// and another agent may lead when it continues. So the fence measures the time at each Pass: it is
+// open for a limited time after the last renewal of the Lease was sent. It is safe for concurrent
+// use.
 type Fence struct {
 	now   clock
 	valid time.Duration // of a renewal
@@ -58,7 +61,7 @@ func newFence(now clock, valid time.Duration) *Fence {
 //
 // An open fence costs two reads of the clock and no lock.
 func (f *Fence) Pass(ctx context.Context) error {
-	if f.open() {
+	if f.isOpen() {
 		return nil
 	}
 	for {
@@ -68,7 +71,7 @@ func (f *Fence) Pass(ctx context.Context) error {
 		switch {
 		case over != nil:
 			return over
-		case f.open():
+		case f.isOpen():
 			return nil
 		}
 		select {
@@ -79,16 +82,16 @@ func (f *Fence) Pass(ctx context.Context) error {
 	}
 }
 
-func (f *Fence) open() bool {
+func (f *Fence) isOpen() bool {
 	renewed := f.renewed.Load()
-	return renewed != nil && f.validAt(f.now(), renewed)
+	return renewed != nil && f.isValidAt(f.now(), renewed)
 }
 
-// validAt reports whether a renewal that was sent at renewed is still valid.
-func (f *Fence) validAt(now instant, renewed *instant) bool { return now.within(f.valid, *renewed) }
+// isValidAt reports whether a renewal that was sent at renewed is still valid.
+func (f *Fence) isValidAt(now instant, renewed *instant) bool { return now.isWithin(f.valid, *renewed) }
 
-// renew opens the fence for the validity of a renewal that was sent at sent.
-func (f *Fence) renew(sent instant) {
+// noteRenewal opens the fence for the validity of a renewal that was sent at sent.
+func (f *Fence) noteRenewal(sent instant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over != nil {
@@ -110,8 +113,8 @@ func (f *Fence) shut(why error) {
 	f.wake()
 }
 
-// ended returns why the fence never passes again, nil if it may.
-func (f *Fence) ended() error {
+// shutCause returns why the fence never passes again, nil if it may.
+func (f *Fence) shutCause() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.over

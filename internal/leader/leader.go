@@ -46,7 +46,9 @@ type Status struct {
 	Err     error  // of the last request, nil if it succeeded
 }
 
-// Elector competes for the Lease and renews it.
+// Elector competes for the Lease and renews it, so that only one of several agents writes. Run does
+// all of that in the caller's goroutine. Other goroutines wait for the leadership (Wait), pass the
+// fence before each write (Fence), and ask for the Status. Release follows Run.
 type Elector struct {
 	o       Options
 	leases  leases
@@ -64,12 +66,12 @@ type Elector struct {
 
 	// Only Run uses the fields below, and Release after Run has returned.
 
-	held     *lease  // as last written or read; nil while this process is a standby
-	observed *lease  // as a standby last read it; nil before that
-	since    instant // when observed last changed
-	paused   bool
-	failing  bool   // the last request failed
-	waited   string // the holder that was last logged
+	held          *lease  // as last written or read; nil while this process is a standby
+	observed      *lease  // as a standby last read it; nil before that
+	observedSince instant // when observed last changed
+	paused        bool
+	failing       bool   // the last request failed
+	loggedHolder  string // the holder that was last logged
 }
 
 // attemptsPerDeadline is the number of requests that fit into RenewDeadline: each has a timeout of
@@ -126,8 +128,8 @@ func (e *Elector) Status() Status {
 	e.mu.Lock()
 	s := e.status
 	e.mu.Unlock()
-	s.Over = e.fence.ended()
-	s.Paused = s.Leading && s.Over == nil && !e.fence.open()
+	s.Over = e.fence.shutCause()
+	s.Paused = s.Leading && s.Over == nil && !e.fence.isOpen()
 	return s
 }
 
@@ -177,7 +179,7 @@ func (e *Elector) Run(ctx context.Context) error {
 		if err != nil {
 			e.fence.shut(err)
 			e.held = nil
-			e.set(func(s *Status) { s.Leading = false })
+			e.updateStatus(func(s *Status) { s.Leading = false })
 			return err
 		}
 		select {
@@ -194,13 +196,13 @@ func (e *Elector) round(ctx context.Context) (next time.Duration, err error) {
 		return e.standBy(ctx)
 	}
 	e.notePause()
-	next, err = e.renew(ctx)
+	next, err = e.renewLease(ctx)
 	e.notePause()
 	return next, err
 }
 
-// request returns the context of one request.
-func (e *Elector) request(ctx context.Context) (context.Context, context.CancelFunc) {
+// requestContext returns the context of one request.
+func (e *Elector) requestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	d := e.o.RenewDeadline / attemptsPerDeadline
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v", d))
 }
@@ -217,7 +219,7 @@ func (e *Elector) Release(ctx context.Context) error {
 		l := *e.held
 		l.Spec = leaseSpec{
 			LeaseDurationSeconds: released,
-			RenewTime:            e.stamp(),
+			RenewTime:            e.leaseTime(),
 			AcquireTime:          l.Spec.AcquireTime,
 			LeaseTransitions:     l.Spec.LeaseTransitions,
 			Strategy:             l.Spec.Strategy,
@@ -225,7 +227,7 @@ func (e *Elector) Release(ctx context.Context) error {
 		}
 		if _, err = e.leases.update(ctx, &l); err == nil {
 			e.held = nil
-			e.set(func(s *Status) { s.Leading, s.Holder = false, "" })
+			e.updateStatus(func(s *Status) { s.Leading, s.Holder = false, "" })
 			e.o.Log.Info("released the Lease, another agent may lead", "epoch", epochOf(&l.Spec))
 			return nil
 		}
@@ -244,15 +246,15 @@ func (e *Elector) Release(ctx context.Context) error {
 	return fmt.Errorf("release the Lease %s/%s: %w", e.o.Namespace, e.o.Name, err)
 }
 
-func (e *Elector) set(change func(*Status)) {
+func (e *Elector) updateStatus(change func(*Status)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	change(&e.status)
 }
 
-// answered records the response to a request that was sent at sent. spec is nil if there is no
+// noteAnswer records the response to a request that was sent at sent. spec is nil if there is no
 // Lease.
-func (e *Elector) answered(sent instant, spec *leaseSpec) {
+func (e *Elector) noteAnswer(sent instant, spec *leaseSpec) {
 	e.touched.Store(&sent)
 	if spec != nil {
 		e.transitions.Store(spec.LeaseTransitions)
@@ -261,7 +263,7 @@ func (e *Elector) answered(sent instant, spec *leaseSpec) {
 		e.failing = false
 		e.o.Log.Info("the Lease can be reached again")
 	}
-	e.set(func(s *Status) {
+	e.updateStatus(func(s *Status) {
 		s.Seen = true
 		s.Err = nil
 		s.Holder = ""
@@ -272,12 +274,12 @@ func (e *Elector) answered(sent instant, spec *leaseSpec) {
 	})
 }
 
-// failed records a failed request.
-func (e *Elector) failed(ctx context.Context, doing string, err error) {
+// noteFailure records a failed request.
+func (e *Elector) noteFailure(ctx context.Context, doing string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	e.set(func(s *Status) { s.Err = err })
+	e.updateStatus(func(s *Status) { s.Err = err })
 	level := slog.LevelDebug
 	if !e.failing {
 		e.failing, level = true, slog.LevelWarn
@@ -285,8 +287,8 @@ func (e *Elector) failed(ctx context.Context, doing string, err error) {
 	e.o.Log.Log(ctx, level, "cannot reach the Lease, retrying", "doing", doing, "err", err)
 }
 
-// age returns the value of kubecdc_leader_renewal_age_seconds.
-func (e *Elector) age() float64 {
+// renewalAge returns the value of kubecdc_leader_renewal_age_seconds.
+func (e *Elector) renewalAge() float64 {
 	touched := e.created
 	if t := e.touched.Load(); t != nil {
 		touched = *t
@@ -299,8 +301,8 @@ func epochOf(s *leaseSpec) uint64 { return uint64(max(s.LeaseTransitions, 0)) + 
 // released is leaseDurationSeconds of a released Lease, as client-go writes it.
 const released = 1
 
-// seconds returns LeaseDuration for the Lease. It is greater than released: otherwise a Lease whose
-// holder's name was removed would look released.
-func (e *Elector) seconds() int64 {
+// leaseSeconds returns LeaseDuration for the Lease. It is greater than released: otherwise a Lease
+// whose holder's name was removed would look released.
+func (e *Elector) leaseSeconds() int64 {
 	return max(int64(math.Ceil(e.o.LeaseDuration.Seconds())), released+1)
 }

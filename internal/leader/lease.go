@@ -43,8 +43,8 @@ func (l *lease) uid() types.UID {
 	return m.UID
 }
 
-// equal reports whether no elector has written the Lease between the two reads.
-func (s *leaseSpec) equal(o *leaseSpec) bool {
+// isEqual reports whether no elector has written the Lease between the two reads.
+func (s *leaseSpec) isEqual(o *leaseSpec) bool {
 	return s.HolderIdentity == o.HolderIdentity && s.LeaseDurationSeconds == o.LeaseDurationSeconds &&
 		s.LeaseTransitions == o.LeaseTransitions &&
 		s.AcquireTime.Equal(o.AcquireTime) && s.RenewTime.Equal(o.RenewTime)

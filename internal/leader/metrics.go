@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer, e *Elector) *metrics {
 			Name: "kubecdc_leader",
 			Help: "1 while this agent leads and may write to the bus, 0 while it is a standby or cannot renew the Lease.",
 		}, func() float64 {
-			if e.fence.open() {
+			if e.fence.isOpen() {
 				return 1
 			}
 			return 0
@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer, e *Elector) *metrics {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubecdc_leader_renewal_age_seconds",
 			Help: "Time since this agent renewed the Lease (leader) or read it (standby).",
-		}, e.age),
+		}, e.renewalAge),
 	)
 	return m
 }

@@ -129,9 +129,9 @@ func newCopyFinder(c *copies) *copyFinder {
 	return &copyFinder{marker: []byte(c.marker), secrets: NewScanner(c.secret)}
 }
 
-// suspects reports whether an object that has been scanned may have copies of Secrets. A scan has
+// isSuspect reports whether an object that has been scanned may have copies of Secrets. A scan has
 // left less to search than the API server sent.
-func (f *copyFinder) suspects(scanned []byte) bool {
+func (f *copyFinder) isSuspect(scanned []byte) bool {
 	return f.isMarked(scanned) || mayNameSecret(scanned)
 }
 

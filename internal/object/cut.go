@@ -159,7 +159,7 @@ const searchFormat = "copies/1"
 // replaces, and the key. Two Cutters with the same fingerprint produce the same bytes for any
 // object; the notation and the order of the paths do not matter. "" means that c changes nothing.
 func (c *Cutter) Fingerprint() string {
-	if c == nil || c.root.idle() {
+	if c == nil || c.root.isIdle() {
 		return ""
 	}
 	h := sha256.New()
@@ -302,8 +302,8 @@ func compile(left *int, from ...*node) *node {
 	return n
 }
 
-// idle reports whether all values here and below are kept.
-func (n *node) idle() bool {
+// isIdle reports whether all values here and below are kept.
+func (n *node) isIdle() bool {
 	return n.fate == kept && n.each == nil && len(n.members) == 0 && n.annotations == allAnnotations
 }
 

@@ -32,7 +32,7 @@ func NewMask(paths ...string) (*Mask, error) {
 }
 
 func (m *Mask) node() *node {
-	if m == nil || m.root.idle() {
+	if m == nil || m.root.isIdle() {
 		return nil
 	}
 	return m.root
@@ -145,9 +145,9 @@ func (c *cursor) kept() []byte {
 	return jsonscan.AppendUnescaped(nil, c.name)
 }
 
-// value compares the current values; n has the masked paths inside them. With whole set it first
-// tries a comparison of the bytes.
-func (p *pair) value(n *node, depth int, whole bool) bool {
+// value compares the current values; n has the masked paths inside them. With bytesFirst set it
+// first tries a comparison of the bytes.
+func (p *pair) value(n *node, depth int, bytesFirst bool) bool {
 	a, b := &p.a, &p.b
 	if a.i >= len(a.b) {
 		return a.at(^a.i)
@@ -156,7 +156,7 @@ func (p *pair) value(n *node, depth int, whole bool) bool {
 		return b.at(^b.i)
 	}
 	kind := a.b[a.i]
-	if n == nil && whole {
+	if n == nil && bytesFirst {
 		end := p.stack.Skip(a.b, a.i, depth)
 		if end < 0 {
 			return a.at(end)
@@ -166,13 +166,13 @@ func (p *pair) value(n *node, depth int, whole bool) bool {
 			a.i, b.i = end, b.i+len(value)
 			return true
 		}
-		whole = false // repeating the comparison at each level would cost one pass per level of nesting
+		bytesFirst = false // repeating the comparison at each level would cost one pass per level of nesting
 	}
 	switch other := b.b[b.i]; {
 	case kind == '{':
-		return other == '{' && p.object(n, depth+1, whole)
+		return other == '{' && p.object(n, depth+1, bytesFirst)
 	case kind == '[':
-		return other == '[' && p.array(n, depth+1, whole)
+		return other == '[' && p.array(n, depth+1, bytesFirst)
 	case kind == '"':
 		return other == '"' && p.text()
 	case other == '{' || other == '[' || other == '"':
@@ -216,7 +216,7 @@ func (p *pair) text() bool {
 // skip skips the current value.
 func (p *pair) skip(c *cursor, depth int) bool { return c.at(p.stack.Skip(c.b, c.i, depth)) }
 
-func (p *pair) array(n *node, depth int, whole bool) bool {
+func (p *pair) array(n *node, depth int, bytesFirst bool) bool {
 	var each *node
 	if n != nil {
 		each = n.each
@@ -226,7 +226,7 @@ func (p *pair) array(n *node, depth int, whole bool) bool {
 	}
 	more, other := p.a.first(']'), p.b.first(']')
 	for more && other {
-		if !p.value(each, depth, whole) {
+		if !p.value(each, depth, bytesFirst) {
 			return false
 		}
 		more, other = p.a.next(']'), p.b.next(']')
@@ -234,7 +234,7 @@ func (p *pair) array(n *node, depth int, whole bool) bool {
 	return more == other && p.a.bad == 0 && p.b.bad == 0
 }
 
-func (p *pair) object(n *node, depth int, whole bool) bool {
+func (p *pair) object(n *node, depth int, bytesFirst bool) bool {
 	more, other := p.a.first('}'), p.b.first('}')
 	for {
 		a, b := p.a.i, p.b.i
@@ -250,13 +250,13 @@ func (p *pair) object(n *node, depth int, whole bool) bool {
 			// the preceding members are equal: comparing them again would cost one pass per level
 			// of nesting
 			p.a.i, p.b.i = a, b
-			return p.unordered(n, depth, whole)
+			return p.unordered(n, depth, bytesFirst)
 		}
 		var child *node
 		if n != nil {
 			child = n.member(p.a.text())
 		}
-		if !p.value(child, depth, whole) {
+		if !p.value(child, depth, bytesFirst) {
 			return false
 		}
 		more, other = p.a.next('}'), p.b.next('}')
@@ -288,7 +288,7 @@ type member struct {
 }
 
 // unordered compares the remaining members of two objects in any order.
-func (p *pair) unordered(n *node, depth int, whole bool) bool {
+func (p *pair) unordered(n *node, depth int, bytesFirst bool) bool {
 	as, ok := p.members(&p.a, n, depth)
 	if !ok {
 		return false
@@ -305,7 +305,7 @@ func (p *pair) unordered(n *node, depth int, whole bool) bool {
 	}
 	for i := range as {
 		p.a.i, p.b.i = as[i].value, bs[i].value
-		if !p.value(n.member(as[i].name), depth, whole) {
+		if !p.value(n.member(as[i].name), depth, bytesFirst) {
 			return false
 		}
 	}

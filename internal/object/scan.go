@@ -63,11 +63,11 @@ func (s Stamp) At() int64 { return int64(s >> stampBits) }
 // an entry loses fields when another manager takes them over. Two entries of one second may set the
 // same bit: then a new entry is missed, but an old one never counts as new.
 func (s Stamp) lacks(f *ManagedField) bool {
-	return f.At > s.At() || (f.At == s.At() && f.At != 0 || f.timeless()) && s&f.bit() == 0
+	return f.At > s.At() || (f.At == s.At() && f.At != 0 || f.isTimeless()) && s&f.bit() == 0
 }
 
-// timeless reports whether the entry has a manager but no time.
-func (f *ManagedField) timeless() bool { return f.At == 0 && len(f.Manager) > 0 }
+// isTimeless reports whether the entry has a manager but no time.
+func (f *ManagedField) isTimeless() bool { return f.At == 0 && len(f.Manager) > 0 }
 
 func (f *ManagedField) bit() Stamp {
 	sum := crc32.ChecksumIEEE(f.Manager)
@@ -84,7 +84,7 @@ func (m *Scanned) stamp() Stamp {
 	}
 	s := Stamp(at << stampBits)
 	for i := range m.Managers {
-		if f := &m.Managers[i]; f.At == at && at != 0 || f.timeless() {
+		if f := &m.Managers[i]; f.At == at && at != 0 || f.isTimeless() {
 			s |= f.bit()
 		}
 	}
@@ -164,7 +164,7 @@ func NewScanner(c *Cutter) *Scanner {
 // type; then out is dst. Missing or null members are not an error: a bookmark has no name.
 func (s *Scanner) Scan(dst, raw []byte, kind, apiVersion string) (out []byte, m *Scanned, err error) {
 	out, m, err = s.scan(dst, raw, s.cut, kind, apiVersion)
-	if err != nil || s.copies == nil || !s.copies.suspects(out[len(dst):]) {
+	if err != nil || s.copies == nil || !s.copies.isSuspect(out[len(dst):]) {
 		return out, m, err
 	}
 	without, found := s.copies.redact(raw)

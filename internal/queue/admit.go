@@ -21,7 +21,7 @@ type waiter[T any] struct {
 // waitList is a list of waiters in order of arrival.
 type waitList[T any] struct{ first, last *waiter[T] }
 
-func (l *waitList[T]) empty() bool { return l.first == nil }
+func (l *waitList[T]) isEmpty() bool { return l.first == nil }
 
 func (l *waitList[T]) push(w *waiter[T]) {
 	w.queued = true
@@ -56,9 +56,9 @@ func (q *Queue[T]) newWaiter() *waiter[T] {
 	return &waiter[T]{done: make(chan error, 1)}
 }
 
-// free returns w for reuse. Only the call that waited with it may do so, because only that call
+// recycle returns w for reuse. Only the call that waited with it may do so, because only that call
 // knows that done is empty again.
-func (q *Queue[T]) free(w *waiter[T]) {
+func (q *Queue[T]) recycle(w *waiter[T]) {
 	w.lane, w.item = nil, nil
 	q.waiters.Put(w)
 }
@@ -92,7 +92,7 @@ func (q *Queue[T]) await(ctx context.Context, w *waiter[T]) error {
 	} else {
 		q.gets.remove(w)
 	}
-	q.settle() // Puts after an abandoned one may fit although it did not
+	q.wakeReady() // Puts after an abandoned one may fit although it did not
 	q.mu.Unlock()
 	return context.Cause(ctx)
 }
@@ -113,14 +113,14 @@ func (q *Queue[T]) unblock(w *waiter[T]) {
 	q.blocked += time.Since(w.since)
 }
 
-// settle wakes, after any change, exactly the calls that can proceed. After it, no Put waits that
-// could be admitted, and no Get waits while an item may be handed out.
-func (q *Queue[T]) settle() {
+// wakeReady wakes, after any change, exactly the calls that can proceed. After it, no Put waits
+// that could be admitted, and no Get waits while an item may be handed out.
+func (q *Queue[T]) wakeReady() {
 	for w := q.nextPut(); w != nil; w = q.nextPut() {
 		q.add(w.item, q.keys[w.item.key])
 		q.finish(&q.puts, w, nil)
 	}
-	for !q.gets.empty() {
+	for !q.gets.isEmpty() {
 		it := q.takeItem()
 		if it == nil {
 			break
@@ -130,13 +130,13 @@ func (q *Queue[T]) settle() {
 		q.finish(&q.gets, w, nil)
 	}
 	if q.closed && q.held.events == 0 {
-		for !q.gets.empty() {
+		for !q.gets.isEmpty() {
 			q.finish(&q.gets, q.gets.first, ErrClosed)
 		}
 	}
-	if len(q.rooms) > 0 && !q.wanted() {
+	if len(q.rooms) > 0 && !q.isRoomWanted() {
 		q.rooms = slices.DeleteFunc(q.rooms, func(l *Lane[T]) bool {
-			open := !l.waits() && l.roomy(perFree-1)
+			open := !l.isWaiting() && l.hasCatchUpRoom(perFree-1)
 			if open {
 				close(l.room)
 				l.room = nil
@@ -152,11 +152,11 @@ func (q *Queue[T]) settle() {
 
 // nextPut returns the waiting Put that can be admitted now, or nil.
 //
-// settle restarts it after each Put, since each admission may change what blocks another; the list
-// is only as long as the number of blocked informers.
+// wakeReady restarts it after each Put, since each admission may change what blocks another; the
+// list is only as long as the number of blocked informers.
 func (q *Queue[T]) nextPut() *waiter[T] {
 	w := q.firstPut()
-	if w == nil || !q.fits(w.item.bytes) {
+	if w == nil || !q.hasRoom(w.item.bytes) {
 		return nil
 	}
 	return w
@@ -177,7 +177,7 @@ func (q *Queue[T]) firstPut() *waiter[T] {
 	for w := q.puts.first; w != nil; w = w.next {
 		switch {
 		case w.keyFull || w.lane.pass == q.pass:
-		case w.lane.exceeds(w.item.bytes):
+		case w.lane.isOverShare(w.item.bytes):
 			w.lane.pass = q.pass
 		default:
 			return w
@@ -186,20 +186,21 @@ func (q *Queue[T]) firstPut() *waiter[T] {
 	return nil
 }
 
-// wanted reports whether a Put waits for room, so that no other call may take it.
-func (q *Queue[T]) wanted() bool { return q.firstPut() != nil }
+// isRoomWanted reports whether a Put waits for room, so that no other call may take it.
+func (q *Queue[T]) isRoomWanted() bool { return q.firstPut() != nil }
 
-// waits reports whether a Put of the lane waits because the lane holds too much. The result is
-// valid only after wanted has returned false: only then did firstPut visit all waiters.
-func (l *Lane[T]) waits() bool { return l.pass == l.q.pass }
+// isWaiting reports whether a Put of the lane waits because the lane holds too much. The result is
+// valid only after isRoomWanted has returned false: only then did firstPut visit all waiters.
+func (l *Lane[T]) isWaiting() bool { return l.pass == l.q.pass }
 
-// fits reports whether the bounds have room for an item of this size. An empty queue fits any item.
-func (q *Queue[T]) fits(size int64) bool {
+// hasRoom reports whether the bounds have room for an item of this size. An empty queue fits any
+// item.
+func (q *Queue[T]) hasRoom(size int64) bool {
 	return q.held.events == 0 || q.held.events < q.bound.events && size <= q.bound.bytes-q.held.bytes
 }
 
-// full reports whether the key with the given youngest item has used up its share.
-func (q *Queue[T]) full(youngest *Item[T]) bool {
+// isKeyFull reports whether the key with the given youngest item has used up its share.
+func (q *Queue[T]) isKeyFull(youngest *Item[T]) bool {
 	return youngest != nil && youngest.n >= q.keyShare
 }
 
@@ -222,10 +223,10 @@ type held struct {
 func (h *held) add(size int64)    { h.events, h.bytes = h.events+1, h.bytes+size }
 func (h *held) remove(size int64) { h.events, h.bytes = h.events-1, h.bytes-size }
 
-// within reports whether a lane that holds h may hold one more item of this size: then it must hold
-// at most n times the remaining free part of bound. all is the total held by all lanes. It returns
-// true for a lane that holds nothing.
-func (h held) within(n int64, all, bound held, size int64) bool {
+// isWithin reports whether a lane that holds h may hold one more item of this size: then it must
+// hold at most n times the remaining free part of bound. all is the total held by all lanes. It
+// returns true for a lane that holds nothing.
+func (h held) isWithin(n int64, all, bound held, size int64) bool {
 	if h.events == 0 {
 		return true
 	}
@@ -233,19 +234,19 @@ func (h held) within(n int64, all, bound held, size int64) bool {
 	return size <= bytes && int64(h.events)+1 <= n*events && h.bytes+size <= n*(bytes-size)
 }
 
-// exceeds reports whether one more item of this size is too much for the lane: it would hold more
-// than perFree times the remaining free room.
-func (l *Lane[T]) exceeds(size int64) bool {
-	return !l.held.within(perFree, l.q.held, l.q.bound, size)
+// isOverShare reports whether one more item of this size is too much for the lane: it would hold
+// more than perFree times the remaining free room.
+func (l *Lane[T]) isOverShare(size int64) bool {
+	return !l.held.isWithin(perFree, l.q.held, l.q.bound, size)
 }
 
-// roomy reports whether the lane may take the item that TryPut refused last, or an item of size 0,
-// as catch-up. The lane may then hold at most n times the remaining free room, both of the queue
-// and of the half for catch-up.
-func (l *Lane[T]) roomy(n int64) bool {
+// hasCatchUpRoom reports whether the lane may take the item that TryPut refused last, or an item of
+// size 0, as catch-up. The lane may then hold at most n times the remaining free room, both of the
+// queue and of the half for catch-up.
+func (l *Lane[T]) hasCatchUpRoom(n int64) bool {
 	q := l.q
 	half := held{q.bound.events / 2, q.bound.bytes / 2}
 	size := l.refused.bytes
-	return l.held.within(n, q.held, q.bound, size) && l.caught.within(n, q.caught, half, size) &&
-		(!l.refused.set || q.fits(size) && !q.full(q.keys[l.refused.key]))
+	return l.held.isWithin(n, q.held, q.bound, size) && l.caught.isWithin(n, q.caught, half, size) &&
+		(!l.refused.set || q.hasRoom(size) && !q.isKeyFull(q.keys[l.refused.key]))
 }

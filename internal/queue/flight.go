@@ -19,27 +19,27 @@ type weight struct {
 	overtook uint64 // flight.first when the item overtook that one; 0: it overtook none
 }
 
-// fits reports whether there is room for an item of that size. If nothing is in flight, there is
+// hasRoom reports whether there is room for an item of that size. If nothing is in flight, there is
 // room for any item.
-func (f *flight) fits(bytes int64) bool {
+func (f *flight) hasRoom(bytes int64) bool {
 	return f.bound == 0 || f.bytes == 0 || bytes <= f.bound-f.bytes
 }
 
-// crowds reports whether a lane with flying bytes in flight would have more than perFree times the
-// room that remains free after an item of that size.
-func (f *flight) crowds(flying, bytes int64) bool {
+// isOverShare reports whether a lane with flying bytes in flight would have more than perFree times
+// the room that remains free after an item of that size.
+func (f *flight) isOverShare(flying, bytes int64) bool {
 	free := f.bound - f.bytes - bytes
 	return f.bound > 0 && (free < 0 || flying+bytes > perFree*free)
 }
 
-// overtakes reports whether an item of that size may be handed out while the first in line, of size
-// first, waits for room.
-func (f *flight) overtakes(bytes, first int64) bool {
+// canOvertake reports whether an item of that size may be handed out while the first in line, of
+// size first, waits for room.
+func (f *flight) canOvertake(bytes, first int64) bool {
 	return bytes <= f.bound-f.bytes && f.overtaking+bytes <= f.bound-first
 }
 
-// wait records the item that is the first in line and waits for room.
-func (f *flight) wait(item uint64) {
+// noteWaiting records the item that is the first in line and waits for room.
+func (f *flight) noteWaiting(item uint64) {
 	if f.first != item {
 		f.first, f.overtaking = item, 0
 	}
@@ -84,28 +84,28 @@ func (f *flight) finish(it *weight, lane *int64) {
 func (q *Queue[T]) nextLane() (l, before *Lane[T], overtakes bool) {
 	var first *Item[T]
 	for l = q.ready; l != nil; before, l = l, l.next {
-		if first != nil && !q.flight.overtakes(1, first.weight.bytes) {
+		if first != nil && !q.flight.canOvertake(1, first.weight.bytes) {
 			break
 		}
-		if l.crowds() {
+		if l.isOverFlightShare() {
 			continue
 		}
 		it := l.peek()
 		switch {
-		case l.flightBytes > 0 && q.flight.crowds(l.flightBytes, it.weight.bytes):
+		case l.flightBytes > 0 && q.flight.isOverShare(l.flightBytes, it.weight.bytes):
 		case first != nil:
-			if q.flight.overtakes(it.weight.bytes, first.weight.bytes) {
+			if q.flight.canOvertake(it.weight.bytes, first.weight.bytes) {
 				return l, before, true
 			}
-		case q.flight.fits(it.weight.bytes):
+		case q.flight.hasRoom(it.weight.bytes):
 			return l, before, false
 		default:
 			first = it
-			q.flight.wait(it.seq)
+			q.flight.noteWaiting(it.seq)
 		}
 	}
 	return nil, nil, false
 }
 
-// weighed returns the estimated bytes in flight of v before it is encoded.
-func (q *Queue[T]) weighed(v T) int64 { return max(q.weigh(v), 0) }
+// weightOf returns the estimated bytes in flight of v before it is encoded.
+func (q *Queue[T]) weightOf(v T) int64 { return max(q.weigh(v), 0) }

@@ -60,7 +60,7 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 		key:    key,
 		lane:   l,
 		bytes:  int64(max(bytes, 0)),
-		weight: weight{bytes: q.weighed(v)},
+		weight: weight{bytes: q.weightOf(v)},
 	}
 
 	q.mu.Lock()
@@ -68,10 +68,10 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 		q.mu.Unlock()
 		return ErrClosed
 	}
-	if q.puts.empty() && q.fits(it.bytes) && !l.exceeds(it.bytes) {
-		if youngest := q.keys[key]; !q.full(youngest) {
+	if q.puts.isEmpty() && q.hasRoom(it.bytes) && !l.isOverShare(it.bytes) {
+		if youngest := q.keys[key]; !q.isKeyFull(youngest) {
 			q.add(it, youngest)
-			q.settle()
+			q.wakeReady()
 			q.mu.Unlock()
 			return nil
 		}
@@ -80,13 +80,13 @@ func (l *Lane[T]) Put(ctx context.Context, key string, bytes int, v T) error {
 	w.lane = l
 	w.item = it
 	w.since = time.Now()
-	w.keyFull = q.full(q.keys[key])
+	w.keyFull = q.isKeyFull(q.keys[key])
 	q.puts.push(w)
-	q.settle() // the earlier waiters may all wait for something other than room
+	q.wakeReady() // the earlier waiters may all wait for something other than room
 	q.mu.Unlock()
 
 	err := q.await(ctx, w)
-	q.free(w)
+	q.recycle(w)
 	return err
 }
 
@@ -110,7 +110,7 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 	l.refused.set = true
 	l.refused.key = key
 	l.refused.bytes = size
-	if q.wanted() || l.waits() || !l.roomy(perFree) {
+	if q.isRoomWanted() || l.isWaiting() || !l.hasCatchUpRoom(perFree) {
 		return false
 	}
 	q.add(&Item[T]{
@@ -119,11 +119,11 @@ func (l *Lane[T]) TryPut(key string, bytes int, v T) bool {
 		lane:  l,
 		bytes: size,
 		weight: weight{
-			bytes: q.weighed(v),
+			bytes: q.weightOf(v),
 		},
 		caught: true,
 	}, q.keys[key])
-	q.settle()
+	q.wakeReady()
 	return true
 }
 
@@ -139,7 +139,7 @@ func (l *Lane[T]) Room() <-chan struct{} {
 	q := l.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed && !q.wanted() && !l.waits() && l.roomy(perFree) {
+	if !q.closed && !q.isRoomWanted() && !l.isWaiting() && l.hasCatchUpRoom(perFree) {
 		now := make(chan struct{})
 		close(now)
 		return now
@@ -156,9 +156,9 @@ func (l *Lane[T]) Room() <-chan struct{} {
 // isReady reports whether the lane has an item to hand out, and is therefore in Queue.ready.
 func (l *Lane[T]) isReady() bool { return l.fresh != nil || len(l.released) > 0 }
 
-// crowds reports whether the lane would have too many items in flight with one more. One item is
-// always allowed: otherwise a small bound would admit none.
-func (l *Lane[T]) crowds() bool {
+// isOverFlightShare reports whether the lane would have too many items in flight with one more. One
+// item is always allowed: otherwise a small bound would admit none.
+func (l *Lane[T]) isOverFlightShare() bool {
 	free := l.q.flying - l.q.inFlight() - 1
 	return l.q.flying > 0 && (free < 0 || l.inFlight > 0 && l.inFlight+1 > perFree*free)
 }
@@ -172,8 +172,8 @@ func (l *Lane[T]) peek() *Item[T] {
 	return it
 }
 
-// oldest removes and returns the item that peek returns.
-func (l *Lane[T]) oldest() *Item[T] {
+// takeOldest removes and returns the item that peek returns.
+func (l *Lane[T]) takeOldest() *Item[T] {
 	it := l.peek()
 	if it != l.fresh {
 		return l.released.pop()

@@ -244,7 +244,7 @@ func (m *model) firstPut() *modelPut {
 	return nil
 }
 
-func (m *model) settle() {
+func (m *model) wakeReady() {
 	for p := m.firstPut(); p != nil && m.fits(p.bytes); p = m.firstPut() {
 		m.puts = slices.DeleteFunc(m.puts, func(other *modelPut) bool { return other == p })
 		m.take(p.modelItem)
@@ -427,7 +427,7 @@ func playModel(t *rapid.T) {
 	}
 	// rest waits until the queue and the model are idle, and compares them.
 	rest := func() {
-		m.settle()
+		m.wakeReady()
 		synctest.Wait()
 
 		var outcomes []string

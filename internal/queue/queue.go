@@ -18,12 +18,12 @@ const maxPerKey = 256
 
 // perFree is how many slots, bytes and items in flight a lane may hold for each that remains free.
 //
-// Otherwise a lane whose items are never acknowledged (its topic is missing, for example) would
-// eventually hold everything, and stop all others. With a fixed share, most of the queue would be
-// unused while one lane alone has work. With this bound, which is that of dynamic thresholds in
-// switches with a shared buffer, one lane alone has at most two thirds. If the items of k lanes are
-// never acknowledged, the other lanes get one part in 2k+1. That holds if the k lanes fill up
-// together. If they fill up one after the other, the others get one part in 3^k.
+// A lane whose items are never acknowledged (its topic is missing, for example) must not hold
+// everything and stop all others. But with a fixed share, most of the queue would be unused while
+// one lane alone has work. This bound is that of dynamic thresholds in switches with a shared
+// buffer: one lane alone has at most two thirds. If the items of k lanes are never acknowledged,
+// the other lanes get one part in 2k+1. That holds if the k lanes fill up together. If they fill up
+// one after the other, the others get one part in 3^k.
 const perFree = 2
 
 // Options has the bounds. A value of Events or Bytes below 1 counts as 1.
@@ -38,7 +38,9 @@ type Options struct {
 	InFlightBytes int64
 }
 
-// Queue is a bounded queue of values with keys. It is safe for concurrent use.
+// Queue is a bounded queue of values with keys. Producers put values through lanes, workers get
+// them, and a value keeps its room until it is done: see the package comment. It is safe for
+// concurrent use.
 type Queue[T any] struct {
 	bound    held
 	keyShare uint16
@@ -76,7 +78,7 @@ type Queue[T any] struct {
 // New returns an empty queue that registers its metrics with reg, unless that is nil.
 func New[T any](o Options, reg prometheus.Registerer) *Queue[T] {
 	q := &Queue[T]{
-		bound:    held{max(o.Events, 1), min(max(o.Bytes, 1), math.MaxInt64/8)}, // within multiplies by up to perFree
+		bound:    held{max(o.Events, 1), min(max(o.Bytes, 1), math.MaxInt64/8)}, // isWithin multiplies by up to perFree
 		keyShare: maxPerKey,
 		flying:   max(o.InFlight, 0),
 		lanes:    map[string]*Lane[T]{},
@@ -136,7 +138,7 @@ func (q *Queue[T]) Get(ctx context.Context) (*Item[T], error) {
 
 	err := q.await(ctx, w)
 	it := w.item
-	q.free(w)
+	q.recycle(w)
 	if err != nil {
 		return nil, err
 	}
@@ -150,12 +152,12 @@ func (q *Queue[T]) Done(items ...*Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, it := range items {
-		q.done(it)
+		q.finishItem(it)
 	}
-	q.settle()
+	q.wakeReady()
 }
 
-func (q *Queue[T]) done(it *Item[T]) {
+func (q *Queue[T]) finishItem(it *Item[T]) {
 	if it.lane.q != q || it.state != inFlight {
 		//nolint:forbidigo // A defect of the caller, which no caller could handle: its count of free slots is wrong by now.
 		panic("queue: Done of an item that is not in flight")
@@ -175,7 +177,7 @@ func (q *Queue[T]) done(it *Item[T]) {
 	if it.next != it {
 		youngest = q.keys[it.key]
 	}
-	if q.full(youngest) {
+	if q.isKeyFull(youngest) {
 		q.setKeyFull(it.key, false)
 	}
 	if successor := it.next; successor == it {
@@ -203,7 +205,7 @@ func (q *Queue[T]) Suspend(it *Item[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.flight.finish(&it.weight, &it.lane.flightBytes)
-	q.settle()
+	q.wakeReady()
 }
 
 // Resume makes Get hand out a suspended item again, as the oldest of its key.
@@ -215,11 +217,11 @@ func (q *Queue[T]) Resume(it *Item[T]) {
 	}
 	it.state = waiting
 	q.flight.finish(&it.weight, &it.lane.flightBytes)
-	it.weight.bytes = q.weighed(it.Value)
+	it.weight.bytes = q.weightOf(it.Value)
 	q.queued++
 	it.lane.inFlight--
 	q.release(it)
-	q.settle()
+	q.wakeReady()
 }
 
 // Resize corrects the bytes in flight of an item when its size in memory is known. It never waits:
@@ -235,7 +237,7 @@ func (q *Queue[T]) Resize(it *Item[T], bytes int64) {
 	q.flight.resize(&it.weight, &it.lane.flightBytes, max(bytes, 0))
 	if bytes < before || before == 0 {
 		// now that it has bytes in flight, the lane may lose the place in line that others wait for
-		q.settle()
+		q.wakeReady()
 	}
 }
 
@@ -245,10 +247,10 @@ func (q *Queue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed, q.rooms = true, nil
-	for !q.puts.empty() {
+	for !q.puts.isEmpty() {
 		q.finish(&q.puts, q.puts.first, ErrClosed)
 	}
-	q.settle()
+	q.wakeReady()
 }
 
 // Drained blocks until no item waits or is in flight, which is final after Close, or until ctx
@@ -349,7 +351,7 @@ func (q *Queue[T]) add(it, youngest *Item[T]) {
 		it.n = youngest.n + 1
 		it.next, youngest.next = youngest.next, it
 	}
-	if q.full(it) {
+	if q.isKeyFull(it) {
 		q.setKeyFull(it.key, true)
 	}
 	if youngest != nil {
@@ -382,7 +384,7 @@ func (q *Queue[T]) takeItem() *Item[T] {
 		q.readyEnd = before
 	}
 	l.next = nil
-	it := l.oldest()
+	it := l.takeOldest()
 	it.state = inFlight
 	q.queued--
 	l.inFlight++

@@ -8,8 +8,8 @@ import (
 )
 
 // Two documents describe the resources that an API server serves. With a thousand resources they
-// are hundreds of kilobytes, and the same each time. Their entity tags show that they are, so
-// nobody needs to read them again.
+// are hundreds of kilobytes, and they hardly ever change. If their entity tags are the same, the
+// agent does not read them again.
 
 // documentPaths are the paths of the two documents.
 func documentPaths() []string { return []string{"/api", "/apis"} }

@@ -23,8 +23,8 @@ const (
 	SelectableFields
 )
 
-// features says how the agent finds out that an API server does not have a feature: it asks, and
-// looks at the error.
+// features has the errors that show that an API server does not have a feature: the agent sends the
+// request, and looks at its error.
 func features() [3]struct {
 	codes []int   // HTTP status codes of a refusal
 	errs  []error // other errors that show it

@@ -17,9 +17,9 @@ const (
 )
 
 // Offset compares the agent's wall clock with that of the API server, by the header Date of its
-// responses. It has whole seconds, and the response was made between the request and its arrival.
-// So each response shows a span that has the offset, a second wide at least. An Offset is safe for
-// concurrent use.
+// responses. The header has whole seconds, and the API server wrote it between the request and the
+// arrival of the response. So each response gives a span, at least a second wide, in which the
+// offset is. An Offset is safe for concurrent use.
 type Offset struct {
 	wall func() time.Time
 	log  *slog.Logger

@@ -28,8 +28,8 @@ type Stall struct {
 	since time.Time
 }
 
-// Add counts an open HTTP watch at rv that has ended broken. It reports whether another one is
-// unlikely to lead past rv.
+// Add counts an open HTTP watch at rv that has ended broken. It reports whether the next one is
+// likely to end in the same way.
 func (s *Stall) Add(rv uint64) bool {
 	if s.ends == 0 || s.rv != rv {
 		*s = Stall{rv: rv, since: time.Now()}

@@ -27,7 +27,7 @@ type definition struct {
 	deleting    bool
 	established bool
 	added       uint64 // resourceVersion of its creation, 0 if that was not seen
-	// added, or else its establishment, once established and until Started is called; otherwise 0
+	// added, or else its establishment, once established and until NoteStarted is called; else 0
 	created     uint64
 	createdSeen time.Time              // when created was set
 	served      *selection.APIResource // the resource that it serves, while created is not 0
@@ -102,8 +102,8 @@ func (e *Extensions) definitionFollower(handle Handler) *follower {
 		log:      e.log,
 		advice:   unwatched,
 		resource: definitions(),
-		// With their schemas, a thousand definitions are many megabytes. Metadata is enough in a
-		// list. The watch has whole objects.
+		// With their schemas, a thousand definitions are many megabytes. So the list has metadata
+		// only, which is enough. The watch has complete objects.
 		accept: apiserver.MetadataOnly,
 		failed: func(context.Context, error) { e.set(&e.mu.listed) },
 		seen: func(at time.Time) {
@@ -185,7 +185,7 @@ func (e *Extensions) applyDefinition(typ watch.EventType, o *item) Event {
 		}
 	}
 	ev := was.update(name, now)
-	if !was.established && o.is("Established") {
+	if !was.established && o.hasCondition("Established") {
 		was.established = true
 		was.created = cmp.Or(was.added, rv)
 		was.createdSeen = time.Now()
@@ -237,7 +237,7 @@ func (e *Extensions) IsEstablished(name string) bool {
 
 // CreatedAt returns the resourceVersion of the creation of a resource's definition, and when that
 // was seen. All objects of the resource are newer. rv is 0 if the creation was not seen, or after
-// Started.
+// NoteStarted.
 func (e *Extensions) CreatedAt(r *object.Resource) (rv uint64, seen time.Time) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -264,9 +264,9 @@ func (e *Extensions) Created(except map[schema.GroupResource]bool) (out []select
 	return out
 }
 
-// Started makes CreatedAt 0 for resources that are now captured from their creation. A rule that is
-// added later lists existing objects.
-func (e *Extensions) Started(all []selection.APIResource) {
+// NoteStarted makes CreatedAt 0 for resources that are now captured from their creation. A rule
+// that is added later lists existing objects.
+func (e *Extensions) NoteStarted(all []selection.APIResource) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range all {

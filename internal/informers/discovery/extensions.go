@@ -22,7 +22,7 @@ const (
 	// DiscoverEvery is the interval of reads of the API groups if no change is seen.
 	DiscoverEvery = 30 * time.Second
 
-	settleDelay   = 100 * time.Millisecond // changes are gathered before the API groups are read
+	gatherDelay   = 100 * time.Millisecond // changes are gathered before the API groups are read
 	discoverApart = time.Second            // the least time between two discoveries
 	// discoveries after a change, discoverApart apart: a definition is served with a delay
 	repeats       = 3
@@ -32,8 +32,10 @@ const (
 	deletedFor = 10 * time.Minute
 )
 
-// Extensions follows CustomResourceDefinitions and APIServices. Only one goroutine may call
-// WaitListed and Wait; other methods are for all.
+// Extensions follows CustomResourceDefinitions and APIServices. Discovery reads the API groups only
+// at intervals. It cannot distinguish a removed resource from one that is not served for a while.
+// The watches of Extensions show both at once. Only one goroutine may call WaitListed and Wait; all
+// goroutines may call the other methods.
 type Extensions struct {
 	client *apiserver.Client
 	log    *slog.Logger
@@ -75,9 +77,9 @@ func (e *Extensions) Need(extensions bool) {
 	}
 }
 
-// await waits until is, which is called with mu held, returns true. It returns the cause of ctx if
-// that ended first.
-func (e *Extensions) await(ctx context.Context, is func() bool) error {
+// awaitCondition waits until is, which is called with mu held, returns true. It returns the cause
+// of ctx if that ended first.
+func (e *Extensions) awaitCondition(ctx context.Context, is func() bool) error {
 	return e.mu.Wait(ctx, func() bool {
 		e.mu.RLock()
 		defer e.mu.RUnlock()
@@ -102,7 +104,7 @@ func (e *Extensions) SeenAt() time.Time {
 
 // Run waits for Need(true), follows until ctx ends, and calls handle for each change.
 func (e *Extensions) Run(ctx context.Context, handle Handler) {
-	if e.await(ctx, func() bool { return e.mu.needed }) != nil {
+	if e.awaitCondition(ctx, func() bool { return e.mu.needed }) != nil {
 		return
 	}
 	var services sync.WaitGroup
@@ -121,7 +123,7 @@ const unwatched = "new resources are found only by periodic discovery, and their
 func (e *Extensions) WaitListed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listedWithin)
 	defer cancel()
-	_ = e.await(ctx, func() bool { return e.mu.listed && e.mu.servicesListed })
+	_ = e.awaitCondition(ctx, func() bool { return e.mu.listed && e.mu.servicesListed })
 	e.discovered = time.Now()
 }
 
@@ -140,7 +142,7 @@ func (e *Extensions) Wait(ctx context.Context, d time.Duration) bool {
 		e.again = max(0, e.again-1)
 	case <-e.changed:
 		e.again = repeats
-		if pause.For(ctx, max(settleDelay, discoverApart-time.Since(e.discovered))) != nil {
+		if pause.For(ctx, max(gatherDelay, discoverApart-time.Since(e.discovered))) != nil {
 			return false
 		}
 		select {
@@ -171,7 +173,7 @@ func (e *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 	defer cancel()
 	for _, r := range missing {
 		if e.exists(ctx, r.String()) &&
-			e.await(ctx, func() bool { return e.mu.definitions[r.String()].isEstablished() }) != nil {
+			e.awaitCondition(ctx, func() bool { return e.mu.definitions[r.String()].isEstablished() }) != nil {
 			return // the resource is listed like one that has always existed
 		}
 	}
@@ -244,7 +246,7 @@ func (e *Extensions) serviceFollower(handle Handler) *follower {
 func (i *item) service() apiService {
 	return apiService{
 		aggregated: i.Spec.Service != nil,
-		available:  i.is("Available"),
+		available:  i.hasCondition("Available"),
 		generation: i.Metadata.Generation,
 	}
 }

@@ -87,7 +87,7 @@ func TestLifeOfADefinition(t *testing.T) {
 		if diff := cmp.Diff(want, x.Created(nil)); diff != "" {
 			t.Errorf("created (-want +got):\n%s", diff)
 		}
-		x.Started(want)
+		x.NoteStarted(want)
 		created(0)
 	})
 }

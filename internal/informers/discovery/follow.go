@@ -49,8 +49,8 @@ type item struct {
 	}
 }
 
-// is reports whether a condition is true.
-func (i *item) is(condition string) bool {
+// hasCondition reports whether a condition is true.
+func (i *item) hasCondition(condition string) bool {
 	for _, c := range i.Status.Conditions {
 		if c.Type == condition {
 			return c.Status == "True"
@@ -90,7 +90,7 @@ func (f *follower) run(ctx context.Context) {
 		} else {
 			f.denied = false
 			opened := time.Now()
-			if err = f.watches(ctx, rv); time.Since(opened) > apiserver.ShortWatch {
+			if err = f.followWatches(ctx, rv); time.Since(opened) > apiserver.ShortWatch {
 				b = retry.New()
 			}
 		}
@@ -143,9 +143,9 @@ func (f *follower) list(ctx context.Context) (rv uint64, err error) {
 	return rv, err
 }
 
-// watches follows one watch after another from rv. An error means that a list is required, or that
-// ctx has ended.
-func (f *follower) watches(ctx context.Context, rv uint64) error {
+// followWatches follows one watch after another from rv. An error means that a list is required, or
+// that ctx has ended.
+func (f *follower) followWatches(ctx context.Context, rv uint64) error {
 	var stall apiserver.Stall
 	b := retry.New()
 	for {

@@ -14,18 +14,18 @@ const (
 	// are shorter: two etcds that assign versions in step may seem to be one for some minutes.
 	AgainEvery = time.Hour
 	firstAgain = 4 * time.Minute
-	// wanted is how many sandwiches show that two resources share an etcd.
-	wanted = 3
-	// maxFilling is how many resources one sandwich has between its two lists of a representative.
-	maxFilling = 16
+	// enough is how many sandwiches show that two resources share an etcd.
+	enough = 3
+	// maxInner is how many resources one sandwich lists between its two lists of a representative.
+	maxInner = 16
 	// maxCompared is how many resources one round compares. A cluster with more needs more rounds,
 	// and no minute costs more than others.
 	maxCompared = 128
 	// maxEtcds bounds the etcds that resources are compared with.
 	maxEtcds = 16
-	// most is how many lists in a row may fail: those of a representative that is alone in its
+	// maxFails is how many lists in a row may fail: those of a representative that is alone in its
 	// etcd, and those of other resources in one sandwich.
-	most = 3
+	maxFails = 3
 	// longestRest bounds how many rounds leave out a resource whose list has failed.
 	longestRest = 64
 )
@@ -42,20 +42,21 @@ type Resource struct {
 	Etcd       int    // its number in an earlier run; 0: not known
 }
 
-// Etcds knows which resources share an etcd. It is not safe for concurrent use.
+// Etcds knows which resources share an etcd, as far as sandwiches of lists have shown it: see the
+// package comment. It is not safe for concurrent use.
 type Etcds struct {
 	all    map[string]*resource
 	last   int           // the highest number of an etcd so far; none is used again
 	isVoid bool          // what an earlier run knew is void
-	again  time.Time     // what is known is compared again from then on
-	wait   time.Duration // after that, until the next time
+	again  time.Time     // when what is known is compared again
+	wait   time.Duration // from then until the next time
 	// moved has the version of the representative of each etcd in the last round.
 	moved map[int]uint64
 	left  int // how many resources the round may still compare
-	// custom has the names of the custom resources, sorted. One of them is listed for all: another
-	// one after each failure.
+	// custom has the names of the custom resources, sorted. One of them is listed for all of them:
+	// after each failure, the next one.
 	custom []string
-	listed int // the index of that one, modulo their number
+	listed int // the index of the one that is listed, modulo their number
 }
 
 type resource struct {
@@ -70,10 +71,10 @@ type resource struct {
 
 // streak is a run of sandwiches without one outside.
 type streak struct {
-	n       int
-	at      time.Time
-	bread   uint64 // the version of the second list of the representative in the last that counts
-	filling uint64
+	n     int
+	at    time.Time // of the last sandwich that counts, as are outer and inner
+	outer uint64    // the version of the second list of the representative
+	inner uint64    // the version of the list of the resource
 }
 
 // New returns an Etcds of no resource. last is the highest number of an etcd in an earlier run.
@@ -118,7 +119,7 @@ func (e *Etcds) Observe(now []Resource) (isValid bool) {
 	}
 	for _, r := range e.sorted() {
 		if r.Aggregated && r.etcd == 0 {
-			e.found(r)
+			e.startEtcd(r)
 		}
 	}
 	return isValid
@@ -154,8 +155,8 @@ func (r *resource) forget() {
 	r.isDue = false
 }
 
-// found makes a resource the first one of an etcd.
-func (e *Etcds) found(r *resource) {
+// startEtcd makes a resource the first one, and so the representative, of a new etcd.
+func (e *Etcds) startEtcd(r *resource) {
 	e.last++
 	r.etcd = e.last
 	r.streaks = nil
@@ -229,7 +230,7 @@ func (e *Etcds) Round(now time.Time, list Lister) {
 	// Known etcds come last, as far as the round goes.
 	all := e.representatives()
 	for _, number := range slices.Sorted(maps.Keys(all)) {
-		e.compare(now, number, all[number], e.due(number, all[number]), list)
+		e.compare(now, number, all[number], e.dueAgain(number, all[number]), list)
 	}
 	e.compareOpen(now, done, list) // with etcds that were found just now
 }
@@ -237,18 +238,19 @@ func (e *Etcds) Round(now time.Time, list Lister) {
 // compareOpen compares the resources of which nothing is known with each etcd that is not done.
 func (e *Etcds) compareOpen(now time.Time, done map[int]bool, list Lister) {
 	for {
-		e.begin()
-		number, bread := e.next(done)
-		if bread == nil {
+		e.startProvedEtcd()
+		number, outer := e.nextUndone(done)
+		if outer == nil {
 			return
 		}
 		done[number] = true
-		e.compare(now, number, bread, e.open(number, bread), list)
+		e.compare(now, number, outer, e.candidates(number, outer), list)
 	}
 }
 
-// begin makes a resource the first one of an etcd, if it is proved to be in no other one.
-func (e *Etcds) begin() {
+// startProvedEtcd makes a resource the first one of a new etcd, if it is proved to be in no known
+// one.
+func (e *Etcds) startProvedEtcd() {
 	known := e.representatives()
 	if len(known) == maxEtcds {
 		return
@@ -262,15 +264,15 @@ func (e *Etcds) begin() {
 			isNew = isNew && r.apart[number]
 		}
 		if isNew {
-			e.found(r)
+			e.startEtcd(r)
 			return
 		}
 	}
 }
 
-// next returns the lowest number of an etcd that the round has not compared, with its
+// nextUndone returns the lowest number of an etcd that the round has not compared, with its
 // representative; nil: there is none.
-func (e *Etcds) next(done map[int]bool) (number int, bread *resource) {
+func (e *Etcds) nextUndone(done map[int]bool) (number int, outer *resource) {
 	all := e.representatives()
 	for _, number := range slices.Sorted(maps.Keys(all)) {
 		if !done[number] {
@@ -280,27 +282,28 @@ func (e *Etcds) next(done map[int]bool) (number int, bread *resource) {
 	return 0, nil
 }
 
-// compare makes the sandwiches of one etcd.
-func (e *Etcds) compare(now time.Time, number int, bread *resource, filling []*resource, list Lister) {
-	filling = filling[:min(len(filling), e.left)]
-	if len(filling) == 0 {
+// compare makes the sandwiches of one etcd: its representative is outer, the other resources are
+// inner.
+func (e *Etcds) compare(now time.Time, number int, outer *resource, inner []*resource, list Lister) {
+	inner = inner[:min(len(inner), e.left)]
+	if len(inner) == 0 {
 		return
 	}
 	// No sandwich of these can count before the version of the representative has risen.
-	isWaiting := !slices.ContainsFunc(filling, func(r *resource) bool { return r.streaks[number].n == 0 })
-	first, ok := e.ask(bread, list)
+	isWaiting := !slices.ContainsFunc(inner, func(r *resource) bool { return r.streaks[number].n == 0 })
+	first, ok := e.askVersion(outer, list)
 	if !ok {
-		if bread.fails >= most && e.isAlone(bread) {
-			bread.forget() // nothing can be compared with it
+		if outer.fails >= maxFails && e.isAlone(outer) {
+			outer.forget() // nothing can be compared with it
 		}
 		return
 	}
 	if isWaiting && first <= e.moved[number] {
 		return
 	}
-	e.left -= len(filling)
-	for part := range slices.Chunk(filling, maxFilling) {
-		first, ok = e.sandwich(now, number, bread, first, part, list)
+	e.left -= len(inner)
+	for part := range slices.Chunk(inner, maxInner) {
+		first, ok = e.makeSandwich(now, number, outer, first, part, list)
 		if !ok {
 			return
 		}
@@ -308,12 +311,12 @@ func (e *Etcds) compare(now time.Time, number int, bread *resource, filling []*r
 	e.moved[number] = first
 }
 
-// open returns the resources that may be in the etcd of a representative, as far as is known: first
-// those of which most is known.
-func (e *Etcds) open(number int, bread *resource) (all []*resource) {
+// candidates returns the resources that may be in the etcd of a representative (outer), as far as
+// is known. It begins with those that have the longest streak.
+func (e *Etcds) candidates(number int, outer *resource) (all []*resource) {
 	for _, r := range e.sorted() {
 		isElsewhere := len(r.streaks) > 0 && r.streaks[number].n == 0
-		if r != bread && !r.Aggregated && r.rests == 0 && r.etcd == 0 && !r.apart[number] && !isElsewhere {
+		if r != outer && !r.Aggregated && r.rests == 0 && r.etcd == 0 && !r.apart[number] && !isElsewhere {
 			all = append(all, r)
 		}
 	}
@@ -321,40 +324,41 @@ func (e *Etcds) open(number int, bread *resource) (all []*resource) {
 	return all
 }
 
-// due returns the resources of an etcd that are to be compared again with its representative.
-func (e *Etcds) due(number int, bread *resource) (all []*resource) {
+// dueAgain returns the resources of an etcd that must be compared again with its representative
+// (outer).
+func (e *Etcds) dueAgain(number int, outer *resource) (all []*resource) {
 	for _, r := range e.sorted() {
-		if r != bread && !r.Aggregated && r.rests == 0 && r.etcd == number && r.isDue {
+		if r != outer && !r.Aggregated && r.rests == 0 && r.etcd == number && r.isDue {
 			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// sandwich makes one sandwich. first is the version of its first list of the representative. It
-// returns the version of the last one, or false if that is of no use.
-func (e *Etcds) sandwich(
-	now time.Time, number int, bread *resource, first uint64, filling []*resource, list Lister,
+// makeSandwich makes one sandwich. first is the version of its first list of the representative. It
+// returns the version of its last list, or false if no conclusion is possible.
+func (e *Etcds) makeSandwich(
+	now time.Time, number int, outer *resource, first uint64, inner []*resource, list Lister,
 ) (last uint64, ok bool) {
 	versions := map[*resource]uint64{}
 	failures := 0
-	for _, r := range filling {
-		rv, ok := e.ask(r, list)
+	for _, r := range inner {
+		rv, ok := e.askVersion(r, list)
 		if ok {
 			versions[r], failures = rv, 0
 			continue
 		}
 		failures++
-		if failures == most {
-			break // perhaps the API server is away
+		if failures == maxFails {
+			break // the API server may be unreachable
 		}
 	}
-	last, ok = e.ask(bread, list)
+	last, ok = e.askVersion(outer, list)
 	if !ok || last < first {
 		return 0, false
 	}
 	for r, rv := range versions {
-		r.take(number, sandwich{now, first, rv, last})
+		r.noteSandwich(number, sandwich{now, first, rv, last})
 	}
 	return last, true
 }
@@ -368,7 +372,7 @@ func (e *Etcds) isAlone(r *resource) bool {
 	return true
 }
 
-func (e *Etcds) ask(r *resource, list Lister) (rv uint64, ok bool) {
+func (e *Etcds) askVersion(r *resource, list Lister) (rv uint64, ok bool) {
 	name := r.Name
 	if name == customs {
 		name = e.custom[e.listed%len(e.custom)]
@@ -388,14 +392,15 @@ func (e *Etcds) ask(r *resource, list Lister) (rv uint64, ok bool) {
 
 // sandwich has the versions of the lists A, B, A.
 type sandwich struct {
-	at                   time.Time
-	first, filling, last uint64
+	at                 time.Time
+	first, inner, last uint64
 }
 
-// take takes a sandwich of the resource in the representative of an etcd.
-func (r *resource) take(number int, s sandwich) {
+// noteSandwich notes a sandwich whose inner list is of the resource. number is the etcd of its
+// representative.
+func (r *resource) noteSandwich(number int, s sandwich) {
 	r.isDue = false
-	if s.filling < s.first || s.filling > s.last {
+	if s.inner < s.first || s.inner > s.last {
 		r.etcd = 0
 		delete(r.streaks, number)
 		if r.apart == nil {
@@ -409,11 +414,11 @@ func (r *resource) take(number int, s sandwich) {
 	}
 	was := r.streaks[number]
 	isFirst := was.n == 0
-	hasRisen := s.first > was.bread && s.filling > was.filling
+	hasRisen := s.first > was.outer && s.inner > was.inner
 	if !isFirst && (!hasRisen || s.at.Sub(was.at) < Every) {
 		return
 	}
-	if was.n+1 == wanted {
+	if was.n+1 == enough {
 		r.etcd = number
 		r.streaks = nil
 		r.apart = nil
@@ -422,5 +427,5 @@ func (r *resource) take(number int, s sandwich) {
 	if r.streaks == nil {
 		r.streaks = map[int]streak{}
 	}
-	r.streaks[number] = streak{was.n + 1, s.at, s.last, s.filling}
+	r.streaks[number] = streak{was.n + 1, s.at, s.last, s.inner}
 }

@@ -128,7 +128,7 @@ func TestIdleEtcd(t *testing.T) {
 		t.Errorf("%d lists in ten minutes", w.lists)
 	}
 	w.minute = func(int) uint64 { return 1 }
-	for range wanted {
+	for range enough {
 		w.round()
 	}
 	w.want(map[string]int{"namespaces": 1, "pods": 1, "secrets": 1})
@@ -154,7 +154,7 @@ func TestEtcdsInStep(t *testing.T) {
 	w := newWorld(t, 1000, 1000)
 	w.put(0, "namespaces")
 	w.put(1, "events")
-	for range wanted {
+	for range enough {
 		w.round()
 	}
 	w.want(map[string]int{"namespaces": 1, "events": 1})
@@ -182,7 +182,7 @@ func TestKnownInAnEarlierRun(t *testing.T) {
 func TestMovedToAnotherEtcd(t *testing.T) {
 	w := newWorld(t, 1000, 50)
 	w.put(0, "namespaces", "pods")
-	for range wanted {
+	for range enough {
 		w.round()
 	}
 	w.want(map[string]int{"namespaces": 1, "pods": 1})
@@ -197,7 +197,7 @@ func TestMovedToAnotherEtcd(t *testing.T) {
 func TestRestoredEtcd(t *testing.T) {
 	w := newWorld(t, 1000)
 	w.put(0, "namespaces", "pods")
-	for range wanted {
+	for range enough {
 		w.round()
 	}
 	w.history["pods"] = 1
@@ -207,7 +207,7 @@ func TestRestoredEtcd(t *testing.T) {
 	w.want(map[string]int{"namespaces": 2, "pods": 0})
 	w.put(0, "secrets")
 	w.known["secrets"] = 1
-	for range wanted - 1 {
+	for range enough - 1 {
 		w.round()
 	}
 	w.want(map[string]int{"namespaces": 2, "pods": 2, "secrets": 0})
@@ -218,13 +218,13 @@ func TestRepresentativeFails(t *testing.T) {
 	w := newWorld(t, 1000)
 	w.put(0, "namespaces", "pods", "secrets")
 	w.fails["namespaces"] = true
-	for range most + wanted {
+	for range maxFails + enough {
 		w.round()
 	}
 	w.want(map[string]int{"namespaces": 0, "pods": 2, "secrets": 2})
 	w.fails["pods"] = true
 	w.put(0, "services")
-	for range wanted + 1 {
+	for range enough + 1 {
 		w.round()
 	}
 	w.want(map[string]int{"services": 2})
@@ -242,11 +242,11 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 	w.lists = 0
 	w.round()
-	if w.lists > most {
+	if w.lists > maxFails {
 		t.Errorf("%d lists, and all fail", w.lists)
 	}
 	clear(w.fails)
-	for range wanted + 2 {
+	for range enough + 2 {
 		w.round()
 	}
 	for name := range w.of {
@@ -270,7 +270,7 @@ func TestCustomResources(t *testing.T) {
 	w.put(0, "namespaces")
 	w.put(1, "events")
 	w.putCustom(0, "gadgets.shop.test", "widgets.shop.test")
-	for range wanted - 1 {
+	for range enough - 1 {
 		w.round()
 		w.want(map[string]int{"gadgets.shop.test": 0, "widgets.shop.test": 0})
 	}
@@ -295,7 +295,7 @@ func TestCustomResourceFails(t *testing.T) {
 	w.put(0, "namespaces")
 	w.putCustom(0, "apples.shop.test", "gadgets.shop.test", "widgets.shop.test")
 	w.fails["apples.shop.test"] = true
-	for range wanted + 2 {
+	for range enough + 2 {
 		w.round()
 	}
 	w.want(map[string]int{"apples.shop.test": 1, "gadgets.shop.test": 1, "widgets.shop.test": 1})
@@ -426,7 +426,7 @@ func TestModel(t *testing.T) {
 		}
 		clear(w.fails)
 		w.minute = func(int) uint64 { return 100 }
-		for range longestRest + wanted + 1 {
+		for range longestRest + enough + 1 {
 			w.round()
 		}
 		apart(rt, w)

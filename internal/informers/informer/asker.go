@@ -20,8 +20,8 @@ import (
 // scope. Each revision of etcd is a resourceVersion of every resource, so a list at the one right
 // before a version is always possible.
 //
-// Under a selector that the API server applies, an ADDED may mean that the object matches now, and
-// a DELETED that it no longer matches. A question without the selector shows which. If several
+// Under a selector that the API server applies, an ADDED may mean that the object matches only now,
+// and a DELETED that it no longer matches. A question without the selector shows which. If several
 // rules select objects of one resource, the agent reads and matches all objects.
 
 // Before implements store.Selector.
@@ -138,15 +138,15 @@ func (i *Informer) listAt(
 
 // ask asks q once.
 func (i *Informer) ask(ctx context.Context, q backfill.Question) (*backfill.Answer, error) {
-	v, _, err := i.look(ctx, q, metav1.ListOptions{})
+	v, _, err := i.askWith(ctx, q, metav1.ListOptions{})
 	if err != nil {
 		err = fmt.Errorf("%s at resourceVersion %d: %w", q.Ref.Key, q.At, err)
 	}
 	return v, err
 }
 
-// look is ask with list options. It also returns the resourceVersion of the list.
-func (i *Informer) look(
+// askWith asks q once, with list options. It also returns the resourceVersion of the list.
+func (i *Informer) askWith(
 	ctx context.Context, q backfill.Question, opts metav1.ListOptions,
 ) (*backfill.Answer, uint64, error) {
 	opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", q.Ref.Name()).String()

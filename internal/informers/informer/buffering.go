@@ -22,10 +22,11 @@ import (
 //
 // So the agent asks. After askAfter without a frame it lists the metadata of the whole scope. The
 // watch must show each change in that list: an object above the position, or the absence of a
-// last-known object. If it does not within showWithin, it holds back changes. Then it is ended, and
-// the scope is stale. The API server is asked to end the next watch after briefWatch, because a
-// proxy passes on what it holds when the response ends. So are those that follow, until one shows
-// frames before its end, or none at all. The next one is as long as ever, and is asked about again.
+// last-known object. If it does not within showWithin, it holds back changes. Then the agent ends
+// it, and calls the scope stale. It asks the API server to end the next watch after briefWatch,
+// because a proxy passes on what it holds when the response ends. The watches that follow are brief
+// too, until one shows frames before its end, or none at all. The next watch has the usual length,
+// and the agent asks about it again.
 //
 // A list that finds nothing doubles the pause before the next one, up to maxAskPause. AskPages
 // bounds the pages of all scopes. The last list before the end of a watch settles the scope
@@ -36,14 +37,14 @@ const (
 	showWithin  = 30 * time.Second // the end of the list that has the change
 	maxAskPause = 10 * time.Minute
 	briefWatch  = 30 * time.Second
-	// passesAfter is how long the agent must wait for the next frame, or for the end, until a frame
-	// shows that the path holds back nothing. An API server sends the last bookmark about 1 s
+	// passesAfter is how long the agent must wait for the next frame, or for the end, after a
+	// frame. Then the path holds back nothing. An API server sends the last bookmark about 1 s
 	// before the end.
 	passesAfter = 500 * time.Millisecond
-	// passesBusy is how long frames must follow each other until they show that too.
+	// passesBusy is how long frames must follow each other to show the same.
 	passesBusy = 10 * time.Second
-	// proxyAfter is how many watches in a row must hold back changes, until a proxy is said to
-	// buffer.
+	// proxyAfter is how many watches in a row must hold back changes until the agent says that a
+	// proxy buffers.
 	proxyAfter = 3
 )
 
@@ -57,15 +58,15 @@ const (
 // ReasonHeldBack is the class of the problem of a scope whose watch holds back changes.
 const ReasonHeldBack = "held_back"
 
-// heldBackAdvice follows the description of what a watch holds back, once a proxy is said to
-// buffer.
+// heldBackAdvice follows the description of what a watch holds back, once the agent says that a
+// proxy buffers.
 const heldBackAdvice = "a proxy on the path seems to buffer watches: switch off the buffering of its responses, or let the agent connect to the API server directly"
 
 // errHeldBack ends an HTTP watch that does not show what a list shows.
 var errHeldBack = errors.New("the watch holds back changes")
 
 // buffering is the state of an informer's questions about the path of its watches. It belongs to
-// the owner, and while a watch is open, to the goroutine that asks about it.
+// the owner. While a watch is open, the owner lends it to the goroutine that asks about the watch.
 type buffering struct {
 	pause time.Duration // from the last list to the next one
 	asked time.Time     // the end of the last list
@@ -84,11 +85,11 @@ func (b *buffering) asksAt(s *stream) time.Time {
 	if at.After(next) {
 		next = at
 	}
-	settles := b.settlesAt(s)
-	isNearby := next.After(settles.Add(-b.pause / 2))
-	isFresh := settles.Before(b.asked.Add(settleFresh)) // the last list settles the scope as well
-	if isNearby && !isFresh && !settles.Before(at) {
-		return settles
+	settling := b.settlingListAt(s)
+	isNearby := next.After(settling.Add(-b.pause / 2))
+	isFresh := settling.Before(b.asked.Add(settleFresh)) // the last list settles the scope as well
+	if isNearby && !isFresh && !settling.Before(at) {
+		return settling
 	}
 	return next
 }
@@ -109,14 +110,15 @@ func (b *buffering) noteList(found, failed bool, s *stream, began time.Time) {
 	}
 	b.asked = time.Now()
 	took := b.asked.Sub(began)
-	if failed { // perhaps the end of the watch has cut it
+	if failed { // the end of the watch may have cut it
 		took = max(took, b.took)
 	}
 	b.took = took
 }
 
-// noteEnd notes the end of a watch, and returns why it has held back changes, nil if it has not. A
-// brief one has if all of its changes came with its end: it was opened because there were some.
+// noteEnd notes the end of a watch. If the watch has held back changes, it returns a description,
+// else nil. A brief watch has if all of its changes came with its end: it was opened because there
+// were some.
 func (b *buffering) noteEnd(got *watched, err error) (heldBack error) {
 	if got.last.After(b.asked) {
 		b.pause = askAfter
@@ -152,7 +154,7 @@ func (i *Informer) askAbout(s *stream) {
 		switch {
 		case time.Now().Before(b.asksAt(s)):
 			continue
-		case !s.isApplied(): // the owner waits with a frame, which is not because of the path
+		case !s.isApplied(): // the watch waits for the owner, not for the path
 			b.asked = time.Now()
 			continue
 		}
@@ -177,7 +179,7 @@ func (i *Informer) askAbout(s *stream) {
 }
 
 // waitQuiet waits for d, or until askAfter after a frame that comes meanwhile. It returns false if
-// the watch has ended. So a watch with bookmarks does not wake the goroutine that asks about it.
+// the watch has ended. So the goroutine that asks about a watch with bookmarks does not wake.
 func (s *stream) waitQuiet(d time.Duration) bool {
 	s.quiet.Reset(d)
 	select {
@@ -218,7 +220,7 @@ func (m *missing) isShown(s *stream) bool {
 var errFound = errors.New("a change was found")
 
 // findMissing lists the metadata of the scope, and returns a change that the watch has not shown,
-// nil if there is none. If the list and the watch show the same, it notes the list for settle.
+// nil if there is none. If the list and the watch show the same, it notes the list for settleScope.
 func (i *Informer) findMissing(s *stream) (*missing, error) {
 	m := &missing{frames: s.frames.Load()}
 	c := &compared{began: i.deps.Now(), frames: m.frames, round: i.coverage.openRound()}
@@ -252,8 +254,8 @@ func (i *Informer) findMissing(s *stream) (*missing, error) {
 	case err != nil:
 		return nil, err
 	}
-	// A list that is older than the position shows nothing. Nor does the absence of an object that
-	// frames, or a list before, may have deleted meanwhile.
+	// A list that is older than the position shows nothing. If frames came meanwhile, or deltas of
+	// an earlier list are pending, the absence of an object shows nothing either.
 	m.listed, m.absent = at, view.Objects-known
 	isComparable := view.Pending == 0 && s.frames.Load() == m.frames
 	if isComparable && at > s.shown.Load() && m.absent > 0 {

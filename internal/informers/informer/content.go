@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// contentSettles is the delay of a comparison after a change: each API server learns of a new
+	// contentDelay is the delay of a comparison after a change: each API server learns of a new
 	// definition by itself.
-	contentSettles = 20 * time.Second
+	contentDelay = 20 * time.Second
 	// contentEvery is the least time between two comparisons of a scope. While two API servers
 	// answer differently, each comparison may find another form.
 	contentEvery = time.Hour
@@ -22,16 +22,17 @@ const (
 	contentRetry = time.Minute
 )
 
-// content says when the forms of the last-known objects are to be compared with a list: after a
-// change of the definition, and of the version of the API server.
+// content decides when to compare the forms of the last-known objects with a list. After a change
+// of the definition, or of the version of the API server, it may serve a known version in another
+// form. No watch shows that. So a comparison follows each such change:
 //
 //	change ──20 s──▶ comparison ──an hour──▶ the next one, if there was another change
 type content struct {
 	mu       sync.Mutex
 	last     knownForm // of the last comparison, or of the first list
-	sure     knownForm // up to here, nothing was seen that can change forms
-	next     knownForm // so up to here, if the API server is still the same one after it
-	since    knownForm // where forms may have changed, at the earliest, if changed is not zero
+	sure     knownForm // until then, nothing was seen that can change forms
+	next     knownForm // replaces sure if a later answer shows that the API server is still the same one
+	since    knownForm // the earliest moment at which forms may have changed, if changed is not zero
 	changed  time.Time // time of the last change; zero: the last comparison is later
 	compared time.Time // time of the last comparison; zero: there was none since the first list
 	failed   time.Time // time of the last one that failed; zero: a later one has succeeded
@@ -46,8 +47,8 @@ type knownForm struct {
 	rv   uint64
 }
 
-// begin notes the first list.
-func (c *content) begin(at knownForm) {
+// noteFirstList notes the first list.
+func (c *content) noteFirstList(at knownForm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sure.wall.IsZero() {
@@ -58,14 +59,14 @@ func (c *content) begin(at knownForm) {
 	}
 }
 
-// due returns when a comparison may be made; false: there is no reason for one.
-func (c *content) due() (time.Time, bool) {
+// dueAt returns when a comparison may be made; false: there is no reason for one.
+func (c *content) dueAt() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed.IsZero() || c.sure.wall.IsZero() {
 		return time.Time{}, false
 	}
-	at := c.changed.Add(contentSettles)
+	at := c.changed.Add(contentDelay)
 	for _, earliest := range [...]time.Time{c.compared.Add(contentEvery), c.failed.Add(contentRetry)} {
 		if at.Before(earliest) {
 			at = earliest
@@ -128,11 +129,12 @@ func (i *Informer) NoteContentChange() {
 	c := &i.content
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noteLocked(c.sure)
+	c.noteChangeLocked(c.sure)
 }
 
-// NoteOtherForms does the same if the API server has shown a known version in another form since
-// the last call, and no known change explains that. It reports whether a comparison is due.
+// NoteOtherForms does the same as NoteContentChange if the API server has shown a known version in
+// another form since the last call, and no known change explains that. It reports whether a
+// comparison is due.
 func (i *Informer) NoteOtherForms() bool {
 	if !i.store.TakeOtherForm() {
 		return false
@@ -140,11 +142,11 @@ func (i *Informer) NoteOtherForms() bool {
 	c := &i.content
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noteLocked(c.last)
+	c.noteChangeLocked(c.last)
 	return true
 }
 
-func (c *content) noteLocked(since knownForm) {
+func (c *content) noteChangeLocked(since knownForm) {
 	if c.changed.IsZero() {
 		c.since = since
 	}
@@ -152,7 +154,7 @@ func (c *content) noteLocked(since knownForm) {
 }
 
 // FormsDue returns when CompareForms may be called; false: there is no reason to call it.
-func (i *Informer) FormsDue() (time.Time, bool) { return i.content.due() }
+func (i *Informer) FormsDue() (time.Time, bool) { return i.content.dueAt() }
 
 // CompareForms lists the scope beside its watch, and compares the forms of the last-known versions.
 // If some differ, it announces that (package store). Only one goroutine may call it at a time.
@@ -168,7 +170,7 @@ func (i *Informer) CompareForms(ctx context.Context) {
 	others, err := i.listForms(ctx)
 	i.metrics.lists.WithLabelValues("content").Inc()
 	if err != nil {
-		c.listing.failed(err)
+		c.listing.noteFailure(err)
 		i.log.Debug("cannot compare the contents of objects, retrying", "scope", i.name, "err", err, "retry_in",
 			contentRetry)
 		c.noteFailure(began.wall)
@@ -197,6 +199,6 @@ func (i *Informer) listForms(ctx context.Context) (others []*object.Object, err 
 		}
 	}
 	drop := func(*object.Object, *object.Scanned) {} // it is no longer a last-known version, which Reform finds out
-	_, err = i.pagesIn(ctx, r, &i.content.listing, metav1.ListOptions{}, taking{take, drop})
+	_, err = i.readListAs(ctx, r, &i.content.listing, metav1.ListOptions{}, taking{take, drop})
 	return others, err
 }

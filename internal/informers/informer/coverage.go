@@ -12,19 +12,19 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// A watch that ends is followed by another one, which sends everything since. So no change is lost,
-// but the changes in between have the time at which the agent saw them. A reader who asks for a
-// moment in between must know that. The watch alone does not show how long the span was: an API
-// server may hold back what it has, or lag behind another one.
+// After the end of a watch, the next one sends everything since. So no change is lost, but the
+// changes in between get the time at which the agent saw them. A reader who asks for a moment in
+// between must know that. The watch alone does not show how long that span was: an API server may
+// hold back changes, or lag behind another one.
 //
 // So each end of a watch begins an interruption, at the last frame before it. After the next watch
-// is open, a list of one object gives the version of that moment. The interruption is over once the
-// watch has shown this version, by a change or a bookmark. If no change precedes that, nothing has
-// happened in between: then there was no interruption. After a watch that held back changes
-// (buffering.go), the next one must also have shown that it holds back nothing.
+// is open, a list of one object gives the version of that moment: the proof. The interruption is
+// over once the watch has shown this version, by a change or a bookmark. If it shows no change
+// before that, nothing has happened in between, and no interruption is reported. After a watch that
+// held back changes (buffering.go), the next one must also have shown that it holds back nothing.
 //
-// A watch that ends again and again costs one such list a minute, and not one for each end. A
-// change is asked about at once: only then an interruption can be reported.
+// Watches may end again and again. Then such a list is made once a minute, not for each end. But
+// after a change it is made at once: only a change makes an interruption that is reported.
 
 const (
 	// frameWithin is the longest time between two frames of a watch with bookmarks. The API server
@@ -32,9 +32,9 @@ const (
 	frameWithin = 65 * time.Second
 	// askEvery is the least time between two questions, unless there are changes.
 	askEvery = time.Minute
-	// swift is the longest time from the end of a watch that the API server ends, as each one is
-	// from time to time, to the next watch. The version must be shown within the same time after
-	// that. Then there was no interruption.
+	// swift bounds an interruption that is not reported. The API server ends each watch from time
+	// to time. The next watch must be open within this time, and then show the version within the
+	// same time.
 	swift = time.Second
 	// ReportFor is how long an interruption, or a hidden span, is reported after its end.
 	ReportFor = 10 * time.Minute
@@ -44,35 +44,36 @@ const (
 	maxInterruptions = 64
 )
 
-// coverage knows when a scope was not observed. Times are those of the run.
+// coverage knows when a scope was not observed. Times are those of the run. The owner, the reader
+// of a watch, and askForVersions note what they have seen. Any goroutine may ask for a report.
 type coverage struct {
-	// settled reports whether all that lists have shown has its time, and the latest of these
-	// times.
-	settled func() (time.Time, bool)
-	asks    chan struct{} // capacity 1: the version that the watch must show is not known
+	// listsSent reports whether all changes that lists have shown are sent, and so have their
+	// times. It also returns the latest of these times.
+	listsSent func() (time.Time, bool)
+	asks      chan struct{} // capacity 1: askForVersions is to get the version that the watch must show
 
-	mu          sync.Mutex
-	watching    bool      // a watch is open
-	mayHoldBack bool      // it follows one that held back changes: its frames may come with its end
-	marks       bool      // the watches have bookmarks
-	last        time.Time // of the last frame, or the last list, that the store has
-	asked       time.Time // when the version was last asked for
-	open        *interruption
-	ended       []endedInterruption // those to report
-	keep        time.Time           // those that were noted before are no longer reported
+	mu           sync.Mutex
+	watching     bool      // a watch is open
+	mayHoldBack  bool      // the watch follows one that held back changes: its frames may come with its end
+	hasBookmarks bool      // the watches have bookmarks
+	last         time.Time // of the last frame, or the last list, that the store has
+	asked        time.Time // when the version was last asked for
+	open         *interruption
+	ended        []endedInterruption // to report
+	keep         time.Time           // interruptions that were noted before this time are no longer reported
 }
 
-// interruption is one that is not over. Its phases: there is no watch; the watch is open; the
-// version that the watch must show is known.
+// interruption is one that is not over. It has three phases: there is no watch; the watch is open;
+// the version that the watch must show is known.
 type interruption struct {
 	object.Interruption
 	clean  bool      // the API server has ended the watch, and no other interruption followed
 	began  time.Time // when it was found
-	opened time.Time // of the last watch since; zero: there was none
-	round  int       // counts the watches, and what has interrupted them
+	opened time.Time // when the last watch since was opened; zero: there was none
+	round  int       // counts the watches, and the interruptions
 	proof  uint64    // the version that the watch must show; 0: not known
-	// changed is the lowest version of a change since. 0: there was none. 1: its version is not
-	// known, so it precedes any proof.
+	// changed is the lowest version of a change since the interruption began. 0: there was none. 1:
+	// the version is not known, so the change precedes any proof.
 	changed uint64
 	shown   uint64 // the highest version that this watch has shown
 }
@@ -82,7 +83,7 @@ type endedInterruption struct {
 	noted time.Time
 }
 
-// begin begins an interruption now, because of the start of the run. It began at from.
+// begin begins an interruption at from, because the run starts now.
 func (c *coverage) begin(from, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +110,7 @@ func (c *coverage) interrupt(from time.Time, why object.InterruptionReason, now 
 	defer c.mu.Unlock()
 	hasShown := c.last.After(from) // before this call
 	if !hasShown {
-		from = c.last // the time between the last frame and from is not known to be whole
+		from = c.last // it is not known whether the watch has shown all between the last frame and from
 	}
 	c.interruptLocked(from, why, now)
 	if hasShown { // it may have been a change
@@ -133,8 +134,9 @@ func (c *coverage) interruptLocked(from time.Time, why object.InterruptionReason
 	o.proof, o.shown = 0, 0
 }
 
-// openWatch notes that a watch is open. asked: the version is being asked for anyway. mayHoldBack:
-// it may hold back changes until its end, so the interruption lasts until pass is called.
+// openWatch notes that a watch is open. asked: another request asks for the version anyway.
+// mayHoldBack: the watch may hold back changes until its end, so the interruption lasts until
+// notePassed is called.
 func (c *coverage) openWatch(asked, mayHoldBack bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,10 +150,10 @@ func (c *coverage) openWatch(asked, mayHoldBack bool, now time.Time) {
 	}
 }
 
-// openWhole notes that a watch is open, and has shown all up to a version by the time ended. It was
-// asked for at the time asked, and the API server had no later version then. So no list of one
-// object is needed.
-func (c *coverage) openWhole(version uint64, asked, ended time.Time) {
+// openProved notes that a watch is open, and by the time ended had shown all up to a version. It
+// was opened at the time asked, and the API server had no later version then. So this version is
+// the proof, and no list of one object is needed.
+func (c *coverage) openProved(version uint64, asked, ended time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watching, c.mayHoldBack = true, false
@@ -163,8 +165,8 @@ func (c *coverage) openWhole(version uint64, asked, ended time.Time) {
 	c.endLocked(ended)
 }
 
-// pass notes that the watch holds back nothing.
-func (c *coverage) pass(now time.Time) {
+// notePassed notes that the watch holds back nothing.
+func (c *coverage) notePassed(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mayHoldBack = false
@@ -173,8 +175,8 @@ func (c *coverage) pass(now time.Time) {
 	}
 }
 
-// askLocked makes the version be asked for, unless it is known, or was asked for within a minute
-// and there is no change.
+// askLocked makes askForVersions ask for the version. It does not if the version is known, or if
+// there is no change and it was asked for within a minute.
 func (c *coverage) askLocked(now time.Time) {
 	if c.open.proof == 0 && (c.open.changed != 0 || c.asked.IsZero() || now.Sub(c.asked) >= askEvery) {
 		broadcast.Wake(c.asks)
@@ -188,8 +190,8 @@ func (c *coverage) noteList(now time.Time) {
 	c.last = now
 }
 
-// noteChange notes that a list shows changes, or that history is lost: it is not known when these
-// happened. There is no watch, so an interruption is open.
+// noteChange notes that a list shows changes, or that history is lost: nobody knows when the
+// changes happened. There is no watch, so an interruption is open.
 func (c *coverage) noteChange() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,19 +200,19 @@ func (c *coverage) noteChange() {
 	}
 }
 
-// show notes a batch of frames that the store has: the lowest version of its changes, 0 if it has
-// only bookmarks, and its highest version.
-func (c *coverage) show(lowest, highest uint64, bookmark bool, at time.Time) {
+// noteFrames notes a batch of frames that the store has. lowest is the lowest version of its
+// changes, 0 if it has only bookmarks, and highest is its highest version.
+func (c *coverage) noteFrames(lowest, highest uint64, bookmark bool, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	silence := at.Sub(c.last)
 	before := c.last
 	c.last = at
-	marks := c.marks
-	c.marks = c.marks || bookmark
+	hadBookmarks := c.hasBookmarks
+	c.hasBookmarks = c.hasBookmarks || bookmark
 	o := c.open
 	if o == nil {
-		if !marks || silence <= frameWithin {
+		if !hadBookmarks || silence <= frameWithin {
 			return
 		}
 		// Changes that were held back may come in several batches.
@@ -235,9 +237,9 @@ func (c *coverage) openRound() int {
 	return c.open.round
 }
 
-// settle notes that the watch has shown everything up to the version of a list. began is when the
-// list began, and round the one of that time.
-func (c *coverage) settle(version uint64, round int, began, now time.Time) {
+// noteSettled notes that the watch has shown everything up to the version of a list. began is the
+// time at which the list began, and round is the round of that time.
+func (c *coverage) noteSettled(version uint64, round int, began, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if began.After(c.last) {
@@ -254,8 +256,8 @@ func (c *coverage) settle(version uint64, round int, began, now time.Time) {
 	c.endLocked(now)
 }
 
-// prove notes that an API server was at a version after the beginning of a round.
-func (c *coverage) prove(round int, version uint64, at time.Time) {
+// noteProof notes that an API server was at a version after the beginning of a round.
+func (c *coverage) noteProof(round int, version uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil || c.open.round != round {
@@ -271,13 +273,13 @@ func (c *coverage) endLocked(at time.Time) {
 	if o.proof == 0 || o.shown < o.proof || c.mayHoldBack {
 		return
 	}
-	settled, isSettled := c.settled()
-	if !isSettled {
+	sentAt, isSent := c.listsSent()
+	if !isSent {
 		return
 	}
 	// A frame may have been read before the changes of a list had their times.
-	if settled.After(at) {
-		at = settled
+	if sentAt.After(at) {
+		at = sentAt
 	}
 	c.open = nil
 	preceded := o.changed != 0 && o.changed <= o.proof
@@ -286,11 +288,11 @@ func (c *coverage) endLocked(at time.Time) {
 		return
 	}
 	o.Until = at
-	c.noteLocked(o.Interruption, at)
+	c.addEndedLocked(o.Interruption, at)
 }
 
-// noteLocked adds an interruption to those to report.
-func (c *coverage) noteLocked(i object.Interruption, now time.Time) {
+// addEndedLocked adds an interruption that is over to those to report.
+func (c *coverage) addEndedLocked(i object.Interruption, now time.Time) {
 	c.ended = slices.DeleteFunc(c.ended, func(e endedInterruption) bool { return e.noted.Before(c.keep) })
 	n := len(c.ended)
 	isNear := n > 0 && c.ended[n-1].Why == i.Why && i.From.Sub(c.ended[n-1].Until) <= nearby
@@ -305,8 +307,9 @@ func (c *coverage) noteLocked(i object.Interruption, now time.Time) {
 	c.ended = append(c.ended, endedInterruption{i, now})
 }
 
-// question returns the round for which a version is to be asked now, or false if none is.
-func (c *coverage) question(now time.Time) (round int, asks bool) {
+// takeQuestion returns the round for which the caller must ask for a version now, or false if there
+// is no need. It notes the time of the question.
+func (c *coverage) takeQuestion(now time.Time) (round int, asks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil || c.open.proof != 0 || !c.watching {
@@ -329,7 +332,7 @@ func (c *coverage) report(since, now time.Time) (to time.Time, all []object.Inte
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keep = since
-	if c.open != nil { // a list may have settled since the last frame
+	if c.open != nil { // since the last frame, the last change of a list may have been sent
 		c.endLocked(now)
 	}
 	for _, e := range c.ended {
@@ -370,17 +373,17 @@ func (i *Informer) proveOnce(ctx context.Context) error {
 	if !i.coverage.isOpen() {
 		return nil
 	}
-	_, err := i.latestOnWatch(ctx)
+	_, err := i.latestAsProof(ctx)
 	return err
 }
 
-// latestOnWatch returns the current resourceVersion of etcd. If the watch must show a version, it
-// is this one.
-func (i *Informer) latestOnWatch(ctx context.Context) (uint64, error) {
-	round, asks := i.coverage.question(i.deps.Now())
+// latestAsProof returns the current resourceVersion of etcd. If the open watch must show a version,
+// it is this one.
+func (i *Informer) latestAsProof(ctx context.Context) (uint64, error) {
+	round, asks := i.coverage.takeQuestion(i.deps.Now())
 	version, err := i.Latest(ctx)
 	if asks && err == nil {
-		i.coverage.prove(round, version, i.deps.Now())
+		i.coverage.noteProof(round, version, i.deps.Now())
 	}
 	return version, err
 }

@@ -22,7 +22,7 @@ type observation struct {
 // 40.
 func observe() *observation {
 	o := &observation{isSettled: true}
-	o.coverage = coverage{asks: make(chan struct{}, 1), settled: func() (time.Time, bool) {
+	o.coverage = coverage{asks: make(chan struct{}, 1), listsSent: func() (time.Time, bool) {
 		return o.settledAt, o.isSettled
 	}}
 	o.begin(at(40), at(100))
@@ -38,17 +38,17 @@ func (o *observation) opens(seconds float64, version uint64) {
 }
 
 func (o *observation) proves(seconds float64, version uint64) {
-	if round, asks := o.question(at(seconds)); asks {
-		o.prove(round, version, at(seconds))
+	if round, asks := o.takeQuestion(at(seconds)); asks {
+		o.noteProof(round, version, at(seconds))
 	}
 }
 
 func (o *observation) bookmarks(seconds float64, version uint64) {
-	o.show(0, version, true, at(seconds))
+	o.noteFrames(0, version, true, at(seconds))
 }
 
 func (o *observation) changes(seconds float64, version uint64) {
-	o.show(version, version, false, at(seconds))
+	o.noteFrames(version, version, false, at(seconds))
 }
 
 // says returns what the progress says at a time: "to 130; start 40-130".
@@ -169,11 +169,11 @@ func TestCoverage(t *testing.T) {
 			o.live()
 			o.endWatch(object.InterruptedCut, false, at(210))
 			o.openWatch(false, false, at(220))
-			round, _ := o.question(at(220))
+			round, _ := o.takeQuestion(at(220))
 			o.changes(221, 25)
 			o.endWatch(object.InterruptedClosed, true, at(230))
 			o.openWatch(false, false, at(240))
-			o.prove(round, 26, at(241)) // the answer to the question of the watch before
+			o.noteProof(round, 26, at(241)) // the answer to the question of the watch before
 			o.bookmarks(242, 26)
 		}, "to 200; cut 200-…"},
 		"a watch with bookmarks is silent, and then sends what was held back": {func(o *observation) {
@@ -323,7 +323,7 @@ func TestInterruptionLastsUntilAWatchHoldsBackNothing(t *testing.T) {
 	o.proves(252, 12)
 	o.changes(253, 13)
 	says(253, "to 101; silent 101-…")
-	o.pass(at(254))
+	o.notePassed(at(254))
 	says(255, "to 253; silent 101-254")
 }
 
@@ -340,7 +340,7 @@ func TestVersionIsAskedForOnceAMinute(t *testing.T) {
 			if !want {
 				t.Errorf("at %g the version is asked for", seconds)
 			}
-			round, _ = o.question(at(seconds))
+			round, _ = o.takeQuestion(at(seconds))
 		default:
 			if want {
 				t.Errorf("at %g the version is not asked for", seconds)
@@ -363,7 +363,7 @@ func TestVersionIsAskedForOnceAMinute(t *testing.T) {
 	if round == 0 {
 		t.Fatal("after the change, no version is wanted")
 	}
-	o.prove(round, 10, at(163))
+	o.noteProof(round, 10, at(163))
 	o.changes(164, 9)
 	asks(164, false) // the version is known
 	reopens(165)

@@ -7,25 +7,25 @@ import (
 	"sync/atomic"
 )
 
-// generation follows the definition of a resource: the number of its changes, and whether the last
-// HTTP watch has sent everything.
+// generation counts the changes of the resource's definition. After one, watches that are open may
+// end too early, and versions of the resource may be stored in another form.
 type generation struct {
 	number   atomic.Uint32                           // counts the changes seen
 	endWatch atomic.Pointer[context.CancelCauseFunc] // ends the current HTTP watch; nil if there is none
-	// whole is one more than the generation at the start of the last HTTP watch, if that ended
+	// cleanEnd is one more than the generation at the start of the last HTTP watch, if that ended
 	// without an error, else 0. Owner only.
-	whole  uint32
-	listed uint32 // generation of the last list. Owner only.
+	cleanEnd uint32
+	listed   uint32 // generation of the last list. Owner only.
 }
 
 // errGeneration ends an HTTP watch after which objects are stored in another version: it sends
 // nothing more.
 var errGeneration = errors.New("the objects are stored in another version")
 
-// NewGeneration records a change of the resource's definition. stored: its objects are stored in
-// another version. The API server keeps older watches open for a second, and sends nothing of such
-// objects on them. A new watch gets them, or an error that its history is gone, while the missed
-// versions can still be read.
+// NewGeneration records a change of the resource's definition. stored: the API server stores the
+// objects in another version from now on. It keeps older watches open for a second, but sends
+// nothing of such objects on them. A new watch gets them, or an error that its history is gone,
+// while the missed versions can still be read.
 func (i *Informer) NewGeneration(stored bool) {
 	i.generation.number.Add(1)
 	if end := i.generation.endWatch.Load(); stored && end != nil {
@@ -33,14 +33,14 @@ func (i *Informer) NewGeneration(stored bool) {
 	}
 }
 
-// watchSentAll reports whether the watch has sent every change of the objects: it ended without an
-// error, and no object is left. After a change of the definition it may have ended too early.
-func (i *Informer) watchSentAll() bool {
+// hasWatchSentAll reports whether the watch has sent every change of the objects: it ended without
+// an error, and no object is left. After a change of the definition it may have ended too early.
+func (i *Informer) hasWatchSentAll() bool {
 	v, _ := i.View()
-	return i.generation.whole == i.generation.number.Load()+1 && !v.LostNamespace && v.Loss == nil && v.Objects == 0
+	return i.generation.cleanEnd == i.generation.number.Load()+1 && !v.LostNamespace && v.Loss == nil && v.Objects == 0
 }
 
-// definition has the known origin of a resource.
+// definition has the last known origin of a resource.
 type definition struct {
 	mu         sync.Mutex
 	uid        string // uid of the last definition

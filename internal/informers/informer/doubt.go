@@ -30,9 +30,9 @@ import (
 // If etcd has compacted a resourceVersion, a watch cache may still serve LIST Exact and WATCH.
 // Without one, LIST is 410, and WATCH is 200 and an ERROR frame of 410.
 //
-// An aggregated API server may have no etcd. The resourceVersion of its list may be the highest of
-// its objects, which is lower after the newest object was deleted. So a lower list proves nothing
-// there, and only a witness does.
+// An aggregated API server may have no etcd. The resourceVersion of its list may be the highest one
+// of its objects, so it goes down when the newest object is deleted. So there a lower list proves
+// nothing, and only a witness does.
 
 // doubtPhase says whether the API server is known to have the followed history.
 type doubtPhase uint8
@@ -40,9 +40,9 @@ type doubtPhase uint8
 const (
 	certain    doubtPhase = iota // no HTTP watch has ended early since history was compared
 	doubtful                     // another history may have begun: the next object waits for a probe
-	unanswered                   // an object had to wait for a probe without an answer: objects were taken without one
+	unanswered                   // a probe got no answer: objects were taken without one
 	refuted                      // the API server has another history
-	undecided                    // nothing that the API server answers can decide it: the scope is listed and compared
+	undecided                    // no answer of the API server can decide it: the scope is listed and compared
 )
 
 // String returns the name of a phase, for messages.
@@ -65,12 +65,14 @@ func (p doubtPhase) leadsTo(next doubtPhase) bool {
 }
 
 // doubt compares the history of an API server with the one that an informer follows, over a
-// succession of HTTP watches. It belongs to the informer's owner goroutine.
+// succession of HTTP watches. Each end of a watch that may hide a restore raises doubt. Then the
+// next object waits for a probe, which compares a witness (a seen version) and the current
+// resourceVersion with the API server's. It belongs to the informer's owner goroutine.
 type doubt struct {
 	informer *Informer
 	phase    doubtPhase
-	witness  *witness // the last version that was listed, or taken while certain; nil if there is none yet
-	taken    *witness // the last version taken while unanswered; nil in the other phases
+	witness  *witness // the last version that a list or, in phase certain, a watch has shown; nil: none yet
+	taken    *witness // the last version that a watch has shown in phase unanswered; else nil
 	hidden   bool     // the API server does not answer lists of a single object
 
 	probed time.Time // time of the last probe
@@ -132,8 +134,8 @@ const (
 )
 
 // probe compares history if it is in doubt, and changes the phase. Without an answer the doubt
-// remains. rv is the position. thorough: an object waits for the answer. Then it repeats a request
-// that fails, and makes a second one if one list is not enough.
+// remains. rv is the position. thorough: an object waits for the answer. Then probe repeats a
+// request that fails, and makes a second one if one list is not enough.
 func (d *doubt) probe(ctx context.Context, rv uint64, thorough bool) {
 	// The time limit begins after the wait for the budget: an object must not pass unchecked
 	// because other scopes have asked many questions.
@@ -157,7 +159,7 @@ func (d *doubt) probe(ctx context.Context, rv uint64, thorough bool) {
 	}, func(err error, _ time.Duration) bool { return thorough && !apiserver.IsPermanent(err) })
 	switch {
 	case err == nil:
-		d.settle(v)
+		d.applyVerdict(v)
 		return
 	case thorough && d.phase == doubtful && ctx.Err() == nil:
 		d.enter(unanswered)
@@ -165,8 +167,8 @@ func (d *doubt) probe(ctx context.Context, rv uint64, thorough bool) {
 	d.failed = time.Now()
 }
 
-// settle changes the phase after a comparison.
-func (d *doubt) settle(v verdict) {
+// applyVerdict changes the phase after a comparison.
+func (d *doubt) applyVerdict(v verdict) {
 	switch v {
 	case same:
 		d.enter(certain)
@@ -178,16 +180,16 @@ func (d *doubt) settle(v verdict) {
 	}
 }
 
-// compare compares the last seen version with the API server's. Usually one list suffices: it has
-// the current resourceVersion, and the object as it was last seen.
+// compare compares the witness with what the API server has now. One list is enough in most cases:
+// it has the current resourceVersion, and the present version of the object.
 func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict, error) {
 	i := d.informer
 	if d.witness == nil || d.hidden {
-		now, err := i.latestOnWatch(ctx)
+		now, err := i.latestAsProof(ctx)
 		return i.judgeLatest(now, rv), err
 	}
 	o := d.witness.object
-	found, now, err := i.lookOnWatch(ctx, o.Ref)
+	found, now, err := i.askAsProof(ctx, o.Ref)
 	switch {
 	case errors.Is(err, apiserver.ErrUnanswerable), apiserver.IsPermanent(err):
 		d.hidden = true
@@ -212,13 +214,13 @@ func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict,
 	return d.askPast(ctx, latest)
 }
 
-// lookOnWatch looks for the present version of an object. Like latestOnWatch, it returns the
-// current resourceVersion of etcd, which the watch must show.
-func (i *Informer) lookOnWatch(ctx context.Context, ref *object.Ref) (*backfill.Answer, uint64, error) {
-	round, asks := i.coverage.question(i.deps.Now())
-	found, now, err := i.look(ctx, backfill.Question{Ref: ref}, metav1.ListOptions{Limit: 1})
+// askAsProof asks for the present version of an object. Like latestAsProof, it returns the current
+// resourceVersion of etcd, and makes it the version that the watch must show.
+func (i *Informer) askAsProof(ctx context.Context, ref *object.Ref) (*backfill.Answer, uint64, error) {
+	round, asks := i.coverage.takeQuestion(i.deps.Now())
+	found, now, err := i.askWith(ctx, backfill.Question{Ref: ref}, metav1.ListOptions{Limit: 1})
 	if asks && err == nil {
-		i.coverage.prove(round, now, i.deps.Now())
+		i.coverage.noteProof(round, now, i.deps.Now())
 	}
 	return found, now, err
 }
@@ -259,8 +261,8 @@ func (i *Informer) sameHistory(ctx context.Context, w *witness) (isSame, known b
 	})
 }
 
-// inHistory is sameHistory for the version rv of an object, or for its deletion (gone). equal
-// compares a version that is not a deletion with the one that the API server has.
+// inHistory does what sameHistory does, for the version rv of an object, or for its deletion
+// (gone). equal compares a version that is not a deletion with the one that the API server has.
 func (i *Informer) inHistory(ctx context.Context, ref *object.Ref, rv uint64, gone bool,
 	equal func(there *backfill.Answer) bool,
 ) (isSame, known bool, err error) {

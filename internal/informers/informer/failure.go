@@ -40,7 +40,7 @@ func (i *Informer) noteFailed(ctx context.Context, doing string, err error, dela
 	if doing == "watch" {
 		verb = doing
 	}
-	warn := i.state.fail(err, r, now, func() {
+	warn := i.state.noteFailure(err, r, now, func() {
 		if r == apiserver.ReasonForbidden && !i.state.phase.IsLeaving() {
 			// the new configuration may have removed the permission from the role
 			i.deps.Denials.add(verb, i.name, err)

@@ -12,36 +12,36 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/store"
 )
 
-// The first list of an unknown scope is the beginning of its first HTTP watch if the API server
-// offers that (apiserver.InitialEvents). This is one request instead of two. The watch sends the
-// objects, perhaps with changes that come meanwhile, and a bookmark. Up to there the frames are
-// loaded like a list: the bookmark's version is that of the list, and nothing is sent before. Then
-// the same watch is followed. The API server has no later version than the bookmark's when the
-// watch is asked for. So the bookmark also proves what coverage.go asks for.
+// The first list of an unknown scope takes two requests: a list and a watch. If the API server
+// offers it (apiserver.InitialEvents), one watch does both. It sends the objects, perhaps with
+// changes that come meanwhile, and a bookmark. The frames before the bookmark are loaded like a
+// list: the bookmark's version is that of the list, and no event is sent before. Then the same
+// watch is followed. When the watch is asked for, the API server has no later version than that of
+// the bookmark. So the bookmark is also the proof that coverage.go asks for.
 //
 // If the API server does not offer it, or is silent for the time of a page, all later first lists
 // from it are made in pages. If it ends the watch twice before the bookmark, as it does to a slow
-// reader, only this one is. The store drops first what it has loaded.
+// reader, only this list is made in pages. Before that, the store drops what it has loaded.
 
 // maxCut is how often a watch may fail to complete the first list, until that is made in pages.
 const maxCut = 2
 
 // started describes the beginning of an HTTP watch that has shown the first list.
 type started struct {
-	rv     uint64      // up to which it has shown everything
-	asked  time.Time   // of the run, as ended: when it was asked for
+	rv     uint64      // the watch has shown everything up to here
+	asked  time.Time   // when it was asked for; as ended, a time of the run
 	ended  time.Time   // when it had shown everything up to rv
 	unread *time.Timer // ends the watch if it is not followed soon
 }
 
-// isPrompt reports whether the list took so little time that nothing else has to show when it
-// ended. After a longer one, changes of that time may still come.
+// isPrompt reports whether the list took so little time that its end needs no other proof. After a
+// longer one, changes of that time may still come.
 func (s *started) isPrompt() bool { return s != nil && s.ended.Sub(s.asked) <= swift }
 
-// first reads the objects of a scope about which nothing is known, and returns their
+// listFirst reads the objects of a scope about which nothing is known, and returns their
 // resourceVersion.
-func (i *Informer) first(ctx context.Context) (rv uint64, err error) {
-	for i.startsWatch() {
+func (i *Informer) listFirst(ctx context.Context) (rv uint64, err error) {
+	for i.canBeginWatch() {
 		i.store.BeginList(store.Fresh)
 		rv, err = i.startWatch(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -55,22 +55,22 @@ func (i *Informer) first(ctx context.Context) (rv uint64, err error) {
 		case apiserver.IsTemporary(err):
 			i.listing.cut++
 			return 0, err
-		default: // the list shows it too, or succeeds
+		default: // a list in pages fails for the same reason, or succeeds
 			i.listing.cut = maxCut
 		}
 	}
 	i.store.BeginList(store.Fresh)
-	return i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.loading())
+	return i.readList(ctx, i.newReader(), metav1.ListOptions{}, i.loading())
 }
 
-// startsWatch reports whether the first list is to be the beginning of a watch.
-func (i *Informer) startsWatch() bool {
+// canBeginWatch reports whether the first list can be the beginning of a watch.
+func (i *Informer) canBeginWatch() bool {
 	return i.listing.way == paged && i.listing.cut < maxCut &&
 		!i.deps.Client.IsMissing(apiserver.InitialEvents, i.server())
 }
 
 // noteMissing notes that the API server does not begin watches with the existing objects, if an
-// error shows that. An error about the field that selects the agent's part does not.
+// error shows that. An error about the field that selects the agent's part does not show it.
 func (i *Informer) noteMissing(err error) bool {
 	isOfField := i.spec.Shared && apiserver.SelectableFields.IsMissing(err)
 	isMissing := !isOfField && apiserver.InitialEvents.IsMissing(err)
@@ -97,7 +97,7 @@ func (i *Informer) startWatch(ctx context.Context) (rv uint64, err error) {
 	b := &started{}
 	rv, highest, err := i.listInSlot(ctx, r, i.loading(), func(p *listTaker) (uint64, error) {
 		b.asked = i.deps.Now() // after the wait for a slot
-		return s.start(p.each)
+		return s.openInitial(p.each)
 	})
 	if err == nil && highest > rv {
 		err = apiserver.ErrNoEnd // the bookmark is no position
@@ -106,18 +106,18 @@ func (i *Informer) startWatch(ctx context.Context) (rv uint64, err error) {
 		s.close()
 		return 0, err
 	}
-	i.state.answered(time.Now(), 0)
+	i.state.noteAnswer(time.Now(), 0)
 	b.rv, b.ended = rv, i.deps.Now()
 	b.unread = time.AfterFunc(blockedFor, s.watch.Close)
 	s.started, i.started = b, s
 	return rv, nil
 }
 
-// start opens the HTTP watch, and reads the existing objects.
-func (s *stream) start(each func(typ watch.EventType, raw []byte) error) (rv uint64, err error) {
+// openInitial opens the HTTP watch, and reads the existing objects.
+func (s *stream) openInitial(each func(typ watch.EventType, raw []byte) error) (rv uint64, err error) {
 	i := s.informer
 	s.watch, rv, err = i.deps.Client.Initial(s.ctx, i.resource, i.selection.Namespace, i.listOptions(),
-		i.state.marks.Load(), each)
+		i.state.hasBookmarks.Load(), each)
 	if err != nil && errors.Is(context.Cause(s.ctx), errGeneration) {
 		return 0, apiserver.ErrCut
 	}

@@ -26,14 +26,17 @@ var errDoubt = errors.New("the API server may have another history: etcd was res
 
 // follower follows history over a succession of HTTP watches. The API server ends each of them
 // after some minutes, a connection may break or fall silent, the queue may be full, and etcd may be
-// restored meanwhile. None of that may lose a change, or skip one that the store does not know:
+// restored meanwhile. None of that may lose a change, or make the follower skip one that the store
+// does not know:
 //
 //  1. Each HTTP watch begins at rv, up to which the store has everything. rv advances only after
-//     the store has taken a batch (applyBatch), or after a quiet watch has settled (settle.go).
+//     the store has taken a batch (applyBatch), or after a quiet watch has settled the scope
+//     (settle.go).
 //  2. If the end of a watch does not show that history is still the same, the next object waits for
-//     a probe (doubt.go). A refuted history ends following: the owner lists again.
-//  3. awaitNext decides what follows an HTTP watch: another one, at once or later, or a list. A 410
-//     is first retried on other connections, where another API server may have the history.
+//     a probe (doubt.go). If history is refuted, the follower ends, and the owner lists again.
+//  3. awaitNext decides what follows an HTTP watch: another one, at once or later, or a list. After
+//     a 410 the follower first tries other connections, where another API server may have the
+//     history.
 //
 // Its fields belong to the informer's owner goroutine. A second goroutine, which reads the HTTP
 // watch, borrows reader (watch.go).
@@ -42,11 +45,11 @@ type follower struct {
 	reader   *reader // lent to the goroutine that reads an HTTP watch
 	rv       uint64  // the store has everything up to here; it never goes back
 	doubt    doubt
-	// of the definition, at the opening of the last HTTP watch that sent anything, or at the start
-	// of the list
+	// of the definition: when the last HTTP watch that sent anything was opened, or when the list
+	// began
 	generation uint32
 	stall      apiserver.Stall
-	brief      int // HTTP watches without a frame that ended while the store waits for a replay
+	frameless  int // HTTP watches without a frame that ended while the store waits for a replay
 
 	reopen  *retry.Backoff // between HTTP watches that end at once
 	expired int            // consecutive HTTP watches that ended with 410
@@ -66,7 +69,7 @@ func (i *Informer) follow(ctx context.Context, rv uint64) {
 		again:      retry.New(),
 	}
 	f.reader.lean, f.reader.live = true, true
-	i.generation.whole = 0
+	i.generation.cleanEnd = 0
 	for {
 		got, err := f.watch(ctx)
 		if ctx.Err() != nil || !f.awaitNext(ctx, &got, err) {
@@ -77,15 +80,15 @@ func (i *Informer) follow(ctx context.Context, rv uint64) {
 
 // watched is the result of one HTTP watch.
 type watched struct {
-	opened     bool
-	frames     int
-	objects    int           // frames that are no bookmarks
-	lasted     time.Duration // time since the server accepted it
-	whole      bool          // it ended at its timeout
-	generation uint32        // of the definition, when the server accepted it
-	below      bool          // it has sent an unknown version below the position
-	last       time.Time     // the last frame; zero: there was none
-	passed     bool          // its frames did not come with its end: the path holds back nothing
+	opened      bool
+	frames      int
+	objects     int           // frames that are no bookmarks
+	lasted      time.Duration // time since the server accepted it
+	endedInTime bool          // it ended at its timeout
+	generation  uint32        // of the definition, when the server accepted it
+	below       bool          // it has sent an unknown version below the position
+	last        time.Time     // the last frame; zero: there was none
+	passed      bool          // its frames did not come with its end: the path holds back nothing
 }
 
 func (w *watched) isLong() bool { return w.lasted > apiserver.ShortWatch }
@@ -109,19 +112,19 @@ func (f *follower) awaitNext(ctx context.Context, got *watched, err error) bool 
 	f.noteWatch(got, err)
 	i.notePath(got, err)
 	i.coverage.endWatch(interruptedBy(err), err == nil || errors.Is(err, errGeneration), i.deps.Now())
-	if i.endsRemoved(err) {
+	if i.isRemovalShown(err) {
 		i.countWatch("closed")
 		return false
 	}
-	i.generation.whole = 0
+	i.generation.cleanEnd = 0
 	if err == nil {
-		i.generation.whole = got.generation + 1
+		i.generation.cleanEnd = got.generation + 1
 	}
 	switch {
 	case errors.Is(err, errBlocked):
 		i.countWatch("blocked")
 		return f.awaitRoom(ctx)
-	case f.needsList(ctx, got, err):
+	case f.decideRelist(ctx, got, err):
 		return false
 	case apiserver.IsGone(err):
 		i.countWatch("expired")
@@ -163,9 +166,9 @@ func interruptedBy(err error) object.InterruptionReason {
 	}
 }
 
-// needsList reports whether the owner must list again for another reason than a 410, and passes the
-// reason to it.
-func (f *follower) needsList(ctx context.Context, got *watched, err error) bool {
+// decideRelist decides whether the owner must list again for another reason than a 410, and sets
+// the reason for it.
+func (f *follower) decideRelist(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	if apiserver.IsGone(err) && time.Since(f.doubt.failed) >= apiserver.ProbeEvery {
 		f.doubt.probe(ctx, f.rv, true)
@@ -177,18 +180,18 @@ func (f *follower) needsList(ctx context.Context, got *watched, err error) bool 
 	case f.doubt.phase == undecided:
 		i.countWatch("undecided")
 		i.relist = relistUndecided
-	case f.awaitsReplay(got):
+	case f.countFrameless(got):
 		i.countWatch("closed")
 		i.relist = relistReplay
 	default:
 		return false
 	}
-	i.setBlocked(false) // it was blocked if the waiting batch is of the other history
+	i.setBlocked(false) // the batch that blocked it may be of the other history
 	return true
 }
 
-// awaitRetry waits after an HTTP watch that ended with err. It returns false if a list must lead
-// past the version at which the watches fail, or if ctx ended first.
+// awaitRetry waits after an HTTP watch that ended with err. It returns false if ctx ended first, or
+// if the watches fail at one version: then a list must lead past it.
 func (f *follower) awaitRetry(ctx context.Context, got *watched, err error) bool {
 	i := f.informer
 	i.countWatch("error")
@@ -203,21 +206,21 @@ func (f *follower) awaitRetry(ctx context.Context, got *watched, err error) bool
 	return i.pause(ctx, err, delay)
 }
 
-// maxBrief is how many HTTP watches without a frame may end before a list is compared instead.
-const maxBrief = 2
+// maxFrameless is how many HTTP watches without a frame may end before a list is compared instead.
+const maxFrameless = 2
 
-// awaitsReplay reports whether a list must show that the API server has repeated the changes since
-// the checkpoint. That is so if the store waits for them, and the HTTP watches end before their
-// silence shows it. Silence is not summed over HTTP watches: each may have ended just before a
+// countFrameless counts the HTTP watches that end without a frame while the store waits for the API
+// server to repeat the changes since the checkpoint. It reports whether a list must show instead
+// that it has. The times of several silent watches are not added: each may have ended just before a
 // frame.
-func (f *follower) awaitsReplay(got *watched) bool {
+func (f *follower) countFrameless(got *watched) (tooMany bool) {
 	switch {
 	case got.frames > 0:
-		f.brief = 0
+		f.frameless = 0
 	case got.opened && f.informer.store.View().Replaying:
-		f.brief++
+		f.frameless++
 	}
-	return f.brief >= maxBrief
+	return f.frameless >= maxFrameless
 }
 
 // noteWatch updates the state of f after an HTTP watch.
@@ -235,16 +238,16 @@ func (f *follower) noteWatch(got *watched, err error) {
 		f.informer.broken, f.informer.stalls = false, stalls{}
 	}
 	// An API server may return with another history. A watch without any frame may have waited for
-	// a resourceVersion that its history has not reached.
-	if !errors.Is(err, errBlocked) && (!got.whole || got.frames == 0) {
+	// a resourceVersion that this history has not reached.
+	if !errors.Is(err, errBlocked) && (!got.endedInTime || got.frames == 0) {
 		f.doubt.raise()
 	}
 }
 
 // awaitRoom waits until the queue has room again.
 func (f *follower) awaitRoom(ctx context.Context) bool {
-	// Not forever: in a queue that others keep full, this resource gets its share only if it asks
-	// for it.
+	// Not forever: if other resources keep the queue full, this one gets its share only when it
+	// asks for room.
 	long := time.NewTimer(reopenAfter)
 	defer long.Stop()
 	select {
@@ -265,14 +268,14 @@ func (f *follower) awaitExpiredRetry(ctx context.Context) bool {
 		return false
 	}
 	if f.expired == 0 {
-		f.again = retry.New() // not reopen: history expires meanwhile, and an outage may have made its delay long
+		f.again = retry.New() // not reopen: an outage may have made its delay long, and history expires meanwhile
 	}
 	f.expired++
 	return f.again.Wait(ctx, nil)
 }
 
-// replayWithin is the silence of an open watch after which it counts as having sent all former
-// changes. Without bookmarks, nothing shows that.
+// replayWithin is how long an open watch must be silent until the agent takes it that all former
+// changes were sent. Without bookmarks, nothing shows that.
 const replayWithin = 2 * time.Minute
 
 // open returns the HTTP watch that has shown the first list, or else opens another one. The caller
@@ -303,15 +306,15 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 	got.opened, got.generation = true, s.generation
 	probes := f.doubt.isDue() && f.doubt.isOpen()
 	if s.started.isPrompt() {
-		i.coverage.openWhole(s.started.rv, s.started.asked, s.started.ended)
+		i.coverage.openProved(s.started.rv, s.started.asked, s.started.ended)
 	} else {
 		i.coverage.openWatch(probes, s.brief, i.deps.Now())
 	}
-	i.state.opened(s.lastFrame())
+	i.state.noteOpened(s.lastFrame())
 	if !i.broken {
 		i.noteRecovered()
 	}
-	if probes && f.isDoubted(ctx, false) {
+	if probes && f.probeHistory(ctx, false) {
 		return got, errDoubt
 	}
 	sound := time.AfterFunc(apiserver.SoundAfter, i.noteRecovered)
@@ -335,11 +338,11 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		if got.frames == 0 {
 			i.noteRecovered()
 		}
-		if f.isDoubtedBefore(ctx, b, &got) {
+		if f.probeHistoryBefore(ctx, b, &got) {
 			return got, errDoubt
 		}
 		if ctx.Err() != nil {
-			return got, context.Cause(ctx) // then the probe had no answer, and the next run reads the batch again
+			return got, context.Cause(ctx) // the probe had no answer; the next run reads the batch again
 		}
 		f.applyBatch(ctx, s, b)
 		quiet.Reset(replayWithin)
@@ -349,36 +352,39 @@ func (f *follower) watch(ctx context.Context) (got watched, err error) {
 		got.objects += b.objects
 		f.generation = got.generation
 	}
-	got.whole = s.whole
+	got.endedInTime = s.endedInTime
 	if s.err == nil {
-		f.settle(ctx, s)
+		f.settleScope(ctx, s)
 	}
 	return got, s.err
 }
 
-// isDoubtedBefore compares history before a batch if it is in doubt, and reports whether the batch
-// must not be applied. The first object on an HTTP watch waits for a probe. So does the first one
-// below the position, because a watch sends nothing below the version at which it was opened.
-func (f *follower) isDoubtedBefore(ctx context.Context, b *batch, got *watched) bool {
-	if !got.below && f.goesBack(b) {
+// probeHistoryBefore compares history before a batch is applied, if it is in doubt. It reports
+// whether the scope must be listed again instead. The first object on an HTTP watch waits for a
+// probe. So does the first one below the position, because a watch sends nothing below the version
+// at which it was opened.
+func (f *follower) probeHistoryBefore(ctx context.Context, b *batch, got *watched) (mustList bool) {
+	if !got.below && f.hasUnknownBelow(b) {
 		got.below = true
 		f.doubt.raise()
-		return f.isDoubted(ctx, true)
+		return f.probeHistory(ctx, true)
 	}
-	if b.objects > 0 && got.objects == 0 && f.isDoubted(ctx, true) {
+	if b.objects > 0 && got.objects == 0 && f.probeHistory(ctx, true) {
 		return true
 	}
-	return b.bookmarks > 0 && f.doubt.isDue() && f.isDoubted(ctx, false)
+	return b.bookmarks > 0 && f.doubt.isDue() && f.probeHistory(ctx, false)
 }
 
-// isDoubted compares history if it is in doubt, and reports whether the scope must be listed again.
-func (f *follower) isDoubted(ctx context.Context, thorough bool) bool {
+// probeHistory compares history if it is in doubt, and reports whether the scope must be listed
+// again.
+func (f *follower) probeHistory(ctx context.Context, thorough bool) (mustList bool) {
 	f.doubt.probe(ctx, f.rv, thorough)
 	return f.doubt.phase == refuted || f.doubt.phase == undecided
 }
 
-// goesBack reports whether a batch has a version below the position that the store does not know.
-func (f *follower) goesBack(b *batch) bool {
+// hasUnknownBelow reports whether a batch has a version below the position that the store does not
+// know.
+func (f *follower) hasUnknownBelow(b *batch) bool {
 	at := f.rv
 	for k := range b.events {
 		e := &b.events[k]
@@ -394,7 +400,7 @@ func (f *follower) goesBack(b *batch) bool {
 func (f *follower) applyBatch(ctx context.Context, s *stream, b *batch) {
 	i := f.informer
 	if !i.store.Apply(ctx, b.events, func() { s.applying.Store(max(1, int64(time.Since(s.watch.Opened)))) }) {
-		return // the store may lack a part of it: no later event may be applied either
+		return // the store may have only a part of the batch: no later event may be applied either
 	}
 	s.applying.Store(0)
 	for k := range b.events { // a deletion may have the version of the deleted object, which is lower
@@ -413,7 +419,7 @@ func (f *follower) applyBatch(ctx context.Context, s *stream, b *batch) {
 	}
 	i.noteSeen(b.read, b.observed)
 	lowest, highest := versionsOf(b)
-	i.coverage.show(lowest, highest, b.bookmarks > 0, b.observed)
+	i.coverage.noteFrames(lowest, highest, b.bookmarks > 0, b.observed)
 	clear(b.events)
 }
 
@@ -439,9 +445,9 @@ func (i *Informer) setBlocked(blocked bool) {
 	defer s.mu.Unlock()
 	s.unread = blocked
 	if blocked {
-		s.moveLocked(PhaseLive, PhaseBlocked)
+		s.enterFromLocked(PhaseLive, PhaseBlocked)
 	} else {
 		s.life = time.Now() // no response was possible before
-		s.moveLocked(PhaseBlocked, PhaseLive)
+		s.enterFromLocked(PhaseBlocked, PhaseLive)
 	}
 }

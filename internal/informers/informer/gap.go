@@ -8,9 +8,9 @@ import (
 )
 
 // recoverVersions recovers the versions between the lost history and the list at to, and adds them
-// to the pending deltas. whole: nothing is missing. recovered: only objects that were created and
-// deleted in between are missing. The only error is the cause of ctx.
-func (i *Informer) recoverVersions(ctx context.Context, to uint64) (whole, recovered bool, err error) {
+// to the pending deltas. complete: nothing is missing. recovered: nothing is missing, except
+// objects that were created and deleted in between. The only error is the cause of ctx.
+func (i *Informer) recoverVersions(ctx context.Context, to uint64) (complete, recovered bool, err error) {
 	l, changed := i.store.Changes()
 	gap := backfill.Gap{From: l.From, To: to, Changed: changed}
 	began := time.Now()

@@ -18,8 +18,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// Informer observes one resource in one scope: it lists (list.go), and follows from there
-// (follow.go, watch.go).
+// Informer observes one resource in one scope. No change of an object may be lost or sent out of
+// order, although watches end, history expires and etcd may be restored. So an Informer alternates
+// between lists (list.go) and watches (follow.go, watch.go), and its store forms deltas from both.
+// Run's goroutine is the owner of this process: see the package comment.
 type Informer struct {
 	deps       *Deps
 	spec       Spec
@@ -42,31 +44,32 @@ type Informer struct {
 	kicked     chan struct{}                       // capacity 1: a failed request may succeed now
 	done       chan struct{}                       // closed when Run has ended
 
-	owner
+	runState
 }
 
-// owner is the state of Run's goroutine.
-type owner struct {
+// runState is the state of Run's goroutine, the owner. No other goroutine may use it, except where
+// a field says so.
+type runState struct {
 	created   uint64       // Spec.Created, until the first list is loaded
 	createdAt time.Time    // Spec.CreatedAt
 	resume    *Origin      // Spec.Origin, until that is loaded or given up
 	resumed   *Origin      // the origin that was loaded
-	replayed  uint64       // resourceVersion up to which the previous run may have sent events that this run repeats
+	replayed  uint64       // up to this resourceVersion, the previous run may have sent events that this run repeats
 	relist    relistReason // why the watch ended
-	// the watches end with an error soon after they were opened: opening one does not end the
-	// failure
+	// broken: the watches end with an error soon after they were opened. So a watch that opens does
+	// not end the failure.
 	broken     bool
 	stalls     stalls
 	buffering  buffering
 	listing    listing
-	started    *stream    // has shown the first list, and is not followed yet; nil: there is none
-	otherForms bool       // the objects of the checkpoint have another form than the previous run knew
+	started    *stream    // the watch that has shown the first list, until it is followed; nil: there is none
+	otherForms bool       // the API server serves the objects of the checkpoint in another form
 	retried    time.Time  // when a failed request was last retried
 	asked      bool       // the bus was asked for its last stream event
-	lastEvent  *LastEvent // its answer, until that is used; nil if there is none
+	lastEvent  *LastEvent // the answer of the bus, until it is used; nil if there is none
 }
 
-// relistReset is the time without another list after which the delay between lists is reset.
+// relistReset is the time since the last list after which the delay between lists is reset.
 const relistReset = 2 * time.Minute
 
 // New returns an Informer that has not started.
@@ -85,7 +88,7 @@ func New(d *Deps, spec *Spec) *Informer {
 		kicked:     make(chan struct{}, 1),
 		done:       make(chan struct{}),
 		coverage:   coverage{asks: make(chan struct{}, 1)},
-		owner: owner{
+		runState: runState{
 			buffering: buffering{
 				pause: askAfter,
 			},
@@ -106,7 +109,7 @@ func New(d *Deps, spec *Spec) *Informer {
 		Several:      of.HasAgentSelector(),
 		Snapshots:    spec.Snapshots != SnapshotNever,
 		NoteCaptured: d.NoteCaptured,
-		Gate:         i.state.gate,
+		Gate:         i.state.followGate,
 		Log:          d.Log,
 		Metrics:      i.metrics.store,
 		Save:         d.Save,
@@ -119,7 +122,7 @@ func New(d *Deps, spec *Spec) *Informer {
 		o.Selector = i
 	}
 	i.store = store.New(o)
-	i.state.changed, i.coverage.settled = i.store.Notify, i.store.Settled
+	i.state.changed, i.coverage.listsSent = i.store.Notify, i.store.Settled
 	i.SetFilter(of)
 	i.store.RaiseHistory(spec.History)
 	i.state.last = spec.CreatedAt
@@ -131,9 +134,9 @@ func New(d *Deps, spec *Spec) *Informer {
 	return i
 }
 
-// Run observes until ctx ends, after all channels of after are closed; it calls begins then. Its
-// goroutine owns the state of history, and makes all writes to the store that a list or a watch
-// causes. When it returns, everything that it started has ended.
+// Run observes until ctx ends. It first waits until all channels of after are closed, and then
+// calls begins. Its goroutine owns the state of history, and makes all writes to the store that a
+// list or a watch causes. When it returns, everything that it started has ended.
 func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func()) {
 	defer i.store.Notify()
 	defer close(i.done)
@@ -150,7 +153,7 @@ func (i *Informer) Run(ctx context.Context, after []<-chan struct{}, begins func
 	others.Go(func() { i.store.Run(ctx, i.spec.Every) })
 	others.Go(func() { i.askForVersions(ctx) })
 	defer i.deps.Path.notePassed(i.name)
-	defer i.store.Settle() // last: the owner too has sent what was pending
+	defer i.store.Settle() // after the cursor, and the owner, have sent what was pending
 	defer others.Wait()
 	defer i.dropStarted()
 	// Lists and watches retry by themselves. follow returns after a 410: list again at once, but
@@ -199,32 +202,32 @@ func (i *Informer) HasEnded() bool {
 	}
 }
 
-// NotBegun returns the origin or creation from which an Informer was to start, if it has ended
+// UnusedStart returns the origin or creation from which an Informer was to start, if it has ended
 // before its first list. It is also returned if that list was to announce that the history since
 // then is lost.
-func (i *Informer) NotBegun() (origin *Origin, created uint64, at time.Time) {
+func (i *Informer) UnusedStart() (origin *Origin, created uint64, at time.Time) {
 	if p, ok := i.store.Position(); ok && p.Resource == "" {
 		return nil, 0, time.Time{}
 	}
 	return i.spec.Origin, i.spec.Created, i.spec.CreatedAt
 }
 
-// IsContinuable reports whether a successor continues this run of the scope. Otherwise it starts
-// like one of the next run: this Informer has not begun, or the bus may have later events than its
-// position.
+// IsContinuable reports whether a successor continues this run of the scope. If not, the successor
+// starts like an informer of the next run: this Informer has not begun, or the bus may have later
+// events than its position.
 func (i *Informer) IsContinuable() bool {
-	origin, _, _ := i.NotBegun()
+	origin, _, _ := i.UnusedStart()
 	v := i.store.View()
 	return (origin == nil || origin.Continued) && !v.Replaying && v.Acknowledged >= v.Reached
 }
 
-// Drain stops the Informer from taking changes, until it has ended. again: its scope is still
+// Drain makes the Informer take no more changes, until it has ended. again: its scope is still
 // selected, and another Informer resumes at its position.
 func (i *Informer) Drain(again bool) {
 	if again {
-		i.state.to(PhaseDraining)
+		i.state.enter(PhaseDraining)
 		i.retiring.Store(nil)
-	} else if i.state.to(PhaseRetiring); i.retiring.Load() == nil {
+	} else if i.state.enter(PhaseRetiring); i.retiring.Load() == nil {
 		i.retiring.Store(retiringSince(time.Now()))
 	}
 	i.store.Stop()
@@ -235,10 +238,10 @@ func retiringSince(t time.Time) *checkpoint.Retiring {
 }
 
 // SetDrained records that the Informer has drained, and has ended.
-func (i *Informer) SetDrained() { i.state.move(PhaseDraining, PhaseDrained) }
+func (i *Informer) SetDrained() { i.state.enterFrom(PhaseDraining, PhaseDrained) }
 
 // SetRemoved records that the manager has dropped the Informer.
-func (i *Informer) SetRemoved() { i.state.to(PhaseRemoved) }
+func (i *Informer) SetRemoved() { i.state.enter(PhaseRemoved) }
 
 // Phase returns the current phase.
 func (i *Informer) Phase() Phase {
@@ -270,8 +273,8 @@ func (i *Informer) IsBlocked() bool {
 	return i.state.unread
 }
 
-// noteSeen records that the watch, or a list, has received something. observed is the time of the
-// run then.
+// noteSeen records that the watch, or a list, has received something at a time. observed is the
+// same moment as a time of the run.
 func (i *Informer) noteSeen(at, observed time.Time) {
 	s := &i.state
 	s.mu.Lock()
@@ -286,7 +289,7 @@ func (i *Informer) noteSeen(at, observed time.Time) {
 func (i *Informer) Position() (checkpoint.Position, bool) {
 	p, ok := i.store.Position()
 	p.Retiring = i.retiring.Load()
-	if !ok || p.Resource != "" { // the checkpoint that it started with: it may be of another version of the resource
+	if !ok || p.Resource != "" { // p is the checkpoint of the start: it may be of another version of the resource
 		return p, ok
 	}
 	i.selection.Describe(&p.Scope)

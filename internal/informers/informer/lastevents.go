@@ -26,7 +26,7 @@ type LastEvents struct {
 // answer is the answer of the bus for a resource. The mu of LastEvents guards all fields but
 // asking.
 type answer struct {
-	asking  chan struct{}   // held during the request to the bus. Never closed.
+	asking  chan struct{}   // held during the request to the bus; never closed
 	scopes  map[string]bool // that have asked
 	event   LastEvent
 	ok      bool
@@ -140,7 +140,7 @@ type LastEvent struct {
 	History         uint32
 	At              time.Time
 	Object          *LastObject // the newest event of an object of the resource; nil if none shows an observed version
-	Recalled        bool        // the last run observed the scope, and this one has lost its checkpoint
+	Recalled        bool        // the last run observed the scope, and its checkpoint is lost
 }
 
 // newest returns the highest resourceVersion that the events show.

@@ -16,8 +16,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/retry"
 )
 
-// oldList is the age of a list at which the history after it may be gone. If the bus delayed a list
-// for that long, it is read again, to avoid a gap after it.
+// oldList is the age of a list from which on the history after it may be gone. If the answer of the
+// bus takes that long, the list is read again, to avoid a gap after it.
 const oldList = 30 * time.Second
 
 // unsupportedRetry is the delay before the list of a resource that cannot be captured is retried.
@@ -26,8 +26,8 @@ const unsupportedRetry = 5 * time.Minute
 // errRestart means that another kind of list is required.
 var errRestart = errors.New("list must be restarted")
 
-// list loads the store, page by page, until it succeeds, and returns the resourceVersion to watch
-// from. Its error is the cause of ctx.
+// list loads the store until it succeeds, and returns the resourceVersion from which to watch. Its
+// only error is the cause of ctx.
 func (i *Informer) list(ctx context.Context) (uint64, error) {
 	b, again := retry.New(), false
 	for {
@@ -39,7 +39,7 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 		i.metrics.lists.WithLabelValues(cause).Inc()
 		if err != nil {
 			i.dropStarted()
-			i.state.move(PhaseListing, PhaseWaiting)
+			i.state.enterFrom(PhaseListing, PhaseWaiting)
 		}
 		if errors.Is(err, errRestart) {
 			continue
@@ -52,16 +52,16 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 			i.coverage.noteList(i.deps.Now())
 			i.listing = listing{}
 			began.rv = rv
-			i.content.begin(began)
+			i.content.noteFirstList(began)
 			return rv, nil
 		}
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		err = i.explained(err)
+		err = i.withFieldFix(err)
 		again = true
 		delay := b.Next(err)
-		i.listing.failed(err)
+		i.listing.noteFailure(err)
 		switch {
 		case errors.Is(err, apiserver.ErrTooMany):
 			delay = max(delay, tooManyPause)
@@ -83,7 +83,7 @@ func (i *Informer) list(ctx context.Context) (uint64, error) {
 }
 
 // load reads one list of the required kind into the store, and announces it. cause is the reason,
-// for the metric. If it fails half-way, the next list begins from the start.
+// for the metric. After a failure, the next list begins from the start.
 func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error) {
 	reason := i.relist
 	if reason == relistRewound {
@@ -114,12 +114,12 @@ func (i *Informer) load(ctx context.Context) (rv uint64, cause string, err error
 func (i *Informer) restart(reason object.GapReason) {
 	i.resume = nil
 	i.coverage.noteChange()
-	i.store.Restart(store.Loss{From: i.store.View().Reached, Since: i.since(), Reason: reason})
+	i.store.Restart(store.Loss{From: i.store.View().Reached, Since: i.lostSince(), Reason: reason})
 }
 
 // loadFresh reads the current objects if nothing is known about them.
 func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
-	rv, err := i.first(ctx)
+	rv, err := i.listFirst(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -131,13 +131,13 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	if time.Since(listed) > oldList {
 		return 0, errRestart
 	}
-	i.missed(now)
+	i.noteMissedHistory(now)
 	var notices []*store.Notice
 	l := i.store.View().Loss
 	to := rv
 	if l != nil {
 		if l.Reason != object.Rewound {
-			// of an aggregated API server, the list may be lower in the same history: the position
+			// an aggregated API server may return a lower list in the same history: the position
 			// stays
 			to = max(rv, l.From)
 		}
@@ -147,24 +147,25 @@ func (i *Informer) loadFresh(ctx context.Context) (uint64, error) {
 	}
 	if i.spec.Snapshots == SnapshotNever {
 		notices = append(notices, i.store.Adopt())
-	} else { // without a gap, it says that versions may be missing, if the bus has events of an earlier run
+	} else { // if there is no gap, the snapshot itself says that versions may be missing
 		notices = append(notices, i.store.NewSnapshot(to, l == nil))
 	}
 	i.store.EndList(to, notices...)
 	return to, nil
 }
 
-// loadAgain reads the current objects and compares them with the last-known ones: the watch could
-// not resume, or must not without that. It returns the resourceVersion from which to watch.
+// loadAgain reads the current objects and compares them with the last-known ones. It is used if the
+// watch could not resume, or if only a comparison shows that history is the same. It returns the
+// resourceVersion from which to watch.
 func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	l := store.Loss{
 		From:            i.store.View().Reached,
-		Since:           i.since(),
+		Since:           i.lostSince(),
 		Reason:          object.Expired,
 		SkipIfRecovered: i.isCustom(),
 	}
 	i.store.BeginList(store.Relist)
-	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.comparing())
+	rv, err := i.readList(ctx, i.newReader(), metav1.ListOptions{}, i.comparing())
 	if err != nil {
 		return 0, err
 	}
@@ -173,13 +174,13 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 		i.restart(object.Rewound)
 		return 0, errRestart
 	}
-	to := max(rv, l.From) // of an aggregated API server, the list may be lower in the same history: the position stays
+	to := max(rv, l.From) // a lower list of an aggregated API server may be of the same history: the position stays
 	watched := to
 	if i.relist == relistExpired {
 		watched = rv // no watch resumes at the position
 	}
-	nothing := rv == l.From || v.Unchanged && (rv < l.From || i.relist.keepsHistory()) // happened in between
-	if nothing && v.Loss == nil {
+	isUnchanged := rv == l.From || v.Unchanged && (rv < l.From || i.relist.keepsHistory())
+	if isUnchanged && v.Loss == nil {
 		i.store.EndList(l.From)
 		return min(watched, l.From), nil
 	}
@@ -187,22 +188,22 @@ func (i *Informer) loadAgain(ctx context.Context) (uint64, error) {
 	return watched, nil
 }
 
-// announceRelist ends a Relist at to, up to which history is lost from l on.
+// announceRelist ends a Relist at to. The history from l to there is lost.
 func (i *Informer) announceRelist(l store.Loss, to uint64) {
 	i.coverage.noteChange()
 	i.store.Lose(l)
 	gap := i.store.Gap(to, i.recoverVersions)
-	from := i.store.View().Loss.From // it may begin at an earlier list, whose gap is not announced yet
+	from := i.store.View().Loss.From // an earlier list, if its gap is not announced yet
 	if from < i.replayed && i.spec.Snapshots != SnapshotNever {
 		// The previous run may have sent versions after the checkpoint that neither end of the gap
-		// shows. An example is an object that was created and deleted: only a snapshot's sweep
-		// removes it.
+		// shows, for example of an object that was created and deleted. Only the sweep of a
+		// snapshot removes such an object.
 		gap.Sweeps = true
 	}
 	i.store.EndList(to, gap)
 }
 
-// taking says what to do with the objects of a list, and with their metadata, which it must not
+// taking has functions for the objects of a list, and for their metadata, which these must not
 // keep. If the list is streamed, an object may come again in a later version, or be dropped.
 type taking struct {
 	take, drop func(o *object.Object, m *object.Scanned)
@@ -214,9 +215,9 @@ func (i *Informer) loading() taking { return taking{i.store.Load, i.store.Remove
 // comparing compares the objects of a list with the last-known ones.
 func (i *Informer) comparing() taking { return taking{i.store.Compare, i.store.Miss} }
 
-// pages reads one list of the scope, page by page, and returns its resourceVersion, or the highest
-// of its objects if that is higher.
-func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, to taking) (rv uint64, err error) {
+// readList reads one list of the scope, and returns its resourceVersion, or the highest one of its
+// objects if that is higher.
+func (i *Informer) readList(ctx context.Context, r *reader, o metav1.ListOptions, to taking) (rv uint64, err error) {
 	if i.relist == relistStalled {
 		pass, err := i.deps.Lists.Turn(ctx)
 		if err != nil {
@@ -224,11 +225,11 @@ func (i *Informer) pages(ctx context.Context, r *reader, o metav1.ListOptions, t
 		}
 		defer pass()
 	}
-	return i.pagesIn(ctx, r, &i.listing, o, to)
+	return i.readListAs(ctx, r, &i.listing, o, to)
 }
 
-// pagesIn is pages in the way of l, for any goroutine.
-func (i *Informer) pagesIn(
+// readListAs does what readList does, in the way of l. Any goroutine may call it.
+func (i *Informer) readListAs(
 	ctx context.Context, r *reader, l *listing, o metav1.ListOptions, to taking,
 ) (rv uint64, err error) {
 	way := l.way
@@ -244,7 +245,7 @@ func (i *Informer) pagesIn(
 	}
 	rv, highest, err := i.listInSlot(ctx, r, to, func(p *listTaker) (uint64, error) {
 		o.LabelSelector, o.FieldSelector = i.selection.LabelSelector, i.selection.FieldSelector
-		return i.request(ctx, l, way, o, p)
+		return i.requestList(ctx, l, way, o, p)
 	})
 	if err == nil && highest > rv {
 		i.state.noteLowLists(rv, highest)
@@ -253,15 +254,15 @@ func (i *Informer) pagesIn(
 	return rv, err
 }
 
-// listTaker takes what the requests of a list return: objects, and how far they are.
+// listTaker has functions that a list calls: for its objects, and at the limits of its pages.
 type listTaker struct {
-	asks func()                                      // a page is asked for
-	each func(typ watch.EventType, raw []byte) error // an object has come
-	page func(*object.ListMeta) error                // a page is complete
+	asks func()                                      // before a page is requested
+	each func(typ watch.EventType, raw []byte) error // for each object
+	page func(*object.ListMeta) error                // after a page
 }
 
-// listed passes an object of a list that has each one once.
-func (t *listTaker) listed(raw []byte) error { return t.each(watch.Added, raw) }
+// takeListed takes an object of a list that has each object once.
+func (t *listTaker) takeListed(raw []byte) error { return t.each(watch.Added, raw) }
 
 // listInSlot makes a list in a slot, and returns its resourceVersion, and the highest one of its
 // objects.
@@ -274,16 +275,16 @@ func (i *Informer) listInSlot(
 	}
 	defer func() { slot.Release(err == nil) }()
 	of := r.state
-	of.move(PhaseWaiting, PhaseListing)
+	of.enterFrom(PhaseWaiting, PhaseListing)
 	r.lean = true
 	var loaded int
 	asks := func() {
 		slot.Sent()
-		of.awaits(time.Now(), false)
+		of.noteWaiting(time.Now(), false)
 	}
 	each := func(typ watch.EventType, raw []byte) error {
 		slot.Answered()
-		of.awaits(time.Now(), true)
+		of.noteWaiting(time.Now(), true)
 		o, err := r.read(raw, false)
 		highest = max(highest, o.rv)
 		switch {
@@ -301,7 +302,7 @@ func (i *Informer) listInSlot(
 		if meta.RemainingItemCount > 0 {
 			expects = loaded + int(meta.RemainingItemCount)
 		}
-		of.answered(time.Now(), expects)
+		of.noteAnswer(time.Now(), expects)
 		if meta.Continue != "" {
 			asks()
 		}
@@ -312,17 +313,17 @@ func (i *Informer) listInSlot(
 	return rv, highest, err
 }
 
-// request makes the requests of a list. It returns errRestart if the API server does not stream
+// requestList makes the requests of a list. It returns errRestart if the API server does not stream
 // lists.
-func (i *Informer) request(
+func (i *Informer) requestList(
 	ctx context.Context, l *listing, way wayOfListing, o metav1.ListOptions, p *listTaker,
 ) (rv uint64, err error) {
 	client, namespace := i.deps.Client, i.selection.Namespace
 	switch way {
 	case paged:
-		return client.Pages(ctx, i.resource, namespace, apiserver.JSON, o, p.listed, p.page)
+		return client.Pages(ctx, i.resource, namespace, apiserver.JSON, o, p.takeListed, p.page)
 	case unpaged:
-		return client.Unpaged(ctx, i.resource, namespace, apiserver.JSON, o, i.deps.MaxUnpaged, p.listed)
+		return client.Unpaged(ctx, i.resource, namespace, apiserver.JSON, o, i.deps.MaxUnpaged, p.takeListed)
 	case streamed:
 	}
 	err = apiserver.ErrNotStreamed
@@ -356,15 +357,15 @@ const (
 	tooManyPause = time.Minute
 )
 
-// listing is the way in which the next list is made. The zero value is that of the first one.
+// listing decides how the next list is read. The zero value is that of the first one.
 type listing struct {
 	way     wayOfListing
 	expired int // lists in a row that have expired
 	cut     int // first lists in a row that a watch has not completed
 }
 
-// failed takes the error of a list. After several expired ones, the next list is streamed.
-func (l *listing) failed(err error) {
+// noteFailure notes the error of a list. After several expired ones, the next list is streamed.
+func (l *listing) noteFailure(err error) {
 	switch {
 	case errors.Is(err, apiserver.ErrTooMany):
 		*l = listing{}
@@ -376,8 +377,9 @@ func (l *listing) failed(err error) {
 	}
 }
 
-// explained adds the fix if the API server does not know the field that selects the agent's part.
-func (i *Informer) explained(err error) error {
+// withFieldFix adds to an error how to fix it, if the API server does not know the field that
+// selects the agent's part.
+func (i *Informer) withFieldFix(err error) error {
 	if !i.spec.Shared || !apiserver.SelectableFields.IsMissing(err) {
 		return err
 	}
@@ -389,7 +391,7 @@ func (i *Informer) explained(err error) error {
 // loadCreated reads a new resource, which had no objects before i.created.
 func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 	from := i.created
-	// The bus may have events, with their history number, of an earlier resource with that name.
+	// The bus may have events of an earlier resource with that name, and its history number.
 	if _, err := i.askBus(ctx, from); err != nil {
 		return 0, err
 	}
@@ -407,14 +409,14 @@ func (i *Informer) loadCreated(ctx context.Context) (uint64, error) {
 		}
 	}
 	i.store.BeginList(store.Relist)
-	rv, err := i.pages(ctx, i.newReader(), metav1.ListOptions{}, i.comparing())
+	rv, err := i.readList(ctx, i.newReader(), metav1.ListOptions{}, i.comparing())
 	if err != nil {
 		return 0, err
 	}
 	i.state.unlisted.Store(false)
 	i.created = 0
 	if rv < from || i.store.View().WentBack {
-		// Etcd was restored, or there were objects before: read it like any other resource.
+		// Etcd was restored, or there were objects before: read the resource like any other.
 		reason := object.Expired
 		if rv < from {
 			reason = object.Rewound

@@ -70,8 +70,8 @@ func (p Phase) IsLeaving() bool { return p >= PhaseDraining }
 // IllegalChange is logged if a change of the phase is not in the table.
 const IllegalChange = "illegal change of phase"
 
-// toLocked changes the phase. It is the only function that does. It must be called with mu held.
-func (s *state) toLocked(next Phase) {
+// enterLocked changes the phase. It is the only function that does. It must be called with mu held.
+func (s *state) enterLocked(next Phase) {
 	if next == s.phase {
 		return
 	}
@@ -86,42 +86,42 @@ func (s *state) toLocked(next Phase) {
 	s.changed()
 }
 
-// to changes the phase for the manager.
-func (s *state) to(next Phase) {
+// enter changes the phase for the manager.
+func (s *state) enter(next Phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.toLocked(next)
+	s.enterLocked(next)
 }
 
-// move changes the phase if it is from.
-func (s *state) move(from, next Phase) {
+// enterFrom changes the phase if it is from.
+func (s *state) enterFrom(from, next Phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moveLocked(from, next)
+	s.enterFromLocked(from, next)
 }
 
-func (s *state) moveLocked(from, next Phase) {
+func (s *state) enterFromLocked(from, next Phase) {
 	if s.phase == from {
-		s.toLocked(next)
+		s.enterLocked(next)
 	}
 }
 
-// gate updates the phase from the store. loading: a list is being loaded. closed: changes wait for
-// the acknowledgement of an announcement.
-func (s *state) gate(loading, closed bool) {
+// followGate updates the phase from the store. loading: a list is being loaded. closed: changes
+// wait until the bus has acknowledged an announcement.
+func (s *state) followGate(loading, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.phase.IsLeaving(), s.unlisted.Load():
 	case loading && s.phase.isListed():
-		s.toLocked(PhaseRelisting)
+		s.enterLocked(PhaseRelisting)
 	case loading: // the first list waits for its turn
 	case closed:
-		s.toLocked(PhaseAnnouncing)
+		s.enterLocked(PhaseAnnouncing)
 	case s.unread:
-		s.toLocked(PhaseBlocked)
+		s.enterLocked(PhaseBlocked)
 	default:
-		s.toLocked(PhaseLive)
+		s.enterLocked(PhaseLive)
 	}
 }
 

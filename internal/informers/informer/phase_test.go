@@ -33,12 +33,12 @@ func TestTableOfPhases(t *testing.T) {
 	}
 	var log strings.Builder
 	s := &state{scope: "pods", log: slog.New(slog.NewTextHandler(&log, nil)), changed: func() {}}
-	s.to(PhaseListing)
+	s.enter(PhaseListing)
 	if log.Len() > 0 {
 		t.Errorf("logged %q", &log)
 	}
 	s.phase = PhaseRelisting
-	s.to(PhaseLive)
+	s.enter(PhaseLive)
 	if got := log.String(); !strings.Contains(got,
 		`level=ERROR msg="illegal change of phase" scope=pods from=relisting to=live`) {
 		t.Errorf("logged %q", got)
@@ -48,12 +48,12 @@ func TestTableOfPhases(t *testing.T) {
 // The size of a list is shown only while the list is loaded.
 func TestExpectedObjectsAreThoseOfTheList(t *testing.T) {
 	s := &state{scope: "pods", log: slog.New(slog.DiscardHandler), changed: func() {}, phase: PhaseWaiting}
-	s.to(PhaseListing)
-	s.answered(time.Now(), 500)
+	s.enter(PhaseListing)
+	s.noteAnswer(time.Now(), 500)
 	if s.expects != 500 {
 		t.Errorf("while the list is loaded, %d objects are expected", s.expects)
 	}
-	s.to(PhaseDraining)
+	s.enter(PhaseDraining)
 	if s.expects != 0 {
 		t.Errorf("after the list, %d objects are expected", s.expects)
 	}
@@ -62,8 +62,8 @@ func TestExpectedObjectsAreThoseOfTheList(t *testing.T) {
 // A response that does not say how large the list is keeps what an earlier one has said.
 func TestSizeOfAListIsKept(t *testing.T) {
 	s := &state{scope: "pods", log: slog.New(slog.DiscardHandler), changed: func() {}, phase: PhaseListing}
-	s.answered(time.Unix(1, 0), 7)
-	s.answered(time.Unix(2, 0), 0)
+	s.noteAnswer(time.Unix(1, 0), 7)
+	s.noteAnswer(time.Unix(2, 0), 0)
 	if s.expects != 7 {
 		t.Errorf("%d objects are expected, want 7", s.expects)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Previous is what the last run of this agent has said on the bus of its scopes. It is asked for
-// once, before this run sends its own progress.
+// Previous asks the bus, once, for what the last run of this agent has said of its scopes. It must
+// have the answer before this run sends its own progress.
 type Previous struct {
 	ask    func(ctx context.Context) ([]PreviousScope, error)
-	asking chan struct{} // held during the request. Never closed.
+	asking chan struct{} // held during the request; never closed
 	known  bool          // guarded by asking, as is the next field
 	scopes []PreviousScope
 }
@@ -75,8 +75,8 @@ func (p *Previous) Add(ctx context.Context, named []PreviousScope) {
 	}
 }
 
-// of returns what the last run has said of a scope, also if that stands for other scopes of the
-// resource too. ok is false if it has said nothing.
+// of returns what the last run has said of a scope, or of several scopes of the resource together.
+// ok is false if it has said nothing.
 func (p *Previous) of(ctx context.Context, r *object.Resource, scope string) (said PreviousScope, ok bool, err error) {
 	all, err := p.Scopes(ctx)
 	if err != nil {
@@ -94,8 +94,8 @@ func (p *Previous) of(ctx context.Context, r *object.Resource, scope string) (sa
 	return said, ok, nil
 }
 
-// withPrevious returns the later of the last stream event of a resource, nil if there is none, and
-// of what the last run has said of a scope.
+// withPrevious returns the later one of two: the last stream event of a resource (nil if there is
+// none), and what the last run has said of a scope.
 func withPrevious(e *LastEvent, said PreviousScope, scope string) *LastEvent {
 	if e != nil &&
 		cmp.Or(cmp.Compare(said.History, e.History), cmp.Compare(said.ResourceVersion, e.ResourceVersion)) < 0 {

@@ -34,7 +34,8 @@ type reader struct {
 	key []byte
 
 	// unapplied has the versions of a watch that the store may not have yet: those of the current
-	// batch, and of the previous one, which is applied meanwhile. The store has all older ones.
+	// batch, and of the previous one, which the owner applies meanwhile. The store has all older
+	// ones.
 	unapplied [2][]unapplied
 
 	scanned *object.Scanned // metadata of the last object

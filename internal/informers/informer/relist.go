@@ -26,10 +26,12 @@ func (r relistReason) String() string {
 	}[r]
 }
 
-// keepsHistory reports whether the watch can continue from the position: the list only compares.
+// keepsHistory reports whether the watch can continue from the position, so that the list only
+// compares.
 func (r relistReason) keepsHistory() bool { return r == relistUndecided || r == relistReplay }
 
-// stalls counts the lists because of a stall since the last sound HTTP watch.
+// stalls counts the lists because of a stall since the last sound HTTP watch: one that has sent
+// something, or lasted for apiserver.SoundAfter.
 type stalls struct {
 	lists int
 	last  time.Time
@@ -40,8 +42,8 @@ const (
 	stallLists = 10 * time.Minute
 )
 
-// takeTurn reports whether the next list because of a stall may be made. The pause between two
-// doubles up to stallLists.
+// takeTurn reports whether a list because of a stall may be made now, and counts it. The pause
+// between two doubles up to stallLists.
 func (s *stalls) takeTurn(now time.Time) bool {
 	pause := min(stallPause<<min(s.lists, 4), stallLists)
 	if s.lists > 0 && now.Sub(s.last) < pause {

@@ -16,12 +16,12 @@ import (
 // learns of a removal from another watch, perhaps before this informer has read the deletions of
 // its objects. The resource may exist again before that. So:
 //
-//  1. The manager calls Remove or RemoveWithNamespace. The informer continues to read, until it has
+//  1. The manager calls Remove or RemoveWithNamespace. The informer continues to read until it has
 //     passed the version of the removal, or a request shows that the resource is not served.
 //  2. If the resource exists again by then, Restore undoes the removal. The manager and the owner
 //     may call it.
-//  3. Otherwise the owner decides once (decideRemoval), and infers the missing deletions
-//     (loadRemoved). From then on nothing undoes the removal.
+//  3. Otherwise the owner decides once that the resource is removed (decideRemoval), and infers the
+//     missing deletions (loadRemoved). From then on nothing undoes the removal.
 type removal struct {
 	emptyAt atomic.Uint64 // resourceVersion at which no object existed any more; 0 if not found yet
 
@@ -29,7 +29,7 @@ type removal struct {
 	at        uint64      // resourceVersion at which it was removed; 0 if it exists
 	exists    func() bool // reports whether it exists again
 	decided   bool        // final, even if it exists again
-	namespace bool        // the namespace was removed, and its permissions with it, which ends no watch
+	namespace bool        // the namespace was removed with its permissions, which ends no watch
 }
 
 // Remove makes the informer end once it has sent everything: its resource was removed at rv. exists
@@ -103,7 +103,7 @@ func (i *Informer) isRestorableLocked() bool {
 	return m.at != 0 && !m.decided && i.store.View().Reached >= m.at && m.exists()
 }
 
-// decideRemoval decides whether the resource is removed: then it did not exist at resourceVersion
+// decideRemoval decides whether the resource is removed. Then it did not exist at resourceVersion
 // at.
 func (i *Informer) decideRemoval() (at uint64, removed bool) {
 	if i.Restore() {
@@ -116,9 +116,9 @@ func (i *Informer) decideRemoval() (at uint64, removed bool) {
 	return m.at, m.decided
 }
 
-// endsRemoved reports whether a watch that has ended with err shows that its removed resource is no
+// isRemovalShown reports whether err, which ended a watch, shows that the removed resource is no
 // longer served. If it is served again by now, under another definition, the watch has expired.
-func (i *Informer) endsRemoved(err error) bool {
+func (i *Informer) isRemovalShown(err error) bool {
 	m := &i.removal
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,13 +173,13 @@ func (i *Informer) inferRemoved(at uint64) {
 	s := i.store
 	from := s.View().Reached
 	s.BeginList(store.Relist)
-	if i.watchSentAll() {
+	if i.hasWatchSentAll() {
 		s.EndList(at)
 		return
 	}
 	s.Lose(store.Loss{
 		From:            from,
-		Since:           i.since(),
+		Since:           i.lostSince(),
 		Reason:          object.Expired,
 		SkipIfRecovered: i.isCustom(),
 	})

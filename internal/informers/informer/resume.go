@@ -16,28 +16,28 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// loadCheckpoint rebuilds the last-known objects as they were at the checkpoint: they have been
-// sent, up to the cursor of a snapshot. The watch resumes there. If that is not possible, it
-// returns errRestart.
+// loadCheckpoint rebuilds the last-known objects as they were at the checkpoint. They have been
+// sent, up to the cursor of a snapshot. The watch resumes there. If that is not possible,
+// loadCheckpoint returns errRestart.
 func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	c := i.resume
 	if !c.Inherited {
 		i.store.Resume(&c.Scope)
 	}
 	if c.Rewound {
-		return 0, i.giveUp(ctx, c.ResourceVersion, object.Rewound)
+		return 0, i.giveUpCheckpoint(ctx, c.ResourceVersion, object.Rewound)
 	}
 	// If the resourceVersion is in the future, only a list without one distinguishes a lagging API
 	// server from a restored etcd.
-	i.state.awaits(time.Now(), false)
+	i.state.noteWaiting(time.Now(), false)
 	now, err := i.Latest(ctx)
 	if err != nil {
 		return 0, err
 	}
-	i.state.answered(time.Now(), 0)
+	i.state.noteAnswer(time.Now(), 0)
 	latest := i.judgeLatest(now, c.ResourceVersion)
 	if latest == another {
-		return 0, i.giveUp(ctx, now, object.Rewound)
+		return 0, i.giveUpCheckpoint(ctx, now, object.Rewound)
 	}
 	list := i.listCheckpoint
 	if latest == uncertain {
@@ -51,15 +51,15 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if lost != "" || i.busHasMore(now) {
-		return 0, i.giveUp(ctx, now, cmp.Or(lost, object.Rewound))
+	if lost != "" || i.isBusAhead(now) {
+		return 0, i.giveUpCheckpoint(ctx, now, cmp.Or(lost, object.Rewound))
 	}
-	refutes, err := i.busRefutes(ctx, now)
+	isRefuted, err := i.compareWithBus(ctx, now)
 	switch {
 	case err != nil:
 		return 0, err
-	case refutes:
-		return 0, i.giveUp(ctx, now, object.Rewound)
+	case isRefuted:
+		return 0, i.giveUpCheckpoint(ctx, now, object.Rewound)
 	}
 	if !c.Continued && !i.isUnknownToBus() { // otherwise the bus has no later event
 		i.store.AwaitReplay(now)
@@ -74,9 +74,9 @@ func (i *Informer) loadCheckpoint(ctx context.Context) (uint64, error) {
 	return c.ResourceVersion, nil
 }
 
-// listPresent lists the present objects instead of those at the checkpoint, at a list that is below
-// the checkpoint. If they are the same, nothing has happened since. Otherwise lost is the reason
-// that history cannot be followed.
+// listPresent lists the present objects, because the present list of an aggregated API server is
+// below the checkpoint. If they are those of the checkpoint, nothing has happened since. Otherwise
+// lost is the reason why history cannot be followed.
 func (i *Informer) listPresent(ctx context.Context) (lost object.GapReason, err error) {
 	_, matches, err := i.listToResume(ctx, metav1.ListOptions{})
 	if err == nil && (i.resume.Inherited || !matches) {
@@ -92,7 +92,7 @@ func (i *Informer) listToResume(ctx context.Context, o metav1.ListOptions) (rv u
 	if i.spec.OwnNames != nil {
 		r.own = map[string]store.Fingerprint{}
 	}
-	rv, err = i.pages(ctx, r, o, i.loading())
+	rv, err = i.readList(ctx, r, o, i.loading())
 	if err != nil {
 		return rv, false, err
 	}
@@ -129,14 +129,14 @@ func (i *Informer) announceCheckpoint(c *Origin, now uint64) []*store.Notice {
 	if c.Lost == nil && c.isOf(i.resource) && i.hasOtherForms(c) {
 		return i.announceForms(c, now)
 	}
-	notices := i.snapshotBehind(c)
+	notices := i.snapshotAfterResume(c)
 	reason := object.ContentChanged
 	switch {
 	case c.Lost != nil:
 		i.store.Lose(*c.Lost)
 		return append([]*store.Notice{i.store.Gap(rv, nil)}, notices...)
 	case !c.isOf(i.resource):
-		// The same objects in another form: before differs from the last after.
+		// The same objects have another form: the next before differs from the last after.
 		i.generation.number.Add(1)
 		reason = object.SelectionChanged
 	case !c.Inherited && c.Content != "" && c.Content != i.selection.Content():
@@ -144,7 +144,7 @@ func (i *Informer) announceCheckpoint(c *Origin, now uint64) []*store.Notice {
 		return notices
 	}
 	i.store.Lose(store.Loss{From: rv, Since: c.LastSeen, Reason: reason})
-	recovered := i.store.Gap(rv, func(context.Context, uint64) (whole, recovered bool, err error) {
+	recovered := i.store.Gap(rv, func(context.Context, uint64) (complete, recovered bool, err error) {
 		return false, true, nil
 	})
 	return append([]*store.Notice{recovered}, notices...)
@@ -160,7 +160,7 @@ func (i *Informer) hasOtherForms(c *Origin) bool {
 func (o *Origin) isOf(r *object.Resource) bool { return o.Version == r.Version && o.Kind == r.Kind }
 
 // announceForms returns the notices that the API server serves the objects of the checkpoint in
-// another form. A snapshot that the last run has begun is replaced by another one.
+// another form. If the last run has begun a snapshot, another one replaces it.
 func (i *Informer) announceForms(c *Origin, now uint64) []*store.Notice {
 	i.log.Warn(
 		"since the last run, the API server serves known versions with other contents: publishing a gap and reading the objects again",
@@ -178,9 +178,9 @@ func (i *Informer) announceForms(c *Origin, now uint64) []*store.Notice {
 	return notices
 }
 
-// snapshotBehind returns the snapshot to send right after resuming from a checkpoint, if any, or
-// makes one follow the replay.
-func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
+// snapshotAfterResume returns the snapshot to send right after resuming from a checkpoint, nil if
+// there is none. Or it makes a snapshot follow the replay.
+func (i *Informer) snapshotAfterResume(c *Origin) []*store.Notice {
 	switch {
 	case i.spec.Snapshots == SnapshotNever:
 		return nil
@@ -200,25 +200,26 @@ func (i *Informer) snapshotBehind(c *Origin) []*store.Notice {
 	return []*store.Notice{i.store.ResumeSnapshot(scope, &c.Scope)}
 }
 
-// since returns the time of the last sign of life before history was lost.
-func (i *Informer) since() time.Time {
+// lostSince returns the time of the last sign of life before history was lost.
+func (i *Informer) lostSince() time.Time {
 	if c := i.resumed; c != nil && c.ResourceVersion == i.store.View().Reached {
 		return c.LastSeen
 	}
 	return i.LastSeen()
 }
 
-// busHasMore reports whether the bus has events of a history that the API server lacks, now being
-// the last resourceVersion. Then etcd was restored, and the checkpoint with it.
-func (i *Informer) busHasMore(now uint64) bool {
+// isBusAhead reports whether the bus has events of a history that the API server lacks. now is the
+// last resourceVersion. Then etcd was restored, and the checkpoint with it.
+func (i *Informer) isBusAhead(now uint64) bool {
 	h := i.lastEvent
 	return h != nil && (h.History > i.resume.History || i.judgeLatest(now, h.ResourceVersion) == another)
 }
 
-// busRefutes reports whether the newest event of an object on the bus is of a history that the API
-// server does not have, now being the last resourceVersion. The previous run sent it after its last
-// save, and etcd was restored to a point in between. So the checkpoint does not show that.
-func (i *Informer) busRefutes(ctx context.Context, now uint64) (bool, error) {
+// compareWithBus reports whether the newest event of an object on the bus is of a history that the
+// API server does not have. now is the last resourceVersion. If the previous run sent that event
+// after its last save, and etcd was restored to a point in between, the checkpoint does not show
+// it.
+func (i *Informer) compareWithBus(ctx context.Context, now uint64) (refuted bool, err error) {
 	if i.lastEvent == nil || i.lastEvent.Object == nil {
 		return false, nil
 	}
@@ -266,19 +267,19 @@ func wasChangedBy(managers *object.Scanned, changedBy []byte) bool {
 	return true
 }
 
-// giveUp drops the checkpoint, and starts over with a fresh list.
-func (i *Informer) giveUp(ctx context.Context, now uint64, reason object.GapReason) error {
+// giveUpCheckpoint drops the checkpoint, and starts over with a fresh list.
+func (i *Informer) giveUpCheckpoint(ctx context.Context, now uint64, reason object.GapReason) error {
 	now, err := i.askBus(ctx, now) // the bus may have a higher history number
 	if err != nil {
 		return err
 	}
-	if i.busHasMore(now) {
+	if i.isBusAhead(now) {
 		reason = object.Rewound // whatever the other reason is
 	}
 	if h := i.lastEvent; h != nil {
 		known := h.History
 		if reason == object.Rewound && h.Scope != i.name && known > 0 {
-			known-- // another scope has announced this restore before: this one gets the same number
+			known-- // another scope has announced this restore: this one gets the same number
 		}
 		i.store.RaiseHistory(known)
 	}
@@ -324,9 +325,9 @@ func (i *Informer) askBus(ctx context.Context, now uint64) (uint64, error) {
 	return i.Latest(ctx)
 }
 
-// missed compares now, the last resourceVersion, with the last event on the bus. Without a
-// checkpoint, or with one that was restored with etcd, only the bus shows that there was more.
-func (i *Informer) missed(now uint64) {
+// noteMissedHistory compares now, the last resourceVersion, with the last event on the bus. Without
+// a checkpoint, or with one that was restored with etcd, only the bus shows that there was more.
+func (i *Informer) noteMissedHistory(now uint64) {
 	h := i.lastEvent
 	i.lastEvent = nil // once
 	if h == nil || i.store.View().Loss != nil {

@@ -13,7 +13,8 @@ import (
 // of Events, those without a watch cache, and those of older API servers while nothing changes. If
 // such a scope is quiet, nothing moves its position, and nothing ends an interruption.
 //
-// So the agent settles it at the end of each watch. Three facts together do what a bookmark does:
+// So the agent settles it at the end of each watch: it moves the position without a bookmark. Three
+// facts together do what a bookmark does:
 //
 //   - A list of the metadata of the whole scope (buffering.go) has what the watch has shown, and
 //     nothing else. The watch was open when it began, and its version V is not below the position.
@@ -23,8 +24,8 @@ import (
 //     that was reverted before V.
 //   - No frame was read since the list began.
 //
-// The position is then V. A watch from there continues: nothing in between is missing. The bus has
-// all that happened up to the time at which the list began.
+// The position is then V. A watch from there misses nothing. The bus has all that happened up to
+// the time at which the list began.
 //
 // A watch that is cut, or that the agent ends, settles nothing: a proxy may have held frames. If an
 // API server shows a change on the watch more than showWithin later, the list finds it, unless the
@@ -38,8 +39,8 @@ const (
 	// settleSlack is how much earlier than necessary the last list before the end of a watch
 	// begins.
 	settleSlack = 15 * time.Second
-	// settleFresh is how much earlier than then the last list may have ended, if it is to settle
-	// the scope.
+	// settleFresh is how long before that moment an earlier list may have ended, and settle the
+	// scope instead.
 	settleFresh = time.Minute
 	// maxSettleTime bounds the time that is allowed for that list.
 	maxSettleTime = 5 * time.Minute
@@ -52,13 +53,13 @@ type compared struct {
 	ended   time.Time
 	frames  int64 // that were read before the list
 	round   int   // of the interruption that was not over when it began
-	// before is the list before this one: this one may end too late to settle the scope. It has
-	// none itself.
+	// before is the list before this one, because this one may end too late to settle the scope.
+	// The one before has none itself.
 	before *compared
 }
 
 // proof returns the last list of a watch, which ended at a time, that proves a position: it ended
-// early enough, and no frame has followed it. nil: there is none.
+// early enough, and no frame has followed it. It returns nil if there is none.
 func (s *stream) proof(ended time.Time) *compared {
 	for c := s.compared.Load(); c != nil; c = c.before {
 		if s.frames.Load() == c.frames && ended.Sub(c.ended) >= showWithin {
@@ -71,18 +72,18 @@ func (s *stream) proof(ended time.Time) *compared {
 // isQuiet reports whether the last list has found nothing, and no frame has followed it.
 func (b *buffering) isQuiet() bool { return b.pause > askAfter }
 
-// settlesAt returns when the last list before the end of a watch must begin to settle the scope. A
-// list may take twice as long as the last one.
-func (b *buffering) settlesAt(s *stream) time.Time {
+// settlingListAt returns when the last list before the end of a watch must begin, so that it can
+// settle the scope. A list may take twice as long as the last one.
+func (b *buffering) settlingListAt(s *stream) time.Time {
 	return s.watch.EndsAt().Add(-showWithin - settleSlack - min(2*b.took, maxSettleTime))
 }
 
-// settle moves the position to the version of the last list of metadata, if a watch that has ended
-// shows that this is right.
-func (f *follower) settle(ctx context.Context, s *stream) {
+// settleScope moves the position to the version of the last list of metadata, if a watch that has
+// ended shows that this is right.
+func (f *follower) settleScope(ctx context.Context, s *stream) {
 	i := f.informer
 	c := s.proof(time.Now())
-	isProved := c != nil && s.whole && !s.suspect.Load()
+	isProved := c != nil && s.endedInTime && !s.suspect.Load()
 	if !isProved || c.version < f.rv {
 		return
 	}
@@ -95,6 +96,6 @@ func (f *follower) settle(ctx context.Context, s *stream) {
 	}
 	f.rv = c.version
 	i.noteSeen(s.lastFrame(), c.began)
-	i.coverage.settle(c.version, c.round, c.began, i.deps.Now())
+	i.coverage.noteSettled(c.version, c.round, c.began, i.deps.Now())
 	i.log.Debug("settled", "scope", i.name, "rv", c.version, "as_of", c.began)
 }

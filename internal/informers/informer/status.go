@@ -37,14 +37,14 @@ type Status struct {
 	NoBookmarks bool // its watches have shown no bookmark for minutes: their silence shows nothing
 }
 
-// firstListFailures limits the failures in a row, about 4 s, before the first snapshot is complete
-// without a scope's first list.
+// firstListFailures is how many failures in a row of a first list, about 4 s, the first snapshot
+// waits for.
 const firstListFailures = 6
 
-// HoldsBack reports whether the first snapshot must wait for the informer. It waits for a loaded
-// list, whatever happens to the watch, and while the API server is unreachable. It does not wait
-// forever for a list that fails for its own reason, such as a missing conversion webhook. It waits
-// for one whose pages always expire: that one is made in other ways.
+// HoldsBack reports whether the first snapshot must wait for the informer. It waits for one that
+// has loaded a list, whatever happens to its watch, and while the API server is unreachable. It
+// does not wait forever for a list that fails for its own reason, such as a missing conversion
+// webhook. It does wait for one whose pages always expire: that list is made in other ways.
 func (s Status) HoldsBack() bool {
 	hopeless := s.Health == HealthNotServed || apiserver.NeedsOperator(s.Reason) // until an operator intervenes
 	return !s.Captured && s.Phase != PhaseRetiring &&
@@ -71,9 +71,9 @@ type state struct {
 	log     *slog.Logger
 	changed func() // called after each change of the phase
 
-	unlisted atomic.Bool // the store only has the fact that no object existed at the creation of the resource
-	resumed  atomic.Bool // it resumed from the checkpoint
-	marks    atomic.Bool // the watches have bookmarks
+	unlisted     atomic.Bool // the store only has the fact that no object existed at the creation of the resource
+	resumed      atomic.Bool // it resumed from the checkpoint
+	hasBookmarks atomic.Bool // the watches have bookmarks
 	// calmUntil is the time, in Unix nanoseconds, before which IsWell need not look; 0: not known.
 	calmUntil atomic.Int64
 
@@ -132,9 +132,9 @@ func (s *state) lastError() error {
 	return s.err
 }
 
-// answered records a response other than an event, bookmark or list. expects is the size of the
+// noteAnswer records a response other than an event, bookmark or list. expects is the size of the
 // list that is being loaded, 0 if unknown.
-func (s *state) answered(at time.Time, expects int) {
+func (s *state) noteAnswer(at time.Time, expects int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life, s.waits = at, (time.Time{})
@@ -143,9 +143,9 @@ func (s *state) answered(at time.Time, expects int) {
 	}
 }
 
-// opened records that a watch was opened.
-func (s *state) opened(at time.Time) {
-	s.answered(at, 0)
+// noteOpened records that a watch was opened.
+func (s *state) noteOpened(at time.Time) {
+	s.noteAnswer(at, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opens.IsZero() {
@@ -153,9 +153,9 @@ func (s *state) opened(at time.Time) {
 	}
 }
 
-// awaits records that a list waits for the API server: for a page, or, after an object was received
-// (more), for the next one.
-func (s *state) awaits(at time.Time, more bool) {
+// noteWaiting records that a list waits for the API server: for a page, or, after an object was
+// received (more), for the next one.
+func (s *state) noteWaiting(at time.Time, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if more || s.waits.IsZero() {
@@ -163,10 +163,10 @@ func (s *state) awaits(at time.Time, more bool) {
 	}
 }
 
-// stale reports whether the known state may be out of date, and the time of the last response. A
-// scope that does not wait for the API server is not stale, nor is one whose failure needs an
-// operator. It must be called with mu held.
-func (s *state) stale(now time.Time) (since time.Time, stale bool) {
+// staleSince reports whether the known state may be out of date, and since when. A scope that does
+// not wait for the API server is not stale, nor is one whose failure needs an operator. It must be
+// called with mu held.
+func (s *state) staleSince(now time.Time) (since time.Time, stale bool) {
 	since = s.life
 	switch {
 	case s.unread:
@@ -179,7 +179,7 @@ func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 		return s.held.since, true
 	case s.err != nil:
 		since = s.failing
-	case !s.marks.Load(): // silence shows nothing
+	case !s.hasBookmarks.Load(): // silence shows nothing
 		return since, false
 	}
 	return since, now.Sub(since) > staleAfter
@@ -188,7 +188,7 @@ func (s *state) stale(now time.Time) (since time.Time, stale bool) {
 // health returns the health, and the time since which it is not HealthOK. It must be called with mu
 // held.
 func (s *state) health(now time.Time) (Health, time.Time) {
-	since, stale := s.stale(now)
+	since, stale := s.staleSince(now)
 	switch {
 	case s.phase.IsLeaving(): // no rule selects it any more
 	case stale:
@@ -208,9 +208,10 @@ func (s *state) silence(now time.Time) time.Duration {
 	return max(0, now.Sub(s.life))
 }
 
-// fail records err, of class r. It reports whether to log it: its class differs from the last one
-// logged, or a window is over. Then it calls news before other goroutines can see the failure.
-func (s *state) fail(err error, r string, now time.Time, news func()) (warn bool) {
+// noteFailure records err, of class r. It reports whether to log it: its class differs from the
+// last one logged, or a window is over. Then it calls news before other goroutines can see the
+// failure.
+func (s *state) noteFailure(err error, r string, now time.Time, news func()) (warn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -265,7 +266,7 @@ func (s *state) staleFrom(now time.Time) time.Time {
 	if at := s.waits.Add(staleUnanswered); !s.waits.IsZero() && at.Before(from) {
 		from = at
 	}
-	if at := s.life.Add(staleAfter); s.marks.Load() && at.Before(from) {
+	if at := s.life.Add(staleAfter); s.hasBookmarks.Load() && at.Before(from) {
 		from = at
 	}
 	return from
@@ -318,7 +319,8 @@ func (i *Informer) Status() Status {
 		out.Error, out.Reason = s.held.why, ReasonHeldBack
 	}
 	out.Note = s.note
-	out.NoBookmarks = !s.marks.Load() && !s.opens.IsZero() && now.Sub(s.opens) > unmarkedAfter && !s.phase.IsLeaving()
+	isUnmarked := !s.hasBookmarks.Load() && !s.opens.IsZero() && now.Sub(s.opens) > unmarkedAfter
+	out.NoBookmarks = isUnmarked && !s.phase.IsLeaving()
 	out.Health, out.Since = s.health(now)
 	return out
 }

@@ -39,21 +39,21 @@ const UnreadableFor = time.Minute
 //
 // If etcd has no later resourceVersion yet, scope.ended precedes the left events (sendLater).
 type Tombstone struct {
-	*Informer                     // Informer of the old scope. Its origin is the position in the last run.
-	Forget     func()             // drops the stored position; nil: none is stored
-	Heirs      func() []string    // names of the scopes that have the objects of this one now
-	Successors func() []Successor // Informers of the same resource
-	Elsewhere  func() []*Informer // Informers of other resources of the same etcd; nil if they are not known
-	DeletedAt  func() (at uint64, deleted bool)
-	Gone       uint64        // the resourceVersion at which the resource is not defined any more; 0 if it is
-	Patience   time.Duration // see UnreadableFor
+	*Informer                         // Informer of the old scope. Its origin is the position in the last run.
+	Forget         func()             // drops the stored position; nil: none is stored
+	ReplacedBy     func() []string    // names of the scopes that have its objects now
+	Successors     func() []Successor // Informers of the same resource
+	OtherResources func() []*Informer // Informers of other resources of the same etcd; nil if they are not known
+	DeletedAt      func() (at uint64, deleted bool)
+	Gone           uint64        // resourceVersion at which the resource is no longer defined; 0 if it is
+	UnreadableFor  time.Duration // see UnreadableFor
 
 	released chan struct{} // closed when successors may begin
 	resumed  chan struct{} // capacity 1: the scope is selected again
 	waits    atomic.Bool   // it waits for a later resourceVersion
 
-	ended atomic.Pointer[checkpoint.Ended] // set once the bus has all left events: only the end is to be sent
-	blind bool                             // the objects can no longer be read
+	ended      atomic.Pointer[checkpoint.Ended] // set once the bus has all left events
+	unreadable bool                             // the objects can no longer be read
 	// the last resourceVersion is below the position, and does not prove that etcd was restored
 	unproven bool
 }
@@ -86,7 +86,7 @@ func (t *Tombstone) SelectAgain() { broadcast.Wake(t.resumed) }
 func (t *Tombstone) Retire() {
 	t.released, t.resumed = make(chan struct{}), make(chan struct{}, 1)
 	t.retiring.Store(cmp.Or(t.resume.Retiring, retiringSince(time.Now())))
-	t.state.to(PhaseRetiring)
+	t.state.enter(PhaseRetiring)
 }
 
 const (
@@ -97,7 +97,7 @@ const (
 	laterEvery = time.Minute
 )
 
-// errSentToOldLog is the error of a tombstone that may be partly on a log that was replaced.
+// errSentToOldLog means that a part of a tombstone may be on a log that was replaced.
 var errSentToOldLog = errors.New("the log of the bus was replaced")
 
 // Run sends the tombstone. It retries after temporary errors until ctx ends; then the next run
@@ -124,12 +124,12 @@ func (t *Tombstone) Run(ctx context.Context) {
 				since = time.Time{}
 			case since.IsZero():
 				since = time.Now()
-			case time.Since(since) > t.Patience:
-				t.blind = true
+			case time.Since(since) > t.UnreadableFor:
+				t.unreadable = true
 			}
 			if at, gone := t.DeletedAt(); gone && apierrors.IsNotFound(err) {
 				t.Gone = at
-			} else if !errors.Is(err, errSentToOldLog) { // otherwise it is sent to the new one
+			} else if !errors.Is(err, errSentToOldLog) { // else it is sent again, to the new log
 				return err
 			}
 		}
@@ -150,11 +150,11 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	now := max(t.Gone, t.resume.ResourceVersion+1)
 	if t.Gone == 0 {
 		reason = object.SelectionChanged
-		now, err = t.newestLater(ctx)
+		now, err = t.awaitNewest(ctx)
 		if err != nil {
 			return err
 		}
-		known, err = t.load(ctx, now)
+		known, err = t.loadLeft(ctx, now)
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (t *Tombstone) send(ctx context.Context) (err error) {
 	return nil
 }
 
-// sweep makes consumers delete all objects of the scope: those that left are not known.
+// sweep makes consumers delete all objects of the scope, because nobody knows those that left.
 func (t *Tombstone) sweep(ctx context.Context, now uint64) error {
 	t.store.Clear() // it may have a part of them
 	if t.spec.Snapshots == SnapshotNever {
@@ -215,17 +215,17 @@ func (t *Tombstone) sweep(ctx context.Context, now uint64) error {
 
 // sendEnd sends the objects that left, and scope.ended, to the log of this number.
 func (t *Tombstone) sendEnd(ctx context.Context, now, log uint64) error {
-	s, end := t.store, t.end(now)
-	isWhole := func() bool { return s.LogNumber() == log }
+	s, end := t.store, t.endEvent(now)
+	isSameLog := func() bool { return s.LogNumber() == log }
 	err := s.SendLeft(ctx, now, func() {
-		if isWhole() {
+		if isSameLog() {
 			t.ended.Store(&checkpoint.Ended{Reason: string(end.End), Successors: end.Successors})
 		}
 	})
 	if err == nil && t.ended.Load() != nil {
 		err = s.SendStream(ctx, end)
 	}
-	if err == nil && !isWhole() {
+	if err == nil && !isSameLog() {
 		return errSentToOldLog
 	}
 	return err
@@ -241,8 +241,8 @@ func (t *Tombstone) Position() (checkpoint.Position, bool) {
 	return p, ok
 }
 
-// end returns the end of the scope, whose objects have left at resourceVersion now.
-func (t *Tombstone) end(now uint64) *object.StreamEvent {
+// endEvent returns the end of the scope, whose objects have left at resourceVersion now.
+func (t *Tombstone) endEvent(now uint64) *object.StreamEvent {
 	ev := &object.StreamEvent{
 		Kind:            object.ScopeEnded,
 		Resource:        t.resource,
@@ -255,7 +255,7 @@ func (t *Tombstone) end(now uint64) *object.StreamEvent {
 		ev.End = object.Removed
 		return ev
 	}
-	ev.Successors = t.Heirs()
+	ev.Successors = t.ReplacedBy()
 	if len(ev.Successors) > 0 {
 		ev.End = object.Replaced
 	}
@@ -268,7 +268,7 @@ func (t *Tombstone) end(now uint64) *object.StreamEvent {
 // left. The only error is the cause of ctx.
 func (t *Tombstone) sendLater(ctx context.Context) (uint64, error) {
 	s, position := t.store, t.resume.ResourceVersion
-	if err := s.SendStream(ctx, t.end(position)); err != nil {
+	if err := s.SendStream(ctx, t.endEvent(position)); err != nil {
 		return 0, err
 	}
 	t.release()
@@ -310,7 +310,7 @@ func (t *Tombstone) awaitLater(ctx context.Context) (now uint64, err error) {
 				now = position
 				return nil
 			}
-			now, err = t.newest(ctx)
+			now, err = t.askNewest(ctx)
 			if err != nil {
 				return err
 			}
@@ -359,14 +359,14 @@ func (t *Tombstone) removeInSuccessors(ctx context.Context, now uint64) error {
 	return nil
 }
 
-// errNotAtVersion is the error of a list whose resourceVersion is not the one that was asked for.
+// errNotAtVersion means that a list has another resourceVersion than the one asked for.
 var errNotAtVersion = errors.New("the list is of another resourceVersion")
 
 // removeIn removes the objects that another scope has at a resourceVersion.
 func (t *Tombstone) removeIn(ctx context.Context, o *Successor, at uint64) error {
 	r := o.newReader()
 	r.state = &t.state
-	rv, err := o.pages(ctx, r, metav1.ListOptions{
+	rv, err := o.readList(ctx, r, metav1.ListOptions{
 		ResourceVersion: object.FormatVersion(at), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}, taking{t.store.Remove, t.store.Remove})
 	if err == nil && rv != at {
@@ -382,15 +382,15 @@ func (t *Tombstone) release() {
 	}
 }
 
-// newestLater waits until the last resourceVersion differs from the scope's position: a left event
-// must be later than all events of the scope. After idleFor it returns the position. If a lower one
-// proves nothing, it returns the one after the position.
-func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
+// awaitNewest waits until the last resourceVersion differs from the scope's position: a left event
+// must be later than all events of the scope. After idleFor it returns the position. If the last
+// one is lower, and that proves nothing, it returns the one after the position.
+func (t *Tombstone) awaitNewest(ctx context.Context) (uint64, error) {
 	until := time.Now().Add(idleFor)
 	t.waits.Store(true)
 	defer t.waits.Store(false)
 	for {
-		now, err := t.newest(ctx)
+		now, err := t.askNewest(ctx)
 		switch {
 		case err != nil:
 			return 0, err
@@ -406,38 +406,38 @@ func (t *Tombstone) newestLater(ctx context.Context) (uint64, error) {
 	}
 }
 
-// load loads the objects that left at resourceVersion now. It returns false if they cannot be
-// determined.
-func (t *Tombstone) load(ctx context.Context, now uint64) (known bool, err error) {
+// loadLeft loads the objects that left at resourceVersion now. It returns false if nobody can know
+// them.
+func (t *Tombstone) loadLeft(ctx context.Context, now uint64) (known bool, err error) {
 	switch c := t.resume; {
 	case t.judgeLatest(now, c.ResourceVersion) == another: // etcd was restored
 		t.store.RaiseHistory(c.History + 1)
 	// Consumers may still have objects that no longer exist: only the sweep of a snapshot removes
 	// them.
 	case t.store.LogNumber() > c.Log, c.Sweep, c.Snapshot != nil && c.Snapshot.Namespace == "":
-	case c.Where != "", t.blind, t.unproven: // withheld objects must not be sent now
+	case c.Where != "", t.unreadable, t.unproven: // withheld objects must not be sent now
 	default:
-		return t.collect(ctx, now)
+		return t.collectLeft(ctx, now)
 	}
 	return false, nil
 }
 
-// collect loads the objects that the scope had at its checkpoint, except those that another scope
-// had then or has now. If another scope takes an object by now, that scope sends it, at a
+// collectLeft loads the objects that the scope had at its checkpoint, except those that another
+// scope had then or has now. If another scope takes an object by now, that scope sends it, at a
 // resourceVersion not above now. known is false if history does not go back so far, may not be
 // read, or is another one.
-func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err error) {
+func (t *Tombstone) collectLeft(ctx context.Context, now uint64) (known bool, err error) {
 	lost, err := t.listCheckpoint(ctx)
 	if lost == object.Rewound {
 		t.store.RaiseHistory(t.resume.History + 1)
 	}
 	if err != nil || lost != "" {
-		return false, passing(err)
+		return false, retryable(err)
 	}
 	for _, o := range t.Successors() {
 		versions := []uint64{t.resume.ResourceVersion, now}
 		if o.Waits && o.resume == nil {
-			versions = versions[1:] // it starts after this with the current objects, and sends nothing before
+			versions = versions[1:] // it starts later with the current objects, and has sent nothing before
 		}
 		for _, at := range versions {
 			err := t.removeIn(ctx, &o, at)
@@ -445,25 +445,25 @@ func (t *Tombstone) collect(ctx context.Context, now uint64) (known bool, err er
 				if errors.Is(err, errNotAtVersion) {
 					err = nil
 				}
-				return false, passing(err)
+				return false, retryable(err)
 			}
 		}
 	}
 	return true, nil
 }
 
-// passing returns err if a retry may help, else nil.
-func passing(err error) error {
+// retryable returns err if a retry may help, else nil.
+func retryable(err error) error {
 	if apiserver.IsPermanent(err) && !apierrors.IsNotFound(err) { // it may be served again
 		return nil
 	}
 	return err
 }
 
-// newest returns the last resourceVersion, also if only successors, in other namespaces, may read
-// it. If the objects cannot be read any more, it asks for other resources of the same etcd, or
-// assumes the one after the last known.
-func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
+// askNewest returns the last resourceVersion, even if only successors, in other namespaces, may
+// read it. If nobody can read the objects any more, it asks for other resources of the same etcd,
+// or assumes the version after the last known one.
+func (t *Tombstone) askNewest(ctx context.Context) (uint64, error) {
 	rv, err := t.Latest(ctx)
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return rv, err
@@ -472,15 +472,15 @@ func (t *Tombstone) newest(ctx context.Context) (uint64, error) {
 	for _, o := range t.Successors() {
 		others = append(others, o.Informer)
 	}
-	if t.blind && t.Elsewhere != nil {
-		others = append(others, t.Elsewhere()...)
+	if t.unreadable && t.OtherResources != nil {
+		others = append(others, t.OtherResources()...)
 	}
 	for _, r := range others {
 		if rv, err := r.Latest(ctx); err == nil {
 			return rv, nil
 		}
 	}
-	if t.blind && t.Elsewhere == nil {
+	if t.unreadable && t.OtherResources == nil {
 		return t.resume.ResourceVersion + 1, nil
 	}
 	return 0, err

@@ -27,8 +27,8 @@ const (
 	// frames.
 	batchEvents = 64
 	batchBytes  = 64 << 10
-	// markedWatch is the least time after which the API server is to end a watch of a scope whose
-	// watches have bookmarks. The most is twice as long, at random. An API server takes the same
+	// markedWatch is the least time after which the API server is to end a watch, if the watches of
+	// the scope have bookmarks. The most is twice as long, at random: an API server takes the same
 	// times if a client names none. The end of such a watch shows nothing that a bookmark does not
 	// show each minute, and the next watch costs two requests.
 	markedWatch = 30 * time.Minute
@@ -47,14 +47,17 @@ type batch struct {
 }
 
 // stream reads one HTTP watch in its own goroutine, and hands its events to the informer's owner.
+// While the owner applies a batch, which may take long if the queue is full, the API server must
+// not have to wait: a watch that nobody reads is ended (blockedFor).
 //
-// It fills a batch while the owner applies the previous one: there are two, used in turn. The
-// channel is not buffered, so when the owner takes a batch, it has finished the previous one.
+// So the reader fills one batch while the owner applies the previous one: there are two, used in
+// turn. The channel is not buffered, so when the owner takes a batch, it has finished the previous
+// one.
 type stream struct {
 	informer *Informer
 	reader   *reader
 	ctx      context.Context //nolint:containedctx // of the HTTP watch
-	owner    context.Context //nolint:containedctx // ends when the owner takes no more batches
+	delivery context.Context //nolint:containedctx // ends when the owner takes no more batches
 	stop     context.CancelFunc
 	end      context.CancelCauseFunc // ends the HTTP watch
 	watch    *apiserver.Stream
@@ -67,21 +70,21 @@ type stream struct {
 	started  *started      // nil: the watch did not begin with the existing objects
 	shown    atomic.Uint64 // the highest version that was read, or at which it was opened
 	frames   atomic.Int64  // that were read
-	applied  atomic.Int64  // those of them that the store has
+	applied  atomic.Int64  // the frames that the store has
 	began    time.Time
 	lastRead atomic.Int64 // when the last frame was read, or the watch was opened, in nanoseconds since began
 	quiet    *time.Timer  // fires after askAfter without a frame, or earlier: askAbout waits for it
 	suspect  atomic.Bool  // a list has a change that was not shown
-	passed   atomic.Bool  // the path holds back nothing: see pass
+	passed   atomic.Bool  // the path holds back nothing: see notePassed
 	compared atomic.Pointer[compared]
 	// when the owner began to apply an event, in nanoseconds since the opening of the watch; 0: no
 	// event
 	applying atomic.Int64
 
 	// The reader owns these until it has closed batches.
-	whole bool
-	err   error
-	first time.Time // when the first frame was read
+	endedInTime bool
+	err         error
+	first       time.Time // when the first frame was read
 }
 
 // newStream prepares an HTTP watch. The caller must close it.
@@ -94,8 +97,8 @@ func newStream(ctx context.Context, i *Informer, r *reader) *stream {
 		began:    time.Now(),
 	}
 	s.quiet = time.NewTimer(askAfter)
-	s.owner, s.stop = context.WithCancel(ctx)
-	s.ctx, s.end = context.WithCancelCause(s.owner)
+	s.delivery, s.stop = context.WithCancel(ctx)
+	s.ctx, s.end = context.WithCancelCause(s.delivery)
 	i.generation.endWatch.Store(&s.end)
 	return s
 }
@@ -120,13 +123,13 @@ func (s *stream) open(rv uint64, alone bool) (err error) {
 	switch {
 	case s.brief:
 		o.TimeoutSeconds = new(int64(briefWatch.Seconds()))
-	case i.state.marks.Load():
+	case i.state.hasBookmarks.Load():
 		o.TimeoutSeconds = new(int64((markedWatch + rand.N(markedWatch)).Seconds()))
 	case i.buffering.isQuiet():
 		o.TimeoutSeconds = new(int64((settleEvery - rand.N(settleJitter)).Seconds()))
 	}
 	s.shown.Store(rv)
-	s.watch, err = i.deps.Client.Stream(s.ctx, i.resource, i.selection.Namespace, o, i.state.marks.Load(), alone)
+	s.watch, err = i.deps.Client.Stream(s.ctx, i.resource, i.selection.Namespace, o, i.state.hasBookmarks.Load(), alone)
 	s.generation = i.generation.number.Load()
 	s.lastRead.Store(int64(time.Since(s.began)))
 	if err != nil && errors.Is(context.Cause(s.ctx), errGeneration) {
@@ -166,7 +169,7 @@ func (s *stream) fill(b *batch) error {
 	s.reader.newBatch()
 	for bytes := 0; ; {
 		typ, raw, err := s.next()
-		if err := s.ended(err); err != nil {
+		if err := s.endCause(err); err != nil {
 			return err
 		}
 		if len(b.events) == 0 {
@@ -176,7 +179,7 @@ func (s *stream) fill(b *batch) error {
 			if s.first.IsZero() {
 				s.first = b.read
 			}
-			s.informer.state.answered(b.read, 0)
+			s.informer.state.noteAnswer(b.read, 0)
 		}
 		if err := s.add(b, typ, raw); err != nil {
 			return err
@@ -191,8 +194,9 @@ func (s *stream) fill(b *batch) error {
 	}
 }
 
-// ended returns why the HTTP watch has ended, err being the read error, or nil if it has not.
-func (s *stream) ended(err error) error {
+// endCause returns why the HTTP watch has ended, nil if it has not. err is the error of the last
+// read.
+func (s *stream) endCause(err error) error {
 	switch cause := context.Cause(s.ctx); {
 	case errors.Is(cause, errGeneration):
 		return errGeneration
@@ -201,7 +205,7 @@ func (s *stream) ended(err error) error {
 	case err == nil, errors.Is(err, apiserver.ErrSilent):
 		return err
 	case errors.Is(err, io.EOF):
-		s.whole = cause == nil && s.watch.EndsInTime()
+		s.endedInTime = cause == nil && s.watch.EndsInTime()
 		return io.EOF
 	case cause != nil, apiserver.IsUnanswered(err):
 		// a server that disappears silently does not end the watch at its timeout
@@ -217,20 +221,20 @@ func (s *stream) next() (watch.EventType, []byte, error) {
 	case s.first.IsZero(), s.passed.Load(), s.watch.Ready():
 		return s.watch.Next()
 	case time.Since(s.first) >= passesBusy:
-		s.pass()
+		s.notePassed()
 		return s.watch.Next()
 	}
-	waits := time.AfterFunc(passesAfter, s.pass)
+	waits := time.AfterFunc(passesAfter, s.notePassed)
 	defer waits.Stop()
 	return s.watch.Next()
 }
 
-// pass notes that the end of the HTTP watch did not follow its frames at once. A proxy that buffers
-// passes on frames with the end.
-func (s *stream) pass() {
+// notePassed notes that the end of the HTTP watch did not follow its frames at once. So nothing on
+// the path holds back frames: a proxy that buffers passes them on with the end.
+func (s *stream) notePassed() {
 	s.passed.Store(true)
 	s.informer.state.clearHeldBack()
-	s.informer.coverage.pass(s.informer.deps.Now())
+	s.informer.coverage.notePassed(s.informer.deps.Now())
 }
 
 // lastFrame returns when the last frame was read, or the HTTP watch was opened.
@@ -251,7 +255,7 @@ func (s *stream) add(b *batch, typ watch.EventType, raw []byte) error {
 			// No watch can resume from there.
 			return fmt.Errorf("%w: a bookmark has the resourceVersion %q", apiserver.ErrUnsupported, version)
 		}
-		s.informer.state.marks.Store(true)
+		s.informer.state.hasBookmarks.Store(true)
 		b.events = append(b.events, store.Event{Type: typ, Version: rv})
 		b.bookmarks++
 		return nil
@@ -291,8 +295,8 @@ func (s *stream) deliver(b *batch, patience *time.Timer) error {
 		case s.batches <- b:
 			patience.Stop()
 			return nil
-		case <-s.owner.Done():
-			return context.Cause(s.owner)
+		case <-s.delivery.Done():
+			return context.Cause(s.delivery)
 		case <-patience.C:
 		}
 		left = blockedFor
@@ -305,7 +309,7 @@ func (s *stream) deliver(b *batch, patience *time.Timer) error {
 	select {
 	case s.batches <- b:
 		return errBlocked
-	case <-s.owner.Done():
-		return context.Cause(s.owner)
+	case <-s.delivery.Done():
+		return context.Cause(s.delivery)
 	}
 }

@@ -63,8 +63,8 @@ func TestEndOfAWatchRaisesDoubt(t *testing.T) {
 		err  error
 		want doubtPhase
 	}{
-		{watched{opened: true, frames: 3, whole: true}, nil, certain},
-		{watched{opened: true, frames: 0, whole: true}, nil, doubtful},
+		{watched{opened: true, frames: 3, endedInTime: true}, nil, certain},
+		{watched{opened: true, frames: 0, endedInTime: true}, nil, doubtful},
 		{watched{opened: true, frames: 3}, nil, doubtful},
 		{watched{opened: true, frames: 3}, errors.New("connection reset"), doubtful},
 		{watched{}, errors.New("connection refused"), doubtful},
@@ -230,7 +230,7 @@ func TestPhaseFollowsTheGate(t *testing.T) {
 			unread := n&4 > 0
 			s := &state{scope: "pods", log: slog.New(slog.DiscardHandler), changed: func() {}, phase: p}
 			s.unread = unread
-			s.gate(loading, closed)
+			s.followGate(loading, closed)
 			want := PhaseLive
 			switch {
 			case p == PhaseDraining, p == PhaseRetiring, p == PhaseDrained, p == PhaseRemoved:

@@ -167,7 +167,7 @@ type Unwatchable struct {
 	Verbs []string
 }
 
-// Uncapturable is a pattern that names such a resource.
+// Uncapturable is a pattern that names only resources that cannot be watched.
 type Uncapturable struct{ Pattern, Why string }
 
 // Uncapturable divides the unserved patterns of Choose: rest names resources that are not served at

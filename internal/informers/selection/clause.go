@@ -199,7 +199,7 @@ func (f *Filters) Withholds(d *object.Delta) (reason string) {
 	return f.WithholdsAs(cmp.Or(d.After, d.Before).Ref.Clause, d)
 }
 
-// WithholdsAs is Withholds for the rule of a clause.
+// WithholdsAs does what Withholds does, by the rule of a clause.
 func (f *Filters) WithholdsAs(clause uint16, d *object.Delta) (reason string) {
 	if f == nil || int(clause) >= len(f.byClause) || f.byClause[clause] == nil {
 		return ""

@@ -246,9 +246,9 @@ func (s *Selection) redactedByAny(r *object.Resource) (paths []string) {
 	return paths
 }
 
-// Whole returns a scope of all objects of a resource, whatever rules take them. It redacts the
+// ScopeOfAll returns a scope of all objects of a resource, whatever rules take them. It redacts the
 // paths of every rule.
-func (s *Selection) Whole(r *object.Resource) (Scope, error) {
+func (s *Selection) ScopeOfAll(r *object.Resource) (Scope, error) {
 	clauses, err := s.clauses(r, []*Rule{{Namespaces: allNamespaces, Redact: s.redactedByAny(r)}})
 	if err != nil {
 		return Scope{}, err

@@ -174,7 +174,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := s.Whole(secrets)
+	whole, err := s.ScopeOfAll(secrets)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestCopiesOfSecretsAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole, err := s.Whole(works)
+		whole, err := s.ScopeOfAll(works)
 		if err != nil {
 			t.Fatal(err)
 		}

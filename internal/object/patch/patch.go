@@ -454,7 +454,7 @@ func (d *Differ) rest(m mark, doc []byte, i int, op op) error {
 	}
 	d.visited += end - i
 	if keys := d.keys[m.keys:]; len(ms) > linearMax || len(keys) > linearMax || repeats(d.a, keys) ||
-		d.duplicates(keys, ms) {
+		d.hasDuplicates(keys, ms) {
 		return d.indexed(m)
 	}
 	for k := range ms {
@@ -474,8 +474,8 @@ func (d *Differ) rest(m mark, doc []byte, i int, op op) error {
 	return nil
 }
 
-// duplicates reports whether a member may have one of the keys, or the key of another member.
-func (d *Differ) duplicates(keys []span, ms []member) bool {
+// hasDuplicates reports whether a member may have one of the keys, or the key of another member.
+func (d *Differ) hasDuplicates(keys []span, ms []member) bool {
 	for k := range ms {
 		raw := ms[k].raw
 		if bytes.IndexByte(raw, '\\') >= 0 {

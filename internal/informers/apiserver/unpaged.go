@@ -14,10 +14,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// An API server reads each page of a list from etcd at the resourceVersion of the first. If etcd is
-// compacted before the last page, the list begins again, perhaps each time. Two other requests
-// return all objects of one resourceVersion: a watch that begins with them, and a list without
-// pages.
+// An API server reads each page of a list from etcd at the resourceVersion of the first page. If
+// etcd is compacted before the last page, the list begins again, and that may repeat each time. Two
+// other requests return all objects of one resourceVersion: a watch that begins with them, and a
+// list without pages.
 
 // ErrTooMany means that a list without pages has more objects than its caller takes.
 var ErrTooMany = errors.New("too many objects for one list without pages")
@@ -34,8 +34,9 @@ var ErrCut = errors.New("the API server has ended the watch before it had sent a
 // Initial opens a watch that begins with the existing objects (sendInitialEvents, KEP-3157), reads
 // these, and returns the watch and their resourceVersion. It passes the type and the raw JSON of
 // each frame to each, which must not keep it. Changes that come meanwhile may be among them, of any
-// type. Those of one object are in their order, but objects are not. The watch continues after the
-// resourceVersion. It has the time limits of a page until then. bookmarks: see Stream.
+// type. The changes of one object are in their order; different objects are in any order. Until the
+// resourceVersion, the watch has the time limits of a page. Then it continues. bookmarks: see
+// Stream.
 //
 // The error is ErrNotStreamed if the API server does not support that, and ErrCut if it ends the
 // watch earlier.
@@ -77,7 +78,7 @@ func (s *Stream) initial(each func(typ watch.EventType, raw []byte) error) (uint
 	}
 }
 
-// Streamed is Initial without the watch.
+// Streamed does what Initial does, but ends the watch after the objects.
 func (c *Client) Streamed(ctx context.Context, r *object.Resource, namespace string, o metav1.ListOptions,
 	each func(typ watch.EventType, raw []byte) error,
 ) (uint64, error) {
@@ -97,8 +98,8 @@ func notStreamed(err error) error {
 	return fmt.Errorf("%w: %w", ErrNotStreamed, err)
 }
 
-// endOfStream returns the resourceVersion of the bookmark that follows the initial events. Other
-// bookmarks do not precede it.
+// endOfStream returns the resourceVersion of the bookmark that follows the initial events. No other
+// bookmark precedes it.
 func endOfStream(raw []byte) (uint64, error) {
 	var m metav1.PartialObjectMetadata
 	if err := json.Unmarshal(raw, &m); err != nil {
