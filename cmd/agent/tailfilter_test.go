@@ -276,7 +276,8 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		"services",
 	}, {"widgets.v1.demo.example.com"}, {"*"}}
 	namespaces := []config.Namespaces{nil, {"shop"}, {"shop", "other"}, {"team-*"}, {"!shop"}, {"*"}}
-	operations := [][]config.Operation{nil, nil, {config.Created, config.Deleted}}
+	some := []config.Operation{config.OperationOf(object.Created), config.OperationOf(object.Deleted)}
+	operations := [][]config.Operation{nil, nil, some}
 	for i := range drawings(t) {
 		rng := rand.New(rand.NewPCG(uint64(i), 2))
 		known, written := drawnTemplates(rng)

@@ -38,7 +38,7 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 	deployments := config.Relay{Resources: []config.ResourcePattern{
 		pattern("deployments.apps"),
 	}, Namespaces: config.Namespaces{"shop", "team-*", "!team-x"}}
-	updates := config.Relay{Operations: []config.Operation{config.Updated}}
+	updates := config.Relay{Operations: []config.Operation{config.OperationOf(consume.Updated)}}
 	for _, c := range []struct {
 		name    string
 		relay   config.Relay

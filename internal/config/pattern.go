@@ -46,7 +46,7 @@ func (p *ResourcePattern) UnmarshalText(text []byte) error {
 		q.Version, rest = version, group
 	}
 	q.Group, q.Core = rest, dotted && rest == ""
-	if why := q.wrong(string(text)); why != "" {
+	if why := q.whyWrong(string(text)); why != "" {
 		return fmt.Errorf("must be a resource as kubectl writes it, got %s: %s", yamldoc.Quote(string(text)), why)
 	}
 	*p = q
