@@ -1,4 +1,4 @@
-package relaysource
+package subscription
 
 import (
 	"context"
