@@ -29,8 +29,8 @@ func (Oversize) Values() []string {
 	return check.Names(OversizePatch, OversizeBefore, OversizeReference)
 }
 
-// ClaimCheck is the place where an event that is too large for the bus is stored, at most one. In a
-// file, `claimCheck: {}` is none.
+// ClaimCheck is the place where events are stored that are too large for the bus. At most one of
+// its fields is set. In a file, `claimCheck: {}` means that there is no place.
 type ClaimCheck struct {
 	ObjectStore *driver.ObjectStore      `yaml:"objectStore,omitempty"`
 	Directory   *ClaimDirectory          `yaml:"directory,omitempty"`
@@ -49,7 +49,7 @@ type ClaimDirectory struct {
 }
 
 // DeadLetter is the destination of events that the bus rejects for good: at most one member, with
-// the key of the bus's driver. In a file, `deadLetter: {}` is none.
+// the key of the bus's driver. In a file, `deadLetter: {}` means that there is no destination.
 type DeadLetter map[string]string
 
 // Keys implements yamldoc.Variants.

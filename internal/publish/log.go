@@ -61,7 +61,7 @@ type trackedLog struct {
 	gone  []string // the latest earlier identities of this run
 	used  time.Time
 	whole time.Time // when a look last found nothing wrong; zero: not in this run
-	since time.Time // the value of whole when it was replaced
+	since time.Time // when the former log was last found whole; zero: not in this run, or not replaced
 }
 
 // NewLogs returns empty Logs. takes reports whether events of a resource in a namespace ("": any)

@@ -139,7 +139,7 @@ func (m *missing) encode() []byte {
 	return note
 }
 
-// load takes the state from the cursor. It returns an error if it is none.
+// load takes the state from the note of the cursor. It returns an error if the note has no state.
 func (m *missing) load(note []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

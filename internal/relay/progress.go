@@ -82,8 +82,8 @@ func (r *Relay) isWhole(resource, scope string) bool {
 	return r.o.Whole == nil || r.o.Whole(resource, scope)
 }
 
-// reduce returns the progress with what it says about the scopes that the relay copies; nil: that
-// is nothing. The result is e if it says nothing else.
+// reduce returns the progress without the entries of scopes that the relay does not copy; nil: no
+// entry is left. The result is e if all entries stay.
 func (r *Relay) reduce(e *consume.Event) (*consume.Event, error) {
 	p := e.Progress
 	leftOut := map[string]bool{} // resources with a named scope that is left out
@@ -106,11 +106,11 @@ func (r *Relay) reduce(e *consume.Event) (*consume.Event, error) {
 	})
 }
 
-// Claim is what becomes of an entry of a progress. The zero value leaves it as it is.
+// Claim says how Reduce changes an entry of a progress. The zero value leaves it as it is.
 type Claim struct {
 	LeaveOut bool
-	// Hidden is a span in which events are missing, and that is not over. The entry then does not
-	// say up to where the log has everything. nil: there is none.
+	// Hidden is an open span in which events are missing. It is added to the entry, which loses
+	// what it says about completeness. nil: there is no such span.
 	Hidden *consume.HiddenSpan
 }
 

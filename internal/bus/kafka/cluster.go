@@ -192,10 +192,10 @@ func (b *Bus) noteMetadata(res *kafka.MetadataResponse) {
 		v.brokers = append(v.brokers, a)
 		byID[broker.ID] = a
 	}
-	// so that one that hangs is not always first
+	// a broker that hangs must not always be the first
 	rand.Shuffle(len(v.brokers), func(i, j int) { v.brokers[i], v.brokers[j] = v.brokers[j], v.brokers[i] })
 	if res.Controller.Host != "" {
-		// otherwise it is none of the brokers
+		// without a host, the controller is not known
 		v.controller = byID[res.Controller.ID]
 	}
 	for i := range res.Topics {

@@ -196,10 +196,10 @@ func newSecret() (s [32]byte) {
 	return s
 }
 
-// isInRecord reports whether a record is the event of the flight. event is the record's; nil if it
-// is none. A stream with a subject_transform stores records under other subjects. Events about the
-// streams of two clusters of one name may have one id: what is missing between two versions of one
-// cluster is not missing in the other.
+// isInRecord reports whether a record has the event of the flight. event was read from the record;
+// nil: the record is not an event. A stream with a subject_transform stores records under other
+// subjects. The id alone is not enough. Two clusters of one name may have stream events with the
+// same id, and a gap in one cluster is not a gap in the other.
 func (f *flight) isInRecord(record *nats.Msg, event *consume.Event, transformed bool) bool {
 	e := f.event
 	switch {

@@ -44,7 +44,7 @@ func (c *copies) note(info *jetstream.StreamInfo) {
 	c.last.Store(&copied{limit, info.Config.Name, subjects})
 }
 
-// reads is as driver.Confined.Reads.
+// reads returns what driver.Confined.Reads returns, for the copied subjects.
 func (c *copies) reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
 	of := c.last.Load()
 	if of == nil {

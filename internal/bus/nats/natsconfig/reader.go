@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/check"
 )
 
-// Reader confines those who read the bus to some of its subjects, as their permissions do.
+// Reader confines commands and relays that read the bus to some of its subjects. The permissions of
+// their user do so too.
 type Reader struct {
 	// Consumers is fromnats.JetStream.Consumers of commands. A relay appends its name to it.
 	Consumers string   `yaml:"consumers,omitempty"`
