@@ -57,12 +57,12 @@ func showRelays(ctx context.Context, f *relayFlags, args []string, out *output, 
 	all := make([]relayStatus, 0, len(cfg.Relays))
 	for i := range cfg.Relays {
 		r := &cfg.Relays[i]
-		source, err := agent.RelaySource(cfg, r, cfg.Cluster, slog.New(slog.DiscardHandler))
+		sub, err := agent.NewRelaySubscription(cfg, r, cfg.Cluster, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return usageError{fmt.Errorf("relay %s: %w", r.Name, err)}
 		}
-		cursors, err := source.Status(ctx)
-		_ = source.Close() // nothing was opened
+		cursors, err := sub.Status(ctx)
+		_ = sub.Close() // nothing was opened
 		if err != nil {
 			return fmt.Errorf("relay %s: %w", r.Name, err)
 		}

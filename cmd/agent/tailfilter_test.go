@@ -276,7 +276,8 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		"services",
 	}, {"widgets.v1.demo.example.com"}, {"*"}}
 	namespaces := []config.Namespaces{nil, {"shop"}, {"shop", "other"}, {"team-*"}, {"!shop"}, {"*"}}
-	operations := [][]config.Operation{nil, nil, {config.Created, config.Deleted}}
+	some := []config.Operation{config.OperationOf(object.Created), config.OperationOf(object.Deleted)}
+	operations := [][]config.Operation{nil, nil, some}
 	for i := range drawings(t) {
 		rng := rand.New(rand.NewPCG(uint64(i), 2))
 		known, written := drawnTemplates(rng)
@@ -295,7 +296,7 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		all := drawnStream(t, js, rng, name, 60, written...)
 		cfg := config.Default()
 		cfg.Bus = config.Bus{"nats": &natsbus.Config{URL: url, Subject: known, Stream: natsconfig.Stream{Name: name}}}
-		source, err := agent.RelaySource(cfg, r, "c", slog.New(slog.DiscardHandler))
+		sub, err := agent.NewRelaySubscription(cfg, r, "c", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +306,7 @@ func TestRelayFilteredByTheServerRelaysTheSame(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- relay.New(relay.Options{Name: r.Name, Source: source, Target: to, Match: match},
+			done <- relay.New(relay.Options{Name: r.Name, Subscription: sub, Target: to, Match: match},
 				slog.New(slog.DiscardHandler), nil).Run(ctx)
 		}()
 		waitUntil(t, func() bool { return len(to.all()) >= len(want) })

@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/admin"
 	"github.com/kubecdc/kubecdc/internal/bus/buses"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/pause"
@@ -32,7 +32,7 @@ func NewRelay(
 	cfg *config.Config, r *config.Relay, cluster string, stdout io.Writer, fence publish.Fence, log *slog.Logger,
 	m *relay.Metrics,
 ) (*relay.Relay, error) {
-	source, err := RelaySource(cfg, r, cluster, log)
+	sub, err := NewRelaySubscription(cfg, r, cluster, log)
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: %w", r.Name, err)
 	}
@@ -41,21 +41,21 @@ func NewRelay(
 		return nil, fmt.Errorf("relay %s: to: %w", r.Name, err)
 	}
 	return relay.New(relay.Options{
-		Name:    r.Name,
-		Source:  source,
-		Target:  target,
-		Match:   MatchRelay(r, cluster),
-		Whole:   wholeOf(r, source),
-		Refused: relay.Refused(r.Refused),
+		Name:         r.Name,
+		Subscription: sub,
+		Target:       target,
+		Match:        MatchRelay(r, cluster),
+		Whole:        wholeOf(r, sub),
+		Refused:      relay.Refused(r.Refused),
 	}, log, m), nil
 }
 
 // wholeOf returns relay.Options.Whole of a relay.
-func wholeOf(r *config.Relay, source driver.Source) func(resource, scope string) bool {
+func wholeOf(r *config.Relay, sub driver.Subscription) func(resource, scope string) bool {
 	if SplitsNamespaces(r.To) {
 		return func(string, string) bool { return false }
 	}
-	partial, ok := source.(driver.Partial)
+	partial, ok := sub.(driver.Partial)
 	return func(resource, scope string) bool {
 		if !r.Copies(resource, scope) {
 			return false
@@ -64,8 +64,8 @@ func wholeOf(r *config.Relay, source driver.Source) func(resource, scope string)
 	}
 }
 
-// HasScope reports whether a source has all events of a scope, or of all scopes of a resource ("").
-// hasAll reports that of objects.
+// HasScope reports whether a subscription has all events of a scope, or of all scopes of a resource
+// (""). hasAll reports that of objects.
 func HasScope(hasAll func(*consume.Objects) bool, resource, scope string) bool {
 	plural, group, _ := strings.Cut(resource, ".")
 	o := consume.Objects{Groups: []string{group}, Resource: plural}
@@ -88,8 +88,11 @@ func SplitsNamespaces(to config.RelayTarget) bool {
 	return ok && splitter.SplitsNamespaces()
 }
 
-// RelaySource returns the bus of the configuration as the source of a relay.
-func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger) (driver.RelaySource, error) {
+// NewRelaySubscription returns the subscription of a relay to the bus of the configuration. It is
+// not open yet.
+func NewRelaySubscription(
+	cfg *config.Config, r *config.Relay, cluster string, log *slog.Logger,
+) (driver.RelaySubscription, error) {
 	d, settings := cfg.Bus.Chosen()
 	bus, ok := buses.Of(settings).(driver.Reader)
 	if !ok {
@@ -99,7 +102,7 @@ func RelaySource(cfg *config.Config, r *config.Relay, cluster string, log *slog.
 	if to, _ := r.To.Chosen(); len(r.Operations) > 0 || to != nil && to.ObjectsOnly { // neither relays stream events
 		events = consume.ObjectEvents
 	}
-	return bus.Relay(&driver.Relaying{
+	return bus.Subscribe(&driver.Relaying{
 		Name:       r.Name,
 		Cluster:    cluster,
 		DeadLetter: cfg.DeadLetter.Of(d),
@@ -309,7 +312,7 @@ func (h *RelayHost) keep(
 			}
 			return
 		}
-		elsewhere := errors.Is(err, relaysource.ErrElsewhere)
+		elsewhere := errors.Is(err, subscription.ErrElsewhere)
 		switch {
 		case errors.Is(err, leader.ErrLost): // the agent ends with this error
 			r.set(nil, err)

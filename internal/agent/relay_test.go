@@ -38,7 +38,7 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 	deployments := config.Relay{Resources: []config.ResourcePattern{
 		pattern("deployments.apps"),
 	}, Namespaces: config.Namespaces{"shop", "team-*", "!team-x"}}
-	updates := config.Relay{Operations: []config.Operation{config.Updated}}
+	updates := config.Relay{Operations: []config.Operation{config.OperationOf(consume.Updated)}}
 	for _, c := range []struct {
 		name    string
 		relay   config.Relay
@@ -67,15 +67,16 @@ func TestRelayMatchesWhatItIsToldTo(t *testing.T) {
 	}
 }
 
-// partial is a source that has the objects of some namespaces.
+// partial is a subscription that has the objects of some namespaces.
 type partial struct {
-	driver.Source
+	driver.Subscription
 	namespaces []string
 }
 
 func (p *partial) HasAll(o *consume.Objects) bool { return slices.Contains(p.namespaces, o.Namespace) }
 
-// A relay sends progress only about what its source has, and what its target keeps in one place.
+// A relay sends progress only about what its subscription has, and what its target keeps in one
+// place.
 func TestWholeScopesOfARelay(t *testing.T) {
 	kafka := func(topic string) config.RelayTarget {
 		b, ok := config.BusOf("kafka://127.0.0.1:9092/"+topic, nil)
@@ -87,7 +88,7 @@ func TestWholeScopesOfARelay(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		relay           config.Relay
-		source          driver.Source
+		sub             driver.Subscription
 		resource, scope string
 		want            bool
 	}{
@@ -96,21 +97,21 @@ func TestWholeScopesOfARelay(t *testing.T) {
 		{"what the relay selects", config.Relay{To: kafka("k"), Namespaces: config.Namespaces{
 			"shop",
 		}}, nil, "pods", "", false},
-		{"a source of one namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+		{"a subscription of one namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
 			"shop",
 		}}, "pods", "pods/shop", true},
-		{"a source of another namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+		{"a subscription of another namespace", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
 			"shop",
 		}}, "pods", "pods/bank", false},
-		{"a source of one of the namespaces", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+		{"a subscription of one of the namespaces", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
 			"shop",
 		}}, "pods", "pods/shop,bank", false},
-		{"a source of one namespace, all scopes", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
+		{"a subscription of one namespace, all scopes", config.Relay{To: kafka("k")}, &partial{namespaces: []string{
 			"shop",
 		}}, "pods", "", false},
-		{"a source of all", config.Relay{To: kafka("k")}, &partial{namespaces: []string{""}}, "pods", "", true},
+		{"a subscription of all", config.Relay{To: kafka("k")}, &partial{namespaces: []string{""}}, "pods", "", true},
 	} {
-		if got := wholeOf(&c.relay, c.source)(c.resource, c.scope); got != c.want {
+		if got := wholeOf(&c.relay, c.sub)(c.resource, c.scope); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
 		}
 	}

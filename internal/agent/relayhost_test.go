@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubecdc/kubecdc/internal/admin"
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/config"
 	"github.com/kubecdc/kubecdc/internal/leader"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -116,7 +116,7 @@ func (e *elsewhere) Ready() error { return nil }
 
 func (e *elsewhere) Run(context.Context) error {
 	e.runs.Add(1)
-	return fmt.Errorf("%w: on another host", relaysource.ErrElsewhere)
+	return fmt.Errorf("%w: on another host", subscription.ErrElsewhere)
 }
 
 // A former leader may take the cursor of a relay late. The new one takes it back, once.

@@ -85,8 +85,8 @@ func builtinGroups(resource string) []string {
 // singular or the kind.
 func builtinNamed(word string) *builtin { return newBuiltin(kinds.Named(word)) }
 
-// wrong returns why the pattern, written as text, is not valid; "": it is.
-func (p *ResourcePattern) wrong(text string) string {
+// whyWrong returns why the pattern, written as text, is not valid; "": it is.
+func (p *ResourcePattern) whyWrong(text string) string {
 	malformed := p.Resource != "*" && !resourceName.MatchString(p.Resource) ||
 		p.Group != "" && !resourceGroup.MatchString(p.Group)
 	switch b := builtinNamed(p.Resource); {
@@ -117,8 +117,8 @@ func (p *ResourcePattern) wrong(text string) string {
 	return ""
 }
 
-// doubt returns why a valid pattern is probably a mistake; "": no reason is known.
-func (p *ResourcePattern) doubt() string {
+// whyDoubtful returns why a valid pattern is probably a mistake; "": no reason is known.
+func (p *ResourcePattern) whyDoubtful() string {
 	switch {
 	case p.Resource == "*" && p.Group != "" && !strings.Contains(p.Group, ".") && !kinds.IsGroup(p.Group):
 		return "Kubernetes has no group " + p.Group + ", and those of custom resources have a dot in their names"

@@ -11,6 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/catalog"
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	"github.com/kubecdc/kubecdc/internal/config/check"
+	"github.com/kubecdc/kubecdc/internal/object"
 )
 
 // Bus is the destination of records: the settings of a driver, by its name. Validate requires
@@ -182,22 +183,19 @@ const (
 // Values returns both.
 func (RelayFormat) Values() []string { return check.Names(FormatEvents, FormatDebezium) }
 
-// Operation is the last word of the type of an object's event.
+// Operation is the word for an op (object.Op.Word), which ends the type of an object's event.
 type Operation string
 
-// The operations.
-const (
-	Created Operation = "created"
-	Updated Operation = "updated"
-	Deleted Operation = "deleted"
-	Read    Operation = "read"    // a snapshot found it
-	Entered Operation = "entered" // it began to match a selector
-	Left    Operation = "left"    // it ceased to
-)
+// OperationOf returns the Operation of an op.
+func OperationOf(op object.Op) Operation { return Operation(op.Word()) }
 
-// Values returns all operations.
+// Values returns the words for all ops of the event contract.
 func (Operation) Values() []string {
-	return check.Names(Created, Updated, Deleted, Read, Entered, Left)
+	var words []string
+	for _, op := range object.Ops() {
+		words = append(words, op.Word())
+	}
+	return words
 }
 
 // RelayTarget is the target of a relay: the settings of a driver, by its name. Validate requires

@@ -47,7 +47,7 @@ type Rule struct {
 	LabelSelector string            `yaml:"labelSelector,omitempty"` // as kubectl's --selector
 	FieldSelector string            `yaml:"fieldSelector,omitempty"` // as kubectl's --field-selector
 
-	// of Created, Updated and Deleted those that are sent; none: all
+	// the changes that are sent, of those that Choosable returns; none: all
 	Operations []Operation `yaml:"operations,omitempty"`
 	Where      string      `yaml:"where,omitempty"`   // CEL, a change is sent only if it is true; "": always
 	OnError    OnError     `yaml:"onError,omitempty"` // "": there is no Where

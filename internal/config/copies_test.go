@@ -1,6 +1,10 @@
 package config
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
 
 func TestRelayCopiesWholeScopes(t *testing.T) {
 	pattern := func(text string) ResourcePattern {
@@ -25,7 +29,7 @@ func TestRelayCopiesWholeScopes(t *testing.T) {
 		{"one version of the resource", Relay{Resources: []ResourcePattern{
 			pattern("deployments.v1.apps"),
 		}}, "deployments.apps", "", false},
-		{"operations", Relay{Operations: []Operation{Updated}}, "pods", "", false},
+		{"operations", Relay{Operations: []Operation{OperationOf(object.Updated)}}, "pods", "", false},
 		{"all scopes, where namespaces are named", Relay{Namespaces: shop}, "pods", "", false},
 		{"a scope of all namespaces", Relay{Namespaces: shop}, "pods", "pods", false},
 		{"a scope of all namespaces, with a selector", Relay{

@@ -63,7 +63,7 @@ func FindResource(text string) (Resource, error) {
 	case uncapturable != "":
 		r.Group = group
 	case p.Group == "" && !p.Core:
-		if why := p.doubt(); strings.HasSuffix(why, "?") {
+		if why := p.whyDoubtful(); strings.HasSuffix(why, "?") {
 			return Resource{}, fmt.Errorf("%s", why)
 		}
 		return Resource{}, fmt.Errorf("Kubernetes has no resource %s; add its group, such as %[1]s.example.com", text)
@@ -141,7 +141,7 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 	}
 	for i := range f.Watch {
 		for j, p := range f.Watch[i].Resources {
-			why := p.doubt()
+			why := p.whyDoubtful()
 			if _, uncapturable := p.uncapturable(); uncapturable != "" {
 				why = p.String() + " " + uncapturable
 			}
@@ -149,7 +149,7 @@ func (f *File) Doubts(more ...Check) []*yamldoc.Error {
 		}
 		for j, p := range f.Watch[i].Except {
 			if _, uncapturable := p.uncapturable(); uncapturable == "" {
-				doubt(fmt.Sprintf("watch[%d].except[%d]", i, j), p.doubt())
+				doubt(fmt.Sprintf("watch[%d].except[%d]", i, j), p.whyDoubtful())
 			}
 		}
 		for j, p := range f.Watch[i].Redact {

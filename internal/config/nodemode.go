@@ -85,14 +85,14 @@ func (c *Config) validateNode(path *field.Path) field.ErrorList {
 	var list field.ErrorList
 	for i := range c.Watch {
 		rule, at := &c.Watch[i], path.Index(i)
-		if why := c.selectsNode(rule); why != "" {
+		if why := c.whyNodeSelector(rule); why != "" {
 			list = append(list, field.Forbidden(at.Child("fieldSelector"), why))
 		}
 		if c.Mode != ModeNode {
 			continue
 		}
 		for j, p := range rule.Resources {
-			if why := p.nowhere(); why != "" {
+			if why := p.whyNowhere(); why != "" {
 				list = append(list, field.Forbidden(at.Child("resources").Index(j), why))
 			} else if _, ns := nodeField(p.Group, p.Resource); p.Resource == "leases" &&
 				!rule.Namespaces.Match(nodeLeases) {
@@ -106,8 +106,8 @@ func (c *Config) validateNode(path *field.Path) field.ErrorList {
 	return list
 }
 
-// selectsNode returns why a rule must not select by node; "": it does not, or is permitted to.
-func (c *Config) selectsNode(rule *Rule) string {
+// whyNodeSelector returns why a rule must not select by node; "": it does not, or is permitted to.
+func (c *Config) whyNodeSelector(rule *Rule) string {
 	why := ""
 	switch {
 	case c.Mode == ModeNode:
@@ -130,9 +130,9 @@ func nodeLocal() []string {
 	}
 }
 
-// nowhere returns why an agent on a node cannot take the resources of the pattern; "": it can, as
-// far as is known without a cluster.
-func (p *ResourcePattern) nowhere() string {
+// whyNowhere returns why an agent on a node cannot take the resources of the pattern; "": it can,
+// as far as is known without a cluster.
+func (p *ResourcePattern) whyNowhere() string {
 	cure := "; the API server can select by node: " + strings.Join(nodeLocal(), ", ") +
 		" and custom resources with the selectable field spec.nodeName. Watch it from a separate Deployment, in mode central"
 	b := builtinOf(p.Resource)

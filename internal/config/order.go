@@ -65,7 +65,7 @@ func (o *order) validate(j int, path *field.Path) field.ErrorList {
 			continue
 		}
 		by, all := o.takenBefore(j, q)
-		i, names := o.otherVersion(j, q)
+		i, names := o.findOtherVersion(j, q)
 		switch {
 		case all && len(by) == 1:
 			list = append(list, field.Forbidden(at, fmt.Sprintf("can never match: %s takes %s", path.Index(by[0]), q)))
@@ -105,7 +105,7 @@ func (o *order) takenBefore(j int, s span) (by []int, all bool) {
 		}
 		for i := range j {
 			r := &o.rules[i]
-			if !anyCovers(r.Resources, s) || anyCovers(r.Except, s) || !o.within(j, i, s) {
+			if !anyCovers(r.Resources, s) || anyCovers(r.Except, s) || !o.isWithin(j, i, s) {
 				continue
 			}
 			if !slices.Contains(by, i) {
@@ -132,9 +132,9 @@ func anyCovers(patterns []ResourcePattern, s span) bool {
 	return slices.ContainsFunc(patterns, func(p ResourcePattern) bool { return p.Resource != "" && p.span().covers(s) })
 }
 
-// within reports whether rule i selects all objects of s that rule j selects; false if that is not
-// certain.
-func (o *order) within(j, i int, s span) bool {
+// isWithin reports whether rule i selects all objects of s that rule j selects; false if that is
+// not certain.
+func (o *order) isWithin(j, i int, s span) bool {
 	inner, outer := &o.rules[j], &o.rules[i]
 	b := builtinOf(s.resource)
 	cluster := b != nil && b.cluster && slices.Equal(s.groups, b.groups)
@@ -148,10 +148,10 @@ func (o *order) within(j, i int, s span) bool {
 	return !in.unread && !out.unread && asks(out.labels, in.labels) && asks(out.fields, in.fields)
 }
 
-// otherVersion finds a rule before rule j that takes objects of s, but does not name the version of
-// s. names has the objects of s that it takes; "": there is no such rule. The first rule that takes
-// a resource determines the version.
-func (o *order) otherVersion(j int, s span) (i int, names string) {
+// findOtherVersion finds a rule before rule j that takes objects of s, but does not name the
+// version of s. names has the objects of s that it takes; "": there is no such rule. The first rule
+// that takes a resource determines the version.
+func (o *order) findOtherVersion(j int, s span) (i int, names string) {
 	if s.version == "" {
 		return 0, ""
 	}
@@ -184,7 +184,7 @@ func (o *order) validateFields(j int, path *field.Path) field.ErrorList {
 		if k == j || len(doubtful) == 0 {
 			continue
 		}
-		for _, shared := range o.both(j, k) {
+		for _, shared := range o.commonSpans(j, k) {
 			for _, r := range doubtful {
 				why := ""
 				switch {
@@ -232,8 +232,8 @@ func madeUp(resource, name string) bool {
 	return false
 }
 
-// both returns the resources whose objects two rules can both take.
-func (o *order) both(i, k int) []span {
+// commonSpans returns the resources whose objects two rules can both take.
+func (o *order) commonSpans(i, k int) []span {
 	first, second := min(i, k), max(i, k)
 	var out []span
 	for _, p := range o.rules[first].spans() {

@@ -29,8 +29,8 @@ func (Oversize) Values() []string {
 	return check.Names(OversizePatch, OversizeBefore, OversizeReference)
 }
 
-// ClaimCheck is the place where an event that is too large for the bus is stored, at most one. In a
-// file, `claimCheck: {}` is none.
+// ClaimCheck is the place where events are stored that are too large for the bus. At most one of
+// its fields is set. In a file, `claimCheck: {}` means that there is no place.
 type ClaimCheck struct {
 	ObjectStore *driver.ObjectStore      `yaml:"objectStore,omitempty"`
 	Directory   *ClaimDirectory          `yaml:"directory,omitempty"`
@@ -40,8 +40,8 @@ type ClaimCheck struct {
 // SetDefaults removes the default claim check, as Bus does.
 func (c *ClaimCheck) SetDefaults() { *c = ClaimCheck{} }
 
-// none reports whether there is no place.
-func (c *ClaimCheck) none() bool { return *c == ClaimCheck{} }
+// isNone reports whether there is no place.
+func (c *ClaimCheck) isNone() bool { return *c == ClaimCheck{} }
 
 // ClaimDirectory is a directory, for example one that consumers can read.
 type ClaimDirectory struct {
@@ -49,7 +49,7 @@ type ClaimDirectory struct {
 }
 
 // DeadLetter is the destination of events that the bus rejects for good: at most one member, with
-// the key of the bus's driver. In a file, `deadLetter: {}` is none.
+// the key of the bus's driver. In a file, `deadLetter: {}` means that there is no destination.
 type DeadLetter map[string]string
 
 // Keys implements yamldoc.Variants.
@@ -108,7 +108,7 @@ func (c *Config) defaultDeadLetter(b Bus) DeadLetter {
 
 // defaultOversize returns all parts. Without a claim check, events cannot have a reference.
 func (c *Config) defaultOversize() []Oversize {
-	if c.ClaimCheck.none() {
+	if c.ClaimCheck.isNone() {
 		return []Oversize{OversizePatch, OversizeBefore}
 	}
 	return []Oversize{OversizePatch, OversizeBefore, OversizeReference}
@@ -120,7 +120,7 @@ func (c *Config) UseBus(b Bus) {
 	former := c.Bus
 	wasDefault := slices.Equal(c.Oversize, c.defaultOversize())
 	c.Bus = b
-	if c.ClaimCheck.ObjectStore != nil && !b.hasObjectStore() || c.ClaimCheck.none() && !former.hasObjectStore() {
+	if c.ClaimCheck.ObjectStore != nil && !b.hasObjectStore() || c.ClaimCheck.isNone() && !former.hasObjectStore() {
 		c.ClaimCheck = b.defaultClaimCheck()
 	}
 	if d, _ := b.Chosen(); maps.Equal(c.DeadLetter, c.defaultDeadLetter(former)) ||
@@ -130,7 +130,7 @@ func (c *Config) UseBus(b Bus) {
 	switch {
 	case wasDefault:
 		c.Oversize = c.defaultOversize()
-	case c.ClaimCheck.none():
+	case c.ClaimCheck.isNone():
 		c.Oversize = slices.DeleteFunc(slices.Clone(c.Oversize), func(o Oversize) bool {
 			return o == OversizeReference
 		})
@@ -141,7 +141,7 @@ func (c *Config) validateOversize(path *field.Path) field.ErrorList {
 	list := check.Unique(c.Oversize, path)
 	for i, o := range c.Oversize {
 		switch at := path.Index(i); {
-		case o == OversizeReference && c.ClaimCheck.none():
+		case o == OversizeReference && c.ClaimCheck.isNone():
 			list = append(list,
 				field.Forbidden(at,
 					"needs a store for the whole event: configure one under claimCheck, or remove reference"))

@@ -46,7 +46,7 @@ func (p *ResourcePattern) UnmarshalText(text []byte) error {
 		q.Version, rest = version, group
 	}
 	q.Group, q.Core = rest, dotted && rest == ""
-	if why := q.wrong(string(text)); why != "" {
+	if why := q.whyWrong(string(text)); why != "" {
 		return fmt.Errorf("must be a resource as kubectl writes it, got %s: %s", yamldoc.Quote(string(text)), why)
 	}
 	*p = q
@@ -101,8 +101,8 @@ func (p ResourcePattern) span() span {
 	return span{resource: p.Resource, version: p.Version, groups: p.Groups()}
 }
 
-// intersect returns the resources that both match, and false if there are none. Different versions
-// are no reason: the same object is served in each of them.
+// intersect returns the resources that both match, and false if there are none. It ignores
+// different versions: the same object is served in each of them.
 func (s span) intersect(t span) (span, bool) {
 	x := s
 	switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubecdc/kubecdc/internal/config/check"
 	"github.com/kubecdc/kubecdc/internal/config/yamldoc"
+	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
@@ -128,7 +129,9 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 
 // Choosable returns the operations that a rule can exclude. The others are always sent, because
 // consumers derive from them which objects exist.
-func Choosable() []Operation { return []Operation{Created, Updated, Deleted} }
+func Choosable() []Operation {
+	return []Operation{OperationOf(object.Created), OperationOf(object.Updated), OperationOf(object.Deleted)}
+}
 
 // validateNoise finds unknown filters.
 func validateNoise(noise []Noise, path *field.Path) field.ErrorList {

@@ -173,7 +173,7 @@ func (e *Explanation) operations(c *config.Config, rules []config.Taking, rule *
 		}
 	}
 	if c.Snapshot.Mode != config.SnapshotNever {
-		list = append(list, string(config.Read))
+		list = append(list, object.Read.Word())
 	}
 	selects := func(r *config.Rule) bool { return r.LabelSelector != "" || r.FieldSelector != "" }
 	stays := slices.ContainsFunc(rules, func(t config.Taking) bool {
@@ -182,7 +182,7 @@ func (e *Explanation) operations(c *config.Config, rules []config.Taking, rule *
 		return !selects(other) && (other.Namespaces.All() || slices.Equal(other.Namespaces, rule.Namespaces))
 	})
 	if e.Part != "" || selects(rule) && !stays {
-		list = append(list, string(config.Entered), string(config.Left))
+		list = append(list, object.Entered.Word(), object.Left.Word())
 	}
 	return list
 }

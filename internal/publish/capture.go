@@ -23,7 +23,7 @@ const (
 	StageGap        = "gap"         // a gap is published in its place
 )
 
-// Capture records the stages of one event from the API server to the bus. It contains neither an
+// Capture has the stages of one event from the API server to the bus. It contains neither an
 // object nor an event's body.
 type Capture struct {
 	Trace    encode.Trace

@@ -18,14 +18,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Source holds waiting deltas, as items of type I. Package queue has one.
+// Queue holds waiting deltas, as items of type I. Package queue has one.
 //
 // Get returns an item, and blocks until one may be in flight. It never returns two items of one key
-// before Done of the first. Its error means that the source is closed and empty, or is the cause of
+// before Done of the first. Its error means that the queue is closed and empty, or is the cause of
 // ctx. Resize corrects the item's size in memory. Suspend frees these bytes; after Resume, Get
 // returns the item again. Resize without Get reserves bytes again. Done gives back items, each
 // exactly once. All methods are safe for concurrent use.
-type Source[I comparable] interface {
+type Queue[I comparable] interface {
 	Get(ctx context.Context) (I, error)
 	Resize(item I, bytes int64)
 	Suspend(item I)
@@ -72,9 +72,9 @@ type Options struct {
 	Tracer Tracer
 }
 
-// Dispatcher moves deltas from a source to a bus. See the package's documentation.
+// Dispatcher moves deltas from a queue to a bus. See the package's documentation.
 type Dispatcher[I comparable] struct {
-	source  Source[I]
+	queue   Queue[I]
 	delta   func(I) *object.Delta
 	encoder Encoder
 	bus     Bus
@@ -86,24 +86,24 @@ type Dispatcher[I comparable] struct {
 	referenceFirst []string // Options.Oversize for events that have only the object before
 
 	flights sync.Pool
-	results *Inbox[*flight[I]] // finished by the bus, for complete
-	steps   *Inbox[*flight[I]] // to encode once more, for work
+	results *Inbox[*flight[I]] // finished by the bus, for completeFlights
+	steps   *Inbox[*flight[I]] // to encode once more, for encodeAgain
 	retries *retries[I]
 	turns   turns[I]
 	open    atomic.Int64 // items between Get and Done
 
-	// The fields below belong to the goroutine of complete.
+	// The fields below belong to the goroutine of completeFlights.
 	done      []I
 	resources map[*object.Resource]prometheus.Counter
 }
 
 // NewDispatcher returns a dispatcher. delta returns the delta of an item.
 func NewDispatcher[I comparable](
-	source Source[I], delta func(I) *object.Delta, encoder Encoder, bus Bus, o Options, log *slog.Logger, m *Metrics,
+	queue Queue[I], delta func(I) *object.Delta, encoder Encoder, bus Bus, o Options, log *slog.Logger, m *Metrics,
 ) *Dispatcher[I] {
 	o.Copies = max(o.Copies, 1)
 	d := &Dispatcher[I]{
-		source:         source,
+		queue:          queue,
 		delta:          delta,
 		encoder:        encoder,
 		bus:            bus,
@@ -120,7 +120,7 @@ func NewDispatcher[I comparable](
 	return d
 }
 
-// Run dispatches until the source is closed and empty, or ctx ends. To drain, close the source, and
+// Run dispatches until the queue is closed and empty, or ctx ends. To drain, close the queue, and
 // end ctx after the grace period: Run then gives up the events in flight, unacknowledged. It
 // returns an error if it gave up an event, if the bus is gone for good, or if an event is refused
 // without dead letters that accept it. It is called once.
@@ -130,7 +130,7 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 	defer stop()
 	var encoders errgroup.Group
 	for range runtime.GOMAXPROCS(0) {
-		encoders.Go(func() error { return d.encode(gctx) })
+		encoders.Go(func() error { return d.encodeDeltas(gctx) })
 	}
 	var ended error // the first error of Get
 	all.Go(func() error {
@@ -138,23 +138,23 @@ func (d *Dispatcher[I]) Run(ctx context.Context) error {
 		ended = encoders.Wait()
 		return nil
 	})
-	all.Go(func() error { return d.complete(rest) })
-	all.Go(func() error { d.work(rest, all); return nil })
+	all.Go(func() error { return d.completeFlights(rest) })
+	all.Go(func() error { d.encodeAgain(rest, all); return nil })
 	if err := all.Wait(); err != nil {
 		return err
 	}
-	if over := context.Cause(ctx); over != nil && errors.Is(ended, over) { // else the source was closed and empty
+	if over := context.Cause(ctx); over != nil && errors.Is(ended, over) { // else the queue was closed and empty
 		return fmt.Errorf("stopped before the queue was drained, with %d events that the bus has not acknowledged: %w",
 			d.open.Load(), over)
 	}
 	return nil
 }
 
-// encode takes deltas from the source and publishes their events until Get fails; it returns that
-// error.
-func (d *Dispatcher[I]) encode(ctx context.Context) error {
+// encodeDeltas takes deltas from the queue and publishes their events until Get fails; it returns
+// that error.
+func (d *Dispatcher[I]) encodeDeltas(ctx context.Context) error {
 	for {
-		item, err := d.source.Get(ctx)
+		item, err := d.queue.Get(ctx)
 		if err != nil {
 			return err
 		}
@@ -166,15 +166,15 @@ func (d *Dispatcher[I]) encode(ctx context.Context) error {
 			d.open.Add(1)
 			f.taken = time.Now()
 		}
-		if d.enter(f) {
+		if d.enterTurn(f) {
 			d.prepare(f)
 		}
 	}
 }
 
-// work encodes events once more: shortened events, dead letters, gaps, stream events that got their
-// turn, and events that are sent alone.
-func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
+// encodeAgain encodes events once more: shortened events, dead letters, gaps, stream events that
+// got their turn, and events that are sent alone.
+func (d *Dispatcher[I]) encodeAgain(ctx context.Context, all *errgroup.Group) {
 	var batch []*flight[I]
 	for {
 		select {
@@ -194,8 +194,8 @@ func (d *Dispatcher[I]) work(ctx context.Context, all *errgroup.Group) {
 	}
 }
 
-// complete ends events that the bus has finished, and resumes those whose backoff is over.
-func (d *Dispatcher[I]) complete(ctx context.Context) error {
+// completeFlights ends events that the bus has finished, and resumes those whose backoff is over.
+func (d *Dispatcher[I]) completeFlights(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var batch []*flight[I]
@@ -210,33 +210,33 @@ func (d *Dispatcher[I]) complete(ctx context.Context) error {
 		batch = d.results.Take(batch)
 		for _, f := range batch {
 			if err := d.finish(f, now); err != nil {
-				d.captured(f, now, err)
+				d.endCapture(f, now, err)
 				return err
 			}
 		}
 		clear(batch)
 		if len(d.done) > 0 {
 			d.open.Add(-int64(len(d.done)))
-			d.source.Done(d.done...)
+			d.queue.Done(d.done...)
 			clear(d.done)
 			d.done = d.done[:0]
 		}
 		if over {
 			return nil
 		}
-		items, alone := d.retries.due(now)
+		items, alone := d.retries.takeDue(now)
 		for _, item := range items {
-			d.source.Resume(item)
+			d.queue.Resume(item)
 		}
 		if alone != nil {
 			d.sendAlone(alone)
 		}
-		timer.Reset(d.retries.wait(now))
+		timer.Reset(d.retries.untilDue(now))
 	}
 }
 
 // turns allows one stream event of a scope in flight at a time. The gap that replaces a dead letter
-// has the key of its scope's stream events, but comes from another item of the source. An event
+// has the key of its scope's stream events, but comes from another item of the queue. An event
 // that waits for another attempt gives up its turn. Otherwise the events that wait for it could
 // fill the in-flight limit.
 type turns[I comparable] struct {

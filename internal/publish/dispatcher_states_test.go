@@ -76,7 +76,7 @@ func (f eventFunc) Publish(e *publish.Event) { f(e) }
 func (eventFunc) Run(context.Context) error  { return nil }
 func (eventFunc) Ready() error               { return nil }
 
-// Deltas that are still in the source when the grace period ends are an error, even if nothing is
+// Deltas that are still in the queue when the grace period ends are an error, even if nothing is
 // in flight at that moment.
 func TestDispatcherThatLeavesDeltasBehindSaysSo(t *testing.T) {
 	over := errors.New("the grace period is over")

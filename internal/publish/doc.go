@@ -15,7 +15,7 @@
 //   - Stream events of a scope, and the gaps that replace dead letters in it, are in flight one at
 //     a time.
 //   - At least once. An event that is published again carries the same id.
-//   - Memory: only the source bounds the events in flight, in number and in bytes. No encoder waits
+//   - Memory: only the queue bounds the events in flight, in number and in bytes. No encoder waits
 //     for memory.
 //   - An event that is too large is sent without its patch, the object before, or (if a claim store
 //     has the whole) both objects. An event that the bus refuses for good, or that cannot be
@@ -26,9 +26,9 @@
 //
 // # Goroutines
 //
-// Dispatcher.Run starts one encoder for each processor; complete, which ends events and resumes
-// those whose backoff is over; and work, which encodes events once more. Each upload to a claim
-// store has its own goroutine. All have ended when Run returns.
+// Dispatcher.Run starts one encoder for each processor; completeFlights, which ends events and
+// resumes those whose backoff is over; and encodeAgain, which encodes events once more. Each upload
+// to a claim store has its own goroutine. All have ended when Run returns.
 //
 // # Exclusions
 //

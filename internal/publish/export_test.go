@@ -27,10 +27,12 @@ type LogOf struct {
 func NewLog(name string) *LogOf { return &LogOf{NewLogs(nil), name} }
 
 // Looked records a look that found this identity.
-func (l *LogOf) Looked(id string) (again bool) { return l.Found(l.Look(l.name), "", id, nil) }
+func (l *LogOf) Looked(id string) (again bool) { return l.NoteFound(l.Look(l.name), "", id, nil) }
 
-// WentBack records an acknowledgement at a position that an earlier record had.
-func (l *LogOf) WentBack() { l.Logs.WentBack(l.name, 0, l.Tail(l.name, 0).Mark()) }
+// NoteRepeatedPosition notes an acknowledgement at a position that an earlier record had.
+func (l *LogOf) NoteRepeatedPosition() {
+	l.Logs.NoteRepeatedPosition(l.name, 0, l.Tail(l.name, 0).Mark())
+}
 
 // StageOf returns a step in which that many attempts have failed.
 func StageOf(failures int) Stage {

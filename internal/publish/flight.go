@@ -22,7 +22,7 @@ const (
 )
 
 // flight is one delta in flight. It has one owner at a time: an encoder, the bus until it calls
-// Done, work, or complete.
+// Done, encodeAgain, or completeFlights.
 type flight[I comparable] struct {
 	encode.Event
 	event *Event // the same, in the form for the bus
@@ -37,7 +37,7 @@ type flight[I comparable] struct {
 // again.
 type attempts struct {
 	stage    stage
-	taken    time.Time // from the source, the first time
+	taken    time.Time // from the queue, the first time
 	start    time.Time // of the first attempt at this stage
 	failures int       // attempts at this stage that the bus handed back
 	alone    bool      // see RetryError.Alone
@@ -76,11 +76,11 @@ func Weigh(d *object.Delta, copies int) int64 { return int64(copies) * int64(d.S
 const worthResizing = 32 << 10
 
 // weigh corrects the estimate of Weigh if the event is much larger or smaller. It ignores small
-// differences, to avoid the source's lock.
+// differences, to avoid the queue's lock.
 func (d *Dispatcher[I]) weigh(f *flight[I]) {
 	estimated, actual := Weigh(f.delta, d.o.Copies), int64(d.o.Copies)*int64(f.Footprint())
 	if actual > estimated+estimated/4+worthResizing || actual < estimated/2-worthResizing {
-		d.source.Resize(f.item, actual)
+		d.queue.Resize(f.item, actual)
 	}
 }
 
@@ -95,11 +95,11 @@ func (d *Dispatcher[I]) prepare(f *flight[I]) {
 	switch f.stage {
 	case whole:
 		err = d.encoder.Encode(&f.Event, f.delta)
-		d.trace(f, err)
+		d.beginCapture(f, err)
 	case shortened, letter:
 		err = d.encoder.EncodeShort(&f.Event, f.delta, f.short)
 	case gap:
-		err = d.encoder.Encode(&f.Event, f.gap())
+		err = d.encoder.Encode(&f.Event, f.newGap())
 	}
 	if err != nil {
 		f.event.Done(encodeError{err})
@@ -140,8 +140,8 @@ func (d *Dispatcher[I]) send(f *flight[I]) {
 // Run; the delta stays unacknowledged, and the next run captures it again.
 func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
 	var (
-		again *RetryError
-		none  encodeError
+		again       *RetryError
+		unencodable encodeError
 	)
 	err := f.err
 	if errors.As(err, &again) {
@@ -149,34 +149,34 @@ func (d *Dispatcher[I]) finish(f *flight[I], now time.Time) error {
 		return nil
 	}
 	d.noteStage(f, now)
-	encoded := !errors.As(err, &none)
+	encoded := !errors.As(err, &unencodable)
 	switch {
 	case err == nil:
-		d.acknowledged(f, now)
+		d.noteAcknowledged(f, now)
 		return nil
 	case f.delta.Report != nil && (!encoded || errors.Is(err, ErrRefused)):
 		d.dropProgress(f, reasonOf(err, encoded), err, now)
 		return nil
 	case !encoded && f.stage <= shortened && f.delta.Stream == nil:
 		f.short = encode.Short{Without: everything()}
-		return d.deadLetter(f, letterEncode, none.error)
+		return d.deadLetter(f, letterEncode, unencodable.error)
 	case !encoded && f.stage == letter:
-		return d.noLetter(f, none.error)
+		return d.wrapLetterError(f, unencodable.error)
 	case !encoded:
-		return none.error
+		return unencodable.error
 	case !errors.Is(err, ErrRefused):
-		return f.failed(err)
+		return f.wrapError(err)
 	}
-	return d.refused(f, err)
+	return d.handleRefusal(f, err)
 }
 
-// acknowledged counts an acknowledged event, and begins the next stage if there is one.
-func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
+// noteAcknowledged counts an acknowledged event, and begins the next stage if there is one.
+func (d *Dispatcher[I]) noteAcknowledged(f *flight[I], now time.Time) {
 	switch f.stage {
 	case letter:
 		d.noteLetter(f)
-		f.next(gap)
-		if d.enter(f) {
+		f.beginStage(gap)
+		if d.enterTurn(f) {
 			d.steps.Put(f)
 		}
 		return
@@ -190,18 +190,18 @@ func (d *Dispatcher[I]) acknowledged(f *flight[I], now time.Time) {
 		}
 	case gap:
 	}
-	d.observe(f, now)
+	d.countEvent(f, now)
 	d.end(f, now)
 }
 
 // end gives the flight's item back.
 func (d *Dispatcher[I]) end(f *flight[I], now time.Time) {
-	d.captured(f, now, nil)
+	d.endCapture(f, now, nil)
 	if f.alone {
 		d.metrics.alone.Dec()
-		d.retries.free(now, false)
+		d.retries.freeAlone(now, false)
 	}
-	d.leave(f)
+	d.leaveTurn(f)
 	if f.delta.Acker != nil {
 		f.delta.Acker.Acked(f.delta)
 	}
@@ -221,22 +221,22 @@ func (d *Dispatcher[I]) recycle(f *flight[I]) {
 	d.flights.Put(f)
 }
 
-// enter reports whether the flight is an event of an object or of no scope, or has its scope's
-// turn. If not, work gets the flight when its turn comes.
-func (d *Dispatcher[I]) enter(f *flight[I]) bool {
+// enterTurn reports whether the flight is an event of an object or of no scope, or has its scope's
+// turn. If not, encodeAgain gets the flight when its turn comes.
+func (d *Dispatcher[I]) enterTurn(f *flight[I]) bool {
 	switch {
 	case f.delta.Stream != nil:
 		f.scope = f.delta.Stream.Scope
 	case f.stage == gap:
-		f.scope = f.gap().Stream.Scope
+		f.scope = f.newGap().Stream.Scope
 	default:
 		return true
 	}
 	return d.turns.enter(f.scope, f)
 }
 
-// leave passes the turn to the next flight of the scope.
-func (d *Dispatcher[I]) leave(f *flight[I]) {
+// leaveTurn passes the turn to the next flight of the scope.
+func (d *Dispatcher[I]) leaveTurn(f *flight[I]) {
 	if f.scope == "" {
 		return
 	}
@@ -246,15 +246,15 @@ func (d *Dispatcher[I]) leave(f *flight[I]) {
 	f.scope = ""
 }
 
-// next begins another stage.
-func (a *attempts) next(s stage) {
+// beginStage begins another stage.
+func (a *attempts) beginStage(s stage) {
 	a.stage = s
 	a.start = time.Time{}
 	a.failures = 0
 }
 
-// gap returns the delta of the gap that replaces the flight's event on the bus.
-func (f *flight[I]) gap() *object.Delta {
+// newGap returns the delta of the gap that replaces the flight's event on the bus.
+func (f *flight[I]) newGap() *object.Delta {
 	d := f.delta
 	g := &object.Delta{
 		Observed: d.Observed,
@@ -276,10 +276,10 @@ func (f *flight[I]) gap() *object.Delta {
 	return g
 }
 
-func (f *flight[I]) failed(err error) error { return fmt.Errorf("publish %s: %w", f.ID, err) }
+func (f *flight[I]) wrapError(err error) error { return fmt.Errorf("publish %s: %w", f.ID, err) }
 
-// observe counts an event that the bus has acknowledged.
-func (d *Dispatcher[I]) observe(f *flight[I], now time.Time) {
+// countEvent counts an event that the bus has acknowledged.
+func (d *Dispatcher[I]) countEvent(f *flight[I], now time.Time) {
 	r := resourceOf(f.Delta)
 	events := d.resources[r]
 	if events == nil {
@@ -290,7 +290,7 @@ func (d *Dispatcher[I]) observe(f *flight[I], now time.Time) {
 		d.resources[r] = events
 	}
 	events.Inc()
-	d.metrics.observe(&f.Event, f.start, now)
+	d.metrics.countEvent(&f.Event, f.start, now)
 }
 
 // maxResources bounds the cached counters.
@@ -310,8 +310,8 @@ func resourceOf(d *object.Delta) *object.Resource {
 // everything lists the members that an event without objects omits.
 func everything() []string { return []string{GiveUpBefore, "after", GiveUpPatch} }
 
-// trace begins the capture of a traced event.
-func (d *Dispatcher[I]) trace(f *flight[I], err error) {
+// beginCapture begins the capture of a traced event.
+func (d *Dispatcher[I]) beginCapture(f *flight[I], err error) {
 	if d.o.Tracer == nil || f.capture != nil || !f.Trace.Sampled() {
 		return
 	}
@@ -319,8 +319,8 @@ func (d *Dispatcher[I]) trace(f *flight[I], err error) {
 	f.capture.noteStage(StageEncode, f.taken, time.Now(), f.Size(), err)
 }
 
-// captured ends the capture of a traced event.
-func (d *Dispatcher[I]) captured(f *flight[I], now time.Time, err error) {
+// endCapture ends the capture of a traced event.
+func (d *Dispatcher[I]) endCapture(f *flight[I], now time.Time, err error) {
 	if f.capture != nil {
 		f.capture.End, f.capture.Err = now, err
 		d.o.Tracer.Captured(f.capture)

@@ -32,33 +32,33 @@ type Inbox[T any] struct {
 func NewInbox[T any]() *Inbox[T] { return &Inbox[T]{Ready: NewSignal()} }
 
 // Put adds an item. It reports false if the inbox is closed: then the item stays with the caller.
-func (b *Inbox[T]) Put(item T) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (i *Inbox[T]) Put(item T) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
 		return false
 	}
-	b.items = append(b.items, item)
-	if len(b.items) == 1 {
-		b.Ready.Raise()
+	i.items = append(i.items, item)
+	if len(i.items) == 1 {
+		i.Ready.Raise()
 	}
 	return true
 }
 
 // Take returns all items. The inbox reuses emptied for later ones.
-func (b *Inbox[T]) Take(emptied []T) []T {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	items := b.items
-	b.items = emptied[:0]
+func (i *Inbox[T]) Take(emptied []T) []T {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	items := i.items
+	i.items = emptied[:0]
 	return items
 }
 
 // Close closes the inbox, and returns the items that are left.
-func (b *Inbox[T]) Close() []T {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	left := b.items
-	b.items, b.closed = nil, true
+func (i *Inbox[T]) Close() []T {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	left := i.items
+	i.items, i.closed = nil, true
 	return left
 }

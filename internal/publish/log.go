@@ -61,7 +61,7 @@ type trackedLog struct {
 	gone  []string // the latest earlier identities of this run
 	used  time.Time
 	whole time.Time // when a look last found nothing wrong; zero: not in this run
-	since time.Time // the value of whole when it was replaced
+	since time.Time // when the former log was last found whole; zero: not in this run, or not replaced
 }
 
 // NewLogs returns empty Logs. takes reports whether events of a resource in a namespace ("": any)
@@ -78,7 +78,7 @@ func (l *Logs) Restore(all []Log, last uint64) {
 	l.last = max(l.last, last)
 	for _, k := range all {
 		l.last = max(l.last, k.Replaced)
-		t := l.of(k.Name)
+		t := l.track(k.Name)
 		t.Log, t.Acked = k, nil
 		for i, end := range k.Acked {
 			t.end(i).end.Store(end)
@@ -177,8 +177,8 @@ func (l *Logs) State() LogsState {
 	return s
 }
 
-// of returns the log of that name. It must be called with mu held.
-func (l *Logs) of(name string) *trackedLog {
+// track returns the log of that name, which it adds if it is new. It must be called with mu held.
+func (l *Logs) track(name string) *trackedLog {
 	t := l.all[name]
 	if t == nil {
 		t = &trackedLog{Log: Log{Name: name}, used: time.Now()}
@@ -213,7 +213,7 @@ func (t *trackedLog) acked() []uint64 {
 func (l *Logs) Tail(name string, partition int) *Tail {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.of(name).end(partition)
+	return l.track(name).end(partition)
 }
 
 // Look is the state of a log before a request about it: positions that are acknowledged later prove
@@ -228,18 +228,18 @@ type Look struct {
 func (l *Logs) Look(name string) Look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.of(name)
+	t := l.track(name)
 	return Look{Name: name, Acked: t.acked(), number: t.Replaced}
 }
 
 // UnknownEnd is the end of a partition that could not be read.
 const UnknownEnd = math.MaxUint64
 
-// Found processes the result of a look: the log's ends, by partition, and its identity, if known.
-// It reports whether another look is needed soon.
-func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
+// NoteFound processes the result of a look: the log's ends, by partition, and its identity, if
+// known. It reports whether another look is needed soon.
+func (l *Logs) NoteFound(k Look, cluster, id string, ends []uint64) (again bool) {
 	l.mu.Lock()
-	t := l.of(k.Name)
+	t := l.track(k.Name)
 	if t.Replaced != k.number { // replaced meanwhile: the answer may concern the former log
 		l.mu.Unlock()
 		return true
@@ -252,12 +252,12 @@ func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 	case t.ID != "" && id != "" && t.ID != id:
 		why = fmt.Sprintf("its id is %s instead of %s", id, t.ID)
 		if slices.Contains(t.gone, id) {
-			again = t.oddAgain()
+			again = t.countOdd()
 		}
 	case isShort(k.Acked, ends):
 		why = "it has lost acknowledged records"
-		again = t.oddAgain()
-	case t.ID == "" && slices.Contains(t.gone, id) && t.oddAgain():
+		again = t.countOdd()
+	case t.ID == "" && slices.Contains(t.gone, id) && t.countOdd():
 		again = true // a broker that lags may report the former log
 	default:
 		t.Cluster, t.ID = cmp.Or(cluster, t.Cluster), cmp.Or(id, t.ID)
@@ -275,8 +275,8 @@ func (l *Logs) Found(k Look, cluster, id string, ends []uint64) (again bool) {
 	return false
 }
 
-// oddAgain counts an odd look, and reports whether another look must confirm it.
-func (t *trackedLog) oddAgain() bool {
+// countOdd counts an odd look, and reports whether another look must confirm it.
+func (t *trackedLog) countOdd() bool {
 	t.odd++
 	return t.odd < oddLooks
 }
@@ -294,11 +294,11 @@ func isShort(acked, ends []uint64) bool {
 	return false
 }
 
-// WentBack processes an acknowledgement at a position that an earlier record had: the log has lost
-// that one. m is the tail when the record was first sent.
-func (l *Logs) WentBack(name string, partition int, m Mark) {
+// NoteRepeatedPosition processes an acknowledgement at a position that an earlier record had: the
+// log has lost that one. m is the tail when the record was first sent.
+func (l *Logs) NoteRepeatedPosition(name string, partition int, m Mark) {
 	l.mu.Lock()
-	t := l.of(name)
+	t := l.track(name)
 	if t.end(partition).era.Load() != m.era { // known already
 		l.mu.Unlock()
 		return
@@ -310,7 +310,7 @@ func (l *Logs) WentBack(name string, partition int, m Mark) {
 	f(name, "it has acknowledged two records at the same position")
 }
 
-// replace records the replacement of a log. It must be called with mu held.
+// replace notes the replacement of a log. It must be called with mu held.
 func (l *Logs) replace(t *trackedLog) {
 	l.last++
 	t.Replaced = l.last
@@ -324,8 +324,8 @@ func (l *Logs) replace(t *trackedLog) {
 	}
 }
 
-// Failed sets the reason why identities cannot be read; nil if they can.
-func (l *Logs) Failed(err error) {
+// SetTrouble sets the reason why identities cannot be read; nil if they can.
+func (l *Logs) SetTrouble(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trouble = err
@@ -345,9 +345,9 @@ type Mark struct{ era, end uint64 }
 // Mark returns the current tail. It reads the era first, because reset writes it last.
 func (t *Tail) Mark() Mark { return Mark{era: t.era.Load(), end: t.end.Load()} }
 
-// Acked records an acknowledgement of records that were first sent at m and are stored from
+// NoteAcked notes an acknowledgement of records that were first sent at m and are stored from
 // position first to before end. It reports false if an earlier record had one of these positions.
-func (t *Tail) Acked(m Mark, first, end uint64) bool {
+func (t *Tail) NoteAcked(m Mark, first, end uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

@@ -12,7 +12,7 @@ func TestLogIsReplacedOnceBesideABrokerThatLags(t *testing.T) {
 	l, replaced := publish.NewLog("x"), 0
 	l.OnReplaced(func(string, string) { replaced++ })
 	l.Looked("old")
-	l.WentBack()
+	l.NoteRepeatedPosition()
 	if !l.Looked("old") {
 		t.Error("the identity of the log before is taken at once")
 	}

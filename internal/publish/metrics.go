@@ -40,9 +40,9 @@ func retryReasons() []string {
 	}
 }
 
-// observe counts an event that the bus acknowledged now, except by its resource; start is the time
-// of its hand-over.
-func (m *Metrics) observe(ev *encode.Event, start, now time.Time) {
+// countEvent counts an event that the bus acknowledged now, except by its resource; start is the
+// time of its hand-over.
+func (m *Metrics) countEvent(ev *encode.Event, start, now time.Time) {
 	m.duration.Observe(now.Sub(start).Seconds())
 	m.bytes.Add(float64(len(ev.Body)))
 	d := ev.Delta

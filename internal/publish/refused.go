@@ -23,15 +23,15 @@ const (
 	letterEncode   = "encode"    // it could not be encoded
 )
 
-// refused shortens an event that is too large. An event that the bus refuses for good goes to the
-// dead letters. An error ends Run.
-func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
+// handleRefusal shortens an event that is too large. An event that the bus refuses for good goes to
+// the dead letters. An error ends Run.
+func (d *Dispatcher[I]) handleRefusal(f *flight[I], err error) error {
 	switch f.stage {
 	case whole, shortened:
 	case letter:
 		return d.shortenLetter(f, err)
 	case gap:
-		return f.failed(err)
+		return f.wrapError(err)
 	}
 	if f.stage == whole {
 		f.size = f.Size()
@@ -41,7 +41,7 @@ func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 	case !errors.Is(err, ErrTooLarge):
 		return d.deadLetter(f, letterRefused, err)
 	case f.delta.Stream == nil && f.tried < len(d.o.Oversize):
-		f.next(shortened)
+		f.beginStage(shortened)
 		d.steps.Put(f)
 		return nil
 	}
@@ -51,7 +51,7 @@ func (d *Dispatcher[I]) refused(f *flight[I], err error) error {
 // shorten takes the next step of Options.Oversize that makes the event smaller, and hands it to the
 // bus.
 func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup.Group) {
-	steps := d.oversize(f.delta)
+	steps := d.oversizeSteps(f.delta)
 	for f.tried < len(steps) {
 		step := steps[f.tried]
 		f.tried++
@@ -76,9 +76,9 @@ func (d *Dispatcher[I]) shorten(ctx context.Context, f *flight[I], all *errgroup
 	f.event.Done(f.cause)
 }
 
-// oversize returns the steps for an event that is too large. A deletion or a left has only the
+// oversizeSteps returns the steps for an event that is too large. A deletion or a left has only the
 // object before, so the reference precedes its loss.
-func (d *Dispatcher[I]) oversize(delta *object.Delta) []string {
+func (d *Dispatcher[I]) oversizeSteps(delta *object.Delta) []string {
 	switch delta.Op {
 	case object.Deleted, object.Left:
 		return d.referenceFirst
@@ -99,29 +99,29 @@ func referenceFirst(steps []string) []string {
 // claim stores the whole event in the claim store, and publishes an event with its URI. An error
 // ends Run.
 func (d *Dispatcher[I]) claim(ctx context.Context, f *flight[I]) error {
-	ref, err := d.put(ctx, f)
+	ref, err := d.putClaim(ctx, f)
 	switch {
 	case errors.Is(err, ErrRefused):
 		f.cause = fmt.Errorf("%w; and storing the whole event failed: %w", f.cause, err)
 		f.event.Done(f.cause) // the next step, or the dead letters
 		return nil
 	case err != nil:
-		return f.failed(err)
+		return f.wrapError(err)
 	}
 	f.short, f.given = encode.Short{Without: everything(), DataRef: ref}, Reference
 	d.prepare(f)
 	return nil
 }
 
-// put stores the whole event. It uses f's buffers.
-func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err error) {
+// putClaim stores the whole event. It uses f's buffers.
+func (d *Dispatcher[I]) putClaim(ctx context.Context, f *flight[I]) (ref string, err error) {
 	if d.o.Claims == nil {
 		return "", fmt.Errorf("%w: no claim store is configured", ErrRefused)
 	}
 	if err := d.encoder.EncodeWhole(&f.Event, f.delta); err != nil {
 		return "", err
 	}
-	d.source.Resize(f.item, int64(f.Footprint())) // earlier steps may have reduced it
+	d.queue.Resize(f.item, int64(f.Footprint())) // earlier steps may have reduced it
 	start := time.Now()
 	ref, err = d.o.Claims.Put(ctx, ClaimName(&f.Event), f.ContentType, f.Body, f.event.Retried)
 	if f.capture != nil {
@@ -137,20 +137,20 @@ func (d *Dispatcher[I]) put(ctx context.Context, f *flight[I]) (ref string, err 
 func (d *Dispatcher[I]) deadLetter(f *flight[I], reason string, cause error) error {
 	switch {
 	case d.o.Refused != nil:
-		if err := d.o.Refused(f.delta, f.failed(cause)); err != nil {
+		if err := d.o.Refused(f.delta, f.wrapError(cause)); err != nil {
 			return err
 		}
 		d.end(f, time.Now())
 		return nil
 	case f.delta.Stream != nil:
 		// Without it, consumers would treat incomplete data as complete.
-		return fmt.Errorf("%w: consumers cannot do without this event: make the bus accept it", f.failed(cause))
+		return fmt.Errorf("%w: consumers cannot do without this event: make the bus accept it", f.wrapError(cause))
 	case d.o.DeadLetters == nil:
 		return fmt.Errorf(
 			"%w: no dead letters are configured, so the agent stops instead of losing it: set deadLetter in the configuration, or %s",
-			f.failed(cause), adviceOf(reason))
+			f.wrapError(cause), adviceOf(reason))
 	}
-	f.next(letter)
+	f.beginStage(letter)
 	f.reason = reason
 	f.cause = cause
 	f.id = string(f.ID)
@@ -176,12 +176,13 @@ func (d *Dispatcher[I]) shortenLetter(f *flight[I], err error) error {
 			return nil
 		}
 	}
-	return d.noLetter(f, err)
+	return d.wrapLetterError(f, err)
 }
 
-// noLetter ends Run for an event that neither the bus nor the dead letters accept.
-func (*Dispatcher[I]) noLetter(f *flight[I], err error) error {
-	return fmt.Errorf("%w; the dead letters reject it too: %w: check why, or %s", f.failed(f.cause), err,
+// wrapLetterError returns the error that ends Run for an event that neither the bus nor the dead
+// letters accept.
+func (*Dispatcher[I]) wrapLetterError(f *flight[I], err error) error {
+	return fmt.Errorf("%w; the dead letters reject it too: %w: check why, or %s", f.wrapError(f.cause), err,
 		adviceOf(f.reason))
 }
 
@@ -198,7 +199,7 @@ func adviceOf(reason string) string {
 // noteLetter counts an event that is in the dead letters.
 func (d *Dispatcher[I]) noteLetter(f *flight[I]) {
 	d.metrics.deadLetters.WithLabelValues(f.reason).Inc()
-	if attrs, ok := d.first(f.reason, f); ok {
+	if attrs, ok := d.beginLine(f.reason, f); ok {
 		d.log.Error("event was sent to the dead letters instead of the bus",
 			append(attrs, "reason", f.reason, "bytes", f.Size(), "err", f.cause)...)
 	}
@@ -208,15 +209,15 @@ func (d *Dispatcher[I]) noteLetter(f *flight[I]) {
 // resource and step per window.
 func (d *Dispatcher[I]) noteShortened(f *flight[I]) {
 	d.metrics.oversize.WithLabelValues(f.given).Inc()
-	if attrs, ok := d.first(f.given, f); ok {
+	if attrs, ok := d.beginLine(f.given, f); ok {
 		d.log.Warn("event is too large for the bus and was sent shortened", append(attrs,
 			"given_up", f.given, "bytes", f.size, "bytes_sent", f.Size(), "err", f.cause)...)
 	}
 }
 
-// first reports whether a log line of that kind about the resource of f is due, and returns its
+// beginLine reports whether a log line of that kind about the resource of f is due, and returns its
 // first attributes.
-func (d *Dispatcher[I]) first(kind string, f *flight[I]) (attrs []any, ok bool) {
+func (d *Dispatcher[I]) beginLine(kind string, f *flight[I]) (attrs []any, ok bool) {
 	r := resourceOf(f.delta).String()
 	suppressed, ok := d.window.First(kind + " " + r)
 	ref := f.delta.Ref

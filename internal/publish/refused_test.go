@@ -71,8 +71,8 @@ func TestOversizeIsGivenUpInOrder(t *testing.T) {
 						if step == tc.counted {
 							want = 1
 						}
-						if got := bustest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step); got !=
-							want {
+						got := bustest.Metric(t, reg, "kubecdc_publish_oversize_events_total", step)
+						if got != want {
 							t.Errorf("%s was counted %v times, want %v", step, got, want)
 						}
 					}

@@ -37,10 +37,10 @@ func (d *Dispatcher[I]) retry(f *flight[I], again *RetryError, now time.Time) {
 		f.id = string(f.ID)
 	}
 	if wasAlone {
-		d.retries.free(now, true)
+		d.retries.freeAlone(now, true)
 	}
-	d.leave(f)
-	d.source.Suspend(f.item)
+	d.leaveTurn(f)
+	d.queue.Suspend(f.item)
 	d.retries.add(f.item, f, again, now.Add(delay))
 	d.recycle(f)
 }
@@ -53,8 +53,8 @@ func (d *Dispatcher[I]) sendAlone(w *waiting[I]) {
 	f.item = w.item
 	f.delta = d.delta(w.item)
 	f.attempts = w.attempts
-	d.source.Resize(f.item, Weigh(f.delta, d.o.Copies))
-	if d.enter(f) {
+	d.queue.Resize(f.item, Weigh(f.delta, d.o.Copies))
+	if d.enterTurn(f) {
 		d.steps.Put(f)
 	}
 }
@@ -177,9 +177,9 @@ func (r *retries[I]) take(item I) *attempts {
 	return &w.attempts
 }
 
-// due returns the items to resume, and one to send alone if no other such is in flight. The latter
-// no longer waits.
-func (r *retries[I]) due(now time.Time) (items []I, alone *waiting[I]) {
+// takeDue returns the items to resume, and one to send alone if no other such is in flight. The
+// latter no longer waits.
+func (r *retries[I]) takeDue(now time.Time) (items []I, alone *waiting[I]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(items) < len(r.order) && !r.order[len(items)].due.After(now) {
@@ -196,11 +196,11 @@ func (r *retries[I]) due(now time.Time) (items []I, alone *waiting[I]) {
 	return items, alone
 }
 
-// longest is the wait of complete if nothing is due.
+// longest is the wait of completeFlights if nothing is due.
 const longest = time.Hour
 
-// wait returns the time until due returns more.
-func (r *retries[I]) wait(now time.Time) time.Duration {
+// untilDue returns the time until takeDue returns more.
+func (r *retries[I]) untilDue(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := longest
@@ -213,8 +213,8 @@ func (r *retries[I]) wait(now time.Time) time.Duration {
 	return max(d, 0)
 }
 
-// free permits the next event to be sent alone, after a pause if the previous one failed.
-func (r *retries[I]) free(now time.Time, failed bool) {
+// freeAlone permits the next event to be sent alone, after a pause if the previous one failed.
+func (r *retries[I]) freeAlone(now time.Time, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.busy = false
@@ -268,7 +268,7 @@ func (r *retries[I]) giveUp(id string, now time.Time, letters bool) (wasAlone bo
 			r.order = insert(r.order, w)
 			return wasAlone, nil
 		}
-		w.next(letter)
+		w.beginStage(letter)
 		w.reason, w.cause = letterRefused, fmt.Errorf("%w, after %w", errOperator, w.last)
 		w.short.Reason = letterRefused + ": " + w.cause.Error()
 		w.left = []string{GiveUpPatch, GiveUpBefore, "after"}

@@ -21,15 +21,15 @@ import (
 func TestCursorGoesOnWhereItEnded(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	first := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	first := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
 	b.send(event("shop", "a", 2))
 	var log logBuffer
-	source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Log: log.logger()})
-	second := start(t, relay.Options{Name: "r", Source: source, Target: to})
+	sub := b.subscriptionOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Log: log.logger()})
+	second := start(t, relay.Options{Name: "r", Subscription: sub, Target: to})
 	to.wait(t, 2)
 	if err := second.stop(); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestCursorGoesOnWhereItEnded(t *testing.T) {
 	if diff := cmp.Diff([]string{"configmaps/uid-shop-a/1", "configmaps/uid-shop-a/2"}, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
-	at, err := b.source("r", driver.Live).Status(t.Context())
+	at, err := b.subscription("r", driver.Live).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,14 +55,15 @@ func TestCrashBeforeTheCursorIsSavedLosesNothing(t *testing.T) {
 	for v := range 100 {
 		b.send(event("shop", fmt.Sprintf("web-%d", v%7), v+1))
 	}
-	crashed := start(t, relay.Options{Name: "r", Source: unsaved{b.source("r", driver.Beginning)}, Target: to})
+	unsaving := unsaved{b.subscription("r", driver.Beginning)}
+	crashed := start(t, relay.Options{Name: "r", Subscription: unsaving, Target: to})
 	to.wait(t, 60)
 	if err := crashed.stop(); err != nil {
 		t.Fatal(err)
 	}
 	delivered := len(to.ids())
 	again := newTarget()
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: again})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: again})
 	again.wait(t, 100)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestCrashBeforeTheCursorIsSavedLosesNothing(t *testing.T) {
 func TestLiveStartIsKeptThoughNothingWasDelivered(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "old", 1))
-	first := relay.New(relay.Options{Name: "r", Source: b.source("r", driver.Live), Target: to},
+	first := relay.New(relay.Options{Name: "r", Subscription: b.subscription("r", driver.Live), Target: to},
 		slog.New(slog.DiscardHandler), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -89,7 +90,7 @@ func TestLiveStartIsKeptThoughNothingWasDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.send(event("shop", "new", 2)) // while it is away
-	second := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Live), Target: to})
+	second := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Live), Target: to})
 	to.wait(t, 1)
 	if err := second.stop(); err != nil {
 		t.Fatal(err)
@@ -105,8 +106,8 @@ func TestLiveStartBeforeTheStreamIsMadeLeavesNothingOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logBuffer
-	source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Live, Log: log.logger()})
-	r := startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
+	sub := b.subscriptionOf(&driver.Relaying{Name: "r", Start: driver.Live, Log: log.logger()})
+	r := startLogging(t, relay.Options{Name: "r", Subscription: sub, Target: to}, log.logger())
 	waitFor(t, func() bool { return strings.Contains(log.String(), "does not exist yet") })
 	b.create()
 	b.send(event("shop", "a", 1), event("shop", "b", 2)) // before the relay looks again
@@ -119,7 +120,7 @@ func TestLiveStartBeforeTheStreamIsMadeLeavesNothingOut(t *testing.T) {
 func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1), event("shop", "a", 2), event("shop", "a", 3))
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	to.wait(t, 3)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -131,8 +132,8 @@ func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	b.send(event("shop", "b", 11), event("shop", "b", 12), event("shop", "b", 13), event("shop", "b", 14))
 	var log logBuffer
 	again := newTarget()
-	source := b.sourceOf(&driver.Relaying{Name: "r", Log: log.logger()})
-	r = startLogging(t, relay.Options{Name: "r", Source: source, Target: again}, log.logger())
+	sub := b.subscriptionOf(&driver.Relaying{Name: "r", Log: log.logger()})
+	r = startLogging(t, relay.Options{Name: "r", Subscription: sub, Target: again}, log.logger())
 	again.wait(t, 4)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	if strings.Count(log.String(), "log was recreated or restored") != 1 {
 		t.Errorf("log:\n%s", &log)
 	}
-	at, err := b.source("r", driver.Live).Status(t.Context())
+	at, err := b.subscription("r", driver.Live).Status(t.Context())
 	if err != nil || at[0].At != 4 || at[0].Problem != "" {
 		t.Errorf("cursor: %+v, %v", at, err)
 	}
@@ -149,7 +150,7 @@ func TestStreamMadeAnewIsReadFromItsBeginning(t *testing.T) {
 func TestRecordsThatAreGoneAreSaid(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -163,7 +164,8 @@ func TestRecordsThatAreGoneAreSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logBuffer
-	r = startLogging(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to}, log.logger())
+	sub := b.subscription("r", driver.Beginning)
+	r = startLogging(t, relay.Options{Name: "r", Subscription: sub, Target: to}, log.logger())
 	to.wait(t, 2)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -183,7 +185,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics := relay.NewMetrics(registry)
 	run := func() *running {
-		s := b.sourceOf(&driver.Relaying{
+		s := b.subscriptionOf(&driver.Relaying{
 			Name:    "r",
 			Start:   driver.Beginning,
 			Objects: inNamespace("shop"),
@@ -192,7 +194,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := &running{cancel, make(chan error, 1)}
 		go func() {
-			r.done <- relay.New(relay.Options{Name: "r", Source: s, Target: to}, log.logger(), metrics).Run(ctx)
+			r.done <- relay.New(relay.Options{Name: "r", Subscription: s, Target: to}, log.logger(), metrics).Run(ctx)
 		}()
 		return r
 	}
@@ -205,7 +207,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 	tick, deadline := time.NewTicker(50*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
 	for passed := false; !passed; {
-		at, err := b.source("r", driver.Live).Status(t.Context())
+		at, err := b.subscription("r", driver.Live).Status(t.Context())
 		passed = err == nil && at[0].At == 21 && at[0].Behind == 0
 		select {
 		case <-tick.C:
@@ -253,7 +255,7 @@ func TestCursorPassesWhatTheServerLeavesOut(t *testing.T) {
 func TestCursorInAnotherStreamIsAnError(t *testing.T) {
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -263,10 +265,10 @@ func TestCursorInAnotherStreamIsAnError(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
+	sub := b.subscriptionOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
 		c.Stream.Name = "OTHER"
 	})
-	err := start(t, relay.Options{Name: "r", Source: source, Target: to}).wait(t)
+	err := start(t, relay.Options{Name: "r", Subscription: sub, Target: to}).wait(t)
 	if err == nil || !strings.Contains(err.Error(), "belongs to stream KUBECDC") {
 		t.Errorf("error: %v", err)
 	}

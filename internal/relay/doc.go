@@ -25,7 +25,7 @@
 // On JetStream it is a key of the bucket kubecdc-relay, or of the bucket of a confined reader,
 // written by compare-and-set. A relay that starts takes it over. The former holder detects that
 // within a second of its next delivery, after ten seconds at the latest, and ends with
-// relaysource.ErrElsewhere. On Kafka it is the offsets of the consumer group kubecdc-relay-NAME.
+// subscription.ErrElsewhere. On Kafka it is the offsets of the consumer group kubecdc-relay-NAME.
 //
 // # Goroutines
 //

@@ -116,11 +116,11 @@ func TestAllArrivesInOrderThroughRestartsAndFailures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var source driver.Source = b.source("r", driver.Beginning)
+		var sub driver.Subscription = b.subscription("r", driver.Beginning)
 		if !saves {
-			source = unsaved{source}
+			sub = unsaved{sub}
 		}
-		return start(t, relay.Options{Name: "r", Source: source, Target: target, Grace: time.Millisecond})
+		return start(t, relay.Options{Name: "r", Subscription: sub, Target: target, Grace: time.Millisecond})
 	}
 	sent := 0
 	send := func() {

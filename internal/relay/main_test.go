@@ -161,13 +161,13 @@ func inNamespace(namespace string) []consume.Objects {
 	return []consume.Objects{{Namespace: namespace}}
 }
 
-func (b *bus) source(name string, start driver.Start) driver.RelaySource {
+func (b *bus) subscription(name string, start driver.Start) driver.RelaySubscription {
 	b.tb.Helper()
-	return b.sourceOf(&driver.Relaying{Name: name, Start: start, Log: slog.New(slog.DiscardHandler)})
+	return b.subscriptionOf(&driver.Relaying{Name: name, Start: start, Log: slog.New(slog.DiscardHandler)})
 }
 
-// sourceOf changes the settings of the bus with each change function.
-func (b *bus) sourceOf(r *driver.Relaying, change ...func(*natsbus.Config)) driver.RelaySource {
+// subscriptionOf changes the settings of the bus with each change function.
+func (b *bus) subscriptionOf(r *driver.Relaying, change ...func(*natsbus.Config)) driver.RelaySubscription {
 	b.tb.Helper()
 	c := new(natsbus.Config)
 	c.SetDefaults()
@@ -175,7 +175,7 @@ func (b *bus) sourceOf(r *driver.Relaying, change ...func(*natsbus.Config)) driv
 	for _, f := range change {
 		f(c)
 	}
-	s, err := natsbus.Opener{Config: c}.Relay(r)
+	s, err := natsbus.Opener{Config: c}.Subscribe(r)
 	if err != nil {
 		b.tb.Fatal(err)
 	}
@@ -384,12 +384,12 @@ func (r *running) wait(tb testing.TB) error {
 	}
 }
 
-// unsaved is a source whose cursor cannot be saved, as if the relay crashed.
-type unsaved struct{ driver.Source }
+// unsaved is a subscription whose cursor cannot be saved, as if the relay crashed.
+type unsaved struct{ driver.Subscription }
 
 func (unsaved) Save(context.Context, []driver.Mark) error { return errors.New("not saved") }
 
-// memory is a source of records in memory.
+// memory is a subscription to records in memory.
 type memory struct {
 	records []*driver.Record
 	mu      sync.Mutex

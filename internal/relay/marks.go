@@ -51,9 +51,9 @@ func newMarks() *marks {
 	return &marks{windows: map[logID]*window{}, busy: map[string]int{}, changed: publish.NewSignal()}
 }
 
-// stuck reports whether the limit of records beyond a mark is reached, and no record in flight can
-// change that.
-func (m *marks) stuck() bool {
+// isStuck reports whether the limit of records beyond a mark is reached, and no record in flight
+// can change that.
+func (m *marks) isStuck() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ahead >= maxAhead && len(m.busy) == 0
@@ -61,7 +61,7 @@ func (m *marks) stuck() bool {
 
 // add adds a record that was read. It waits while too many are in flight.
 func (m *marks) add(ctx context.Context, r *driver.Record) (*slot, error) {
-	if err := m.until(ctx, func() bool { return m.ahead < maxAhead || len(m.busy) == 0 }); err != nil {
+	if err := m.waitUntil(ctx, func() bool { return m.ahead < maxAhead || len(m.busy) == 0 }); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
@@ -84,14 +84,15 @@ func (m *marks) add(ctx context.Context, r *driver.Record) (*slot, error) {
 	return s, nil
 }
 
-// begin counts a record of the resource that is in flight to the target, end one that has arrived.
-func (m *marks) begin(resource string) {
+// beginRecord counts a record of the resource that goes to the target, until endRecord.
+func (m *marks) beginRecord(resource string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.busy[resource]++
 }
 
-func (m *marks) end(resource string) {
+// endRecord notes that the target has a record of the resource.
+func (m *marks) endRecord(resource string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.busy[resource]--
@@ -101,8 +102,8 @@ func (m *marks) end(resource string) {
 	m.changed.Raise()
 }
 
-// done marks a record as finished.
-func (m *marks) done(s *slot) {
+// finish marks a record as finished.
+func (m *marks) finish(s *slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.done {
@@ -130,16 +131,18 @@ func (m *marks) done(s *slot) {
 	m.changed.Raise()
 }
 
-func (m *marks) idle(ctx context.Context, resource string) error {
-	return m.until(ctx, func() bool { return m.busy[resource] == 0 })
+// waitIdle waits until no record of the resource is in flight to the target.
+func (m *marks) waitIdle(ctx context.Context, resource string) error {
+	return m.waitUntil(ctx, func() bool { return m.busy[resource] == 0 })
 }
 
-func (m *marks) allIdle(ctx context.Context) error {
-	return m.until(ctx, func() bool { return len(m.busy) == 0 })
+// waitAllIdle waits until no record is in flight to the target.
+func (m *marks) waitAllIdle(ctx context.Context) error {
+	return m.waitUntil(ctx, func() bool { return len(m.busy) == 0 })
 }
 
-// until waits until holds returns true. It calls holds with mu held.
-func (m *marks) until(ctx context.Context, holds func() bool) error {
+// waitUntil waits until holds returns true. It calls holds with mu held.
+func (m *marks) waitUntil(ctx context.Context, holds func() bool) error {
 	for {
 		m.mu.Lock()
 		ok := holds()
@@ -168,7 +171,8 @@ func (m *marks) all(dirty bool) []driver.Mark {
 	return out
 }
 
-func (m *marks) saved(saved []driver.Mark) {
+// noteSaved notes the marks that the cursor has.
+func (m *marks) noteSaved(saved []driver.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range saved {
@@ -199,10 +203,10 @@ type held struct {
 	partitions map[logID]*slot
 }
 
-// come adds one copy. The last one completes the event, and slots are those of all copies. late are
-// slots of events that can never be complete, because a complete one has overtaken them in a
+// addCopy adds one copy. The last one completes the event, and slots are those of all copies. late
+// are slots of events that can never be complete, because a complete one has overtaken them in a
 // partition: the relay started in between, for example.
-func (c *copies) come(r *driver.Record, s *slot) (slots, late []*slot, complete bool) {
+func (c *copies) addCopy(r *driver.Record, s *slot) (slots, late []*slot, complete bool) {
 	e := r.Event
 	if r.Copies <= 1 || e.Type != consume.TypeSnapshotCompleted && e.Type != consume.TypeProgress {
 		return []*slot{s}, nil, true
@@ -241,7 +245,7 @@ func (c *copies) come(r *driver.Record, s *slot) (slots, late []*slot, complete 
 	for _, other := range c.held[key] {
 		switch {
 		case other == h:
-		case other.overtakenBy(h):
+		case other.isOvertakenBy(h):
 			late = append(late, other.slots()...)
 		default:
 			rest = append(rest, other)
@@ -265,8 +269,8 @@ func (c *copies) release() []*slot {
 	return out
 }
 
-// overtakenBy reports whether later, which is complete, follows h in a partition.
-func (h *held) overtakenBy(later *held) bool {
+// isOvertakenBy reports whether later, which is complete, follows h in a partition.
+func (h *held) isOvertakenBy(later *held) bool {
 	for partition, s := range h.partitions {
 		if l := later.partitions[partition]; l != nil && s.position < l.position {
 			return true

@@ -30,15 +30,15 @@ type missingState struct {
 	Of     map[string]hole `json:"of,omitempty"`    // by resource, as resourceOf names it
 }
 
-// hole is a span of time from which events are missing. A snapshot that begins after its end has
-// what they would have shown.
+// hole is a span of time from which events are missing. A snapshot that begins after the hole makes
+// up for them.
 type hole struct {
 	From  time.Time `json:"from,omitzero"` // zero: not known
 	Until time.Time `json:"until"`
 }
 
-// with returns the span of both.
-func (h hole) with(other hole) hole {
+// union returns the span of both.
+func (h hole) union(other hole) hole {
 	if other.From.Before(h.From) {
 		h.From = other.From
 	}
@@ -48,8 +48,8 @@ func (h hole) with(other hole) hole {
 	return h
 }
 
-// read notes the time of an event that was read.
-func (m *missing) read(e *consume.Event) {
+// noteRead notes the time of an event that was read.
+func (m *missing) noteRead(e *consume.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.Time.After(m.state.Latest) {
@@ -67,7 +67,7 @@ func (m *missing) lose(e *consume.Event, now time.Time) {
 	defer m.mu.Unlock()
 	key, h := resourceOf(e), hole{e.Time, e.Time}
 	if known, ok := m.state.Of[key]; ok {
-		h = known.with(h)
+		h = known.union(h)
 	}
 	if m.state.Of == nil {
 		m.state.Of = map[string]hole{}
@@ -75,14 +75,14 @@ func (m *missing) lose(e *consume.Event, now time.Time) {
 	m.state.Of[key] = h
 	if len(m.state.Of) > maxMissing {
 		for _, h := range m.state.Of {
-			m.add(h)
+			m.addToAll(h)
 		}
 		m.state.Of = nil
 	}
 }
 
-// loseAny notes that the target does not get records of which nothing is known but that they were
-// on the bus before now.
+// loseAny notes that the target does not get some records. Nothing is known about them, except that
+// they were on the bus before now.
 func (m *missing) loseAny(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,26 +90,26 @@ func (m *missing) loseAny(now time.Time) {
 	if !m.state.Latest.IsZero() {
 		h.From = m.state.Latest.Add(-sendLag)
 	}
-	m.add(h)
+	m.addToAll(h)
 }
 
 // forget notes that nobody knows what former relays of this name have lost.
 func (m *missing) forget(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.add(hole{Until: now.Add(clockSkew)})
+	m.addToAll(hole{Until: now.Add(clockSkew)})
 }
 
-// add adds a hole in all resources. mu is held.
-func (m *missing) add(h hole) {
+// addToAll adds a hole in all resources. It must be called with mu held.
+func (m *missing) addToAll(h hole) {
 	if m.state.All != nil {
-		h = m.state.All.with(h)
+		h = m.state.All.union(h)
 	}
 	m.state.All = &h
 }
 
-// around returns the hole of a resource of a cluster; false: there is none.
-func (m *missing) around(of consume.ClusterKey, resource string) (hole, bool) {
+// holeOf returns the hole of a resource of a cluster; false: there is none.
+func (m *missing) holeOf(of consume.ClusterKey, resource string) (hole, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h, ok := m.state.Of[resourceIn(of, resource)]
@@ -119,17 +119,17 @@ func (m *missing) around(of consume.ClusterKey, resource string) (hole, bool) {
 	case !ok:
 		return *m.state.All, true
 	}
-	return m.state.All.with(h), true
+	return m.state.All.union(h), true
 }
 
-// until returns the end of the hole of a resource of a cluster; false: there is none.
-func (m *missing) until(of consume.ClusterKey, resource string) (time.Time, bool) {
-	h, ok := m.around(of, resource)
+// holeEnd returns the end of the hole of a resource of a cluster; false: there is none.
+func (m *missing) holeEnd(of consume.ClusterKey, resource string) (time.Time, bool) {
+	h, ok := m.holeOf(of, resource)
 	return h.Until, ok
 }
 
-// note returns the state for the cursor.
-func (m *missing) note() []byte {
+// encode returns the state, as a note for the cursor.
+func (m *missing) encode() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	note, err := json.Marshal(&m.state)
@@ -139,7 +139,7 @@ func (m *missing) note() []byte {
 	return note
 }
 
-// load takes the state from the cursor. It returns an error if it is none.
+// load takes the state from the note of the cursor. It returns an error if the note has no state.
 func (m *missing) load(note []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

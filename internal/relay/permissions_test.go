@@ -14,7 +14,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
@@ -59,9 +59,9 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 			t.Logf("log of the relays:\n%s", log)
 		}
 	})
-	source := func() driver.RelaySource {
+	sub := func() driver.RelaySubscription {
 		r := &driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()}
-		return b.sourceOf(r, func(c *natsbus.Config) {
+		return b.subscriptionOf(r, func(c *natsbus.Config) {
 			c.URL = strings.Replace(url, "://", "://relay:secret@", 1)
 			c.Domain = domain
 			c.InboxPrefix = strings.TrimSuffix(inbox, ".")
@@ -70,7 +70,7 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 	for rv := 1; rv < 4; rv++ {
 		b.sendTo("kubecdc.prod.object.core.configmaps.shop.web", event("shop", "web", rv))
 		to := newTarget()
-		r := startLogging(t, relay.Options{Name: "r", Source: source(), Target: to}, log.logger())
+		r := startLogging(t, relay.Options{Name: "r", Subscription: sub(), Target: to}, log.logger())
 		to.wait(t, 1)
 		if err := r.stop(); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func expectRelayed(t *testing.T, p *server.Permissions, domain, inbox string) {
 			t.Errorf("start %d: %d events, want the new one", rv, n)
 		}
 	}
-	ps, err := source().Status(t.Context())
+	ps, err := sub().Status(t.Context())
 	if err != nil || len(ps) != 1 || ps[0].At != 3 {
 		t.Errorf("status: %v, %v", ps, err)
 	}
@@ -101,7 +101,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 	}
 	log := &logBuffer{}
 	start := func(to *target) *running {
-		source := b.sourceOf(
+		sub := b.subscriptionOf(
 			&driver.Relaying{Name: "r", Start: driver.Beginning, Objects: inNamespace("shop"), Log: log.logger()},
 			func(c *natsbus.Config) {
 				c.Reader = &natsconfig.Reader{Consumers: "shop", Subjects: []string{
@@ -109,7 +109,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 					"kubecdc.*.progress.*",
 				}}
 			})
-		return startLogging(t, relay.Options{Name: "r", Source: source, Target: to}, log.logger())
+		return startLogging(t, relay.Options{Name: "r", Subscription: sub, Target: to}, log.logger())
 	}
 	send := func(rv int) { b.sendTo("kubecdc.prod.object.core.configmaps.shop.web", event("shop", "web", rv)) }
 	first, second := newTarget(), newTarget()
@@ -117,7 +117,7 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 	send(1)
 	first.wait(t, 1)
 	takes := start(second)
-	if err := r.wait(t); !errors.Is(err, relaysource.ErrElsewhere) {
+	if err := r.wait(t); !errors.Is(err, subscription.ErrElsewhere) {
 		t.Errorf("the first relay ends with %v", err)
 	}
 	send(2)
@@ -137,11 +137,11 @@ func TestConfinedRelayIsTakenOver(t *testing.T) {
 func TestConfinedRelayCreatesNoBucket(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
-	source := b.sourceOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
+	sub := b.subscriptionOf(&driver.Relaying{Name: "r", Log: slog.New(slog.DiscardHandler)}, func(c *natsbus.Config) {
 		c.Reader = &natsconfig.Reader{Consumers: "shop", Subjects: []string{"kubecdc.>"}}
 	})
-	defer source.Close()
-	err := source.Open(t.Context())
+	defer sub.Close()
+	err := sub.Open(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "an administrator creates it (nats kv add kubecdc-relay-shop)") {
 		t.Errorf("got %v", err)
 	}

@@ -17,12 +17,12 @@ const DefaultProgressWait = 10 * time.Second
 
 var errImpatient = errors.New("earlier records are not delivered")
 
-// progress delivers what the progress of an agent says about the scopes that the relay copies. It
-// does so after all earlier records are delivered, and before all later ones.
-func (r *Relay) progress(ctx context.Context, rec *driver.Record, s *slot) error {
-	slots, late, complete := r.copies.come(rec, s)
+// deliverProgress delivers what the progress of an agent says about the scopes that the relay
+// copies. It does so after all earlier records are delivered, and before all later ones.
+func (r *Relay) deliverProgress(ctx context.Context, rec *driver.Record, s *slot) error {
+	slots, late, complete := r.copies.addCopy(rec, s)
 	for _, l := range late {
-		r.marks.done(l)
+		r.marks.finish(l)
 	}
 	if !complete {
 		return nil
@@ -30,10 +30,10 @@ func (r *Relay) progress(ctx context.Context, rec *driver.Record, s *slot) error
 	leave := func(reason string) {
 		r.passOver(rec, reason)
 		for _, s := range slots {
-			r.marks.done(s)
+			r.marks.finish(s)
 		}
 	}
-	switch err := r.await(ctx); {
+	switch err := r.awaitDelivery(ctx); {
 	case errors.Is(err, errImpatient):
 		leave(passedLate)
 		return nil
@@ -55,22 +55,22 @@ func (r *Relay) progress(ctx context.Context, rec *driver.Record, s *slot) error
 		return err
 	}
 	key := resourceOf(e)
-	r.marks.begin(key)
-	if err := r.lane.Put(ctx, keyOf(e), len(body)+1024, r.delta(&reduced, slots...)); err != nil {
+	r.marks.beginRecord(key)
+	if err := r.lane.Put(ctx, keyOf(e), len(body)+1024, r.newDelta(&reduced, slots...)); err != nil {
 		return err
 	}
-	return r.marks.idle(ctx, key)
+	return r.marks.waitIdle(ctx, key)
 }
 
-// await waits until all records that were read are delivered. Its error is errImpatient if that
-// takes too long, because one record may keep the target busy for days.
-func (r *Relay) await(ctx context.Context) error {
+// awaitDelivery waits until all records that were read are delivered. Its error is errImpatient if
+// that takes too long, because one record may keep the target busy for days.
+func (r *Relay) awaitDelivery(ctx context.Context) error {
 	if r.o.ProgressWait < 0 {
-		return r.marks.allIdle(ctx)
+		return r.marks.waitAllIdle(ctx)
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, r.o.ProgressWait, errImpatient)
 	defer cancel()
-	err := r.marks.allIdle(limited)
+	err := r.marks.waitAllIdle(limited)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -82,22 +82,23 @@ func (r *Relay) isWhole(resource, scope string) bool {
 	return r.o.Whole == nil || r.o.Whole(resource, scope)
 }
 
-// reduce returns the progress with what it says about the scopes that the relay copies; nil: that
-// is nothing. The result is e if it says nothing else.
+// reduce returns the progress without the entries of scopes that the relay does not copy; nil: no
+// entry is left. The result is e if all entries stay.
 func (r *Relay) reduce(e *consume.Event) (*consume.Event, error) {
 	p := e.Progress
-	leftOut := map[string]bool{} // resources of which a named scope is left out
+	leftOut := map[string]bool{} // resources with a named scope that is left out
 	for i := range p.Scopes {
 		if s := &p.Scopes[i]; s.Scope != "" && !r.isWhole(s.Resource, s.Scope) {
 			leftOut[s.Resource] = true
 		}
 	}
 	return Reduce(e, func(s *consume.ScopeProgress) Claim {
-		// Without the entries of the others, an entry of a resource would be about them too.
+		// If a named scope is left out, an entry for all other scopes of the resource would cover
+		// that scope too.
 		if !r.isWhole(s.Resource, s.Scope) || s.Scope == "" && leftOut[s.Resource] {
 			return Claim{LeaveOut: true}
 		}
-		h, ok := r.missing.around(e.ClusterKey(), s.Resource)
+		h, ok := r.missing.holeOf(e.ClusterKey(), s.Resource)
 		if !ok || s.SnapshotBegan.After(h.Until) {
 			return Claim{}
 		}
@@ -105,16 +106,16 @@ func (r *Relay) reduce(e *consume.Event) (*consume.Event, error) {
 	})
 }
 
-// Claim is what becomes of an entry of a progress. The zero value leaves it as it is.
+// Claim says how Reduce changes an entry of a progress. The zero value leaves it as it is.
 type Claim struct {
 	LeaveOut bool
-	// Hidden is a span in which events are missing, and that is not over. The entry then does not
-	// say up to where the log has everything. nil: there is none.
+	// Hidden is an open span in which events are missing. It is added to the entry, which loses
+	// what it says about completeness. nil: there is no such span.
 	Hidden *consume.HiddenSpan
 }
 
-// Reduce returns the progress of an agent after claim has decided on each entry; nil: no entry is
-// left. All else stays to the letter. The result is e if all entries stay.
+// Reduce returns the progress of an agent after claim has decided about each entry; nil: no entry
+// is left. Everything else stays the same, byte for byte. The result is e if all entries stay.
 func Reduce(e *consume.Event, claim func(*consume.ScopeProgress) Claim) (*consume.Event, error) {
 	claims := make([]Claim, len(e.Progress.Scopes))
 	left, changed := 0, false
@@ -205,7 +206,8 @@ func hide(entry []byte, h *consume.HiddenSpan) ([]byte, error) {
 	return append(append(append(out[:len(out)-1], `,"hidden":`...), all...), '}'), nil // an entry has a resource
 }
 
-// replaceMember returns an object with another value of a member. All else stays to the letter.
+// replaceMember returns an object with another value of a member. Everything else stays the same,
+// byte for byte.
 func replaceMember(doc []byte, member string, replace func(value []byte) ([]byte, error)) ([]byte, error) {
 	return eachMember(doc, func(name string, value []byte) ([]byte, error) {
 		if name == member {

@@ -79,7 +79,7 @@ func TestProgressOfWhatIsCopiedWhole(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 1, all), copyOf(t, 0, 1, 2, event("shop", "a", 1))}}
 			to := newTarget()
-			r := start(t, relay.Options{Name: "r", Source: m, Target: to, Whole: c.whole})
+			r := start(t, relay.Options{Name: "r", Subscription: m, Target: to, Whole: c.whole})
 			to.wait(t, len(c.want)+1)
 			if err := r.stop(); err != nil {
 				t.Fatal(err)
@@ -115,7 +115,7 @@ func TestProgressWaitsForAllBeforeIt(t *testing.T) {
 				copyOf(t, 0, 1, 1, event("shop", "slow", 1)), copyOf(t, 0, 1, 2, progressOf(1, 0, allPods)),
 				copyOf(t, 0, 1, 3, event("shop", "quick", 2)),
 			}}
-			r := start(t, relay.Options{Name: "r", Source: m, Target: to, ProgressWait: patience})
+			r := start(t, relay.Options{Name: "r", Subscription: m, Target: to, ProgressWait: patience})
 			want := []string{"configmaps/uid-shop-slow/1", "progress/3f0a/0-1/1", "configmaps/uid-shop-quick/2"}
 			if patience > 0 { // it is not sent
 				to.wait(t, 1)
@@ -182,10 +182,10 @@ func TestProgressAfterASkippedRecord(t *testing.T) {
 		t.Helper()
 		b.send(records...)
 		r := start(t, relay.Options{
-			Name:    "r",
-			Source:  b.source("r", driver.Beginning),
-			Target:  to,
-			Refused: relay.Skip,
+			Name:         "r",
+			Subscription: b.subscription("r", driver.Beginning),
+			Target:       to,
+			Refused:      relay.Skip,
 		})
 		to.wait(t, n)
 		if err := r.stop(); err != nil {
@@ -226,7 +226,7 @@ func TestProgressAfterLostRecords(t *testing.T) {
 			b, to := newBus(t), newTarget()
 			b.send(progressOf(1, 0, allPods))
 			run := func(n int) {
-				r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+				r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 				to.wait(t, n)
 				if err := r.stop(); err != nil {
 					t.Fatal(err)
@@ -250,7 +250,7 @@ func TestProgressAfterLostRecords(t *testing.T) {
 	}
 }
 
-// forgetful is a source whose cursor keeps no note.
+// forgetful is a subscription whose cursor keeps no note.
 type forgetful struct{ *memory }
 
 func (forgetful) Note() (note []byte, known bool) { return nil, false }
@@ -263,7 +263,7 @@ func TestProgressIfTheCursorKeepsNoNote(t *testing.T) {
 		copyOf(t, 0, 1, 2, progressOf(2, tomorrow, newer(allPods, tomorrow))),
 	}}
 	to := newTarget()
-	r := start(t, relay.Options{Name: "r", Source: forgetful{m}, Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: forgetful{m}, Target: to})
 	to.wait(t, 2)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestProgressOfAgentsInPartitions(t *testing.T) {
 		copyOf(t, 0, 2, 3, second), copyOf(t, 1, 2, 3, second),
 	}}
 	to := newTarget()
-	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: m, Target: to})
 	to.wait(t, 3)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestProgressGoesToItsSubject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	stream, err := other.js.Stream(t.Context(), "KUBECDC")
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -52,12 +52,12 @@ var errGrace = errors.New("the grace period is over")
 
 // Options configure a relay.
 type Options struct {
-	Name    string // of the cursor, and label of its metrics
-	Source  driver.Source
-	Target  Target
-	Match   func(*consume.Event) bool // nil: all events
-	Refused Refused                   // "": Stop
-	Grace   time.Duration             // 0: DefaultGrace
+	Name         string // of the cursor, and label of its metrics
+	Subscription driver.Subscription
+	Target       Target
+	Match        func(*consume.Event) bool // nil: all events
+	Refused      Refused                   // "": Stop
+	Grace        time.Duration             // 0: DefaultGrace
 	// Whole reports whether Match takes all events of a scope of a resource ("deployments.apps"),
 	// and the target keeps them in one place. scope is its name; "" stands for all scopes of the
 	// resource. The progress of agents is sent with what it says about such scopes. nil: all are.
@@ -67,7 +67,7 @@ type Options struct {
 	ProgressWait time.Duration
 }
 
-// Relay forwards records from a source to a target. See the package's documentation.
+// Relay forwards records from a bus to a target. See the package's documentation.
 type Relay struct {
 	o       Options
 	log     *slog.Logger
@@ -105,7 +105,7 @@ func New(o Options, log *slog.Logger, m *Metrics) *Relay {
 	}
 	r.problem.Store(&errNotOpen)
 	if t, ok := o.Target.(LossReader); ok {
-		t.ReadLosses(r.missing.until)
+		t.ReadLosses(r.missing.holeEnd)
 	}
 	return r
 }
@@ -118,15 +118,16 @@ func (r *Relay) Ready() error {
 	if err := r.problem.Load(); err != nil {
 		return *err
 	}
-	if err := r.o.Source.Ready(); err != nil {
+	if err := r.o.Subscription.Ready(); err != nil {
 		return err
 	}
 	return r.o.Target.Ready()
 }
 
-// Run relays until ctx or the source ends; then it waits up to Options.Grace for deliveries, saves
-// the cursor, and returns nil. Its error is final: another relay has the cursor
-// (relaysource.ErrElsewhere), a record is refused, or source or target failed. Call it once.
+// Run relays until ctx or the subscription ends; then it waits up to Options.Grace for deliveries,
+// saves the cursor, and returns nil. Its error is final: another relay has the cursor
+// (subscription.ErrElsewhere), a record is refused, or the subscription or the target failed. Call
+// it once.
 func (r *Relay) Run(ctx context.Context) error {
 	running := r.metrics.up.WithLabelValues(r.o.Name)
 	running.Set(1)
@@ -140,7 +141,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) run(ctx context.Context) error {
 	defer func() {
 		r.problem.Store(&errNotOpen)
-		_ = r.o.Source.Close() // the relay ends in any case
+		_ = r.o.Subscription.Close() // the relay ends in any case
 	}()
 	// The target outlives ctx, for the deliveries in flight at its end.
 	targeting, stopTarget := context.WithCancel(context.WithoutCancel(ctx))
@@ -159,7 +160,7 @@ func (r *Relay) run(ctx context.Context) error {
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		if !errors.Is(err, relaysource.ErrElsewhere) {
+		if !errors.Is(err, subscription.ErrElsewhere) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 			defer cancel()
 			if failed := r.save(last, false); failed != nil && err == nil {
@@ -174,10 +175,10 @@ func (r *Relay) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// connect opens the source. It retries until that succeeds, the error is final, or ctx ends.
+// connect opens the subscription. It retries until that succeeds, the error is final, or ctx ends.
 func (r *Relay) connect(ctx context.Context) error {
 	for failures := 1; ; failures++ {
-		err := r.o.Source.Open(ctx)
+		err := r.o.Subscription.Open(ctx)
 		var transient driver.TransientError
 		switch {
 		case err == nil:
@@ -199,7 +200,7 @@ func (r *Relay) connect(ctx context.Context) error {
 
 // restoreLosses reads the losses of former relays of this name from the cursor.
 func (r *Relay) restoreLosses() {
-	noter, ok := r.o.Source.(driver.Noter)
+	noter, ok := r.o.Subscription.(driver.Noter)
 	if !ok {
 		return
 	}
@@ -231,30 +232,30 @@ func (r *Relay) pump(ctx context.Context) error {
 		context.AfterFunc(delivering, func() { late.Stop() })
 	})
 	defer ended()
-	g.Go(func() error { return r.read(reading) })
+	g.Go(func() error { return r.readRecords(reading) })
 	g.Go(func() error {
 		d := publish.NewDispatcher(r.queue, func(it *queue.Item[*object.Delta]) *object.Delta { return it.Value },
 			encoder{}, r.o.Target,
-			publish.Options{Refused: r.refused}, r.log, nil)
+			publish.Options{Refused: r.handleRefusal}, r.log, nil)
 		if err := d.Run(delivering); !errors.Is(err, errGrace) {
 			return err
 		}
 		return nil // records given up are after the cursor, and come again
 	})
-	g.Go(func() error { return r.keep(reading) })
+	g.Go(func() error { return r.keepCursor(reading) })
 	return g.Wait()
 }
 
-func (r *Relay) read(ctx context.Context) error {
+func (r *Relay) readRecords(ctx context.Context) error {
 	for {
-		rec, err := r.o.Source.Next(ctx)
+		rec, err := r.o.Subscription.Next(ctx)
 		var missed *consume.MissedError
 		switch {
 		case errors.As(err, &missed):
-			r.miss(missed)
+			r.noteMissed(missed)
 			continue
 		case errors.Is(err, io.EOF):
-			if err := r.marks.allIdle(ctx); err != nil {
+			if err := r.marks.waitAllIdle(ctx); err != nil {
 				return nil // over
 			}
 			return io.EOF // it ends the others too
@@ -265,9 +266,9 @@ func (r *Relay) read(ctx context.Context) error {
 		}
 		r.number++
 		rec.Number = r.number
-		if r.marks.stuck() {
+		if r.marks.isStuck() {
 			for _, s := range r.copies.release() {
-				r.marks.done(s)
+				r.marks.finish(s)
 			}
 		}
 		s, err := r.marks.add(ctx, rec)
@@ -280,7 +281,7 @@ func (r *Relay) read(ctx context.Context) error {
 	}
 }
 
-func (r *Relay) miss(err *consume.MissedError) {
+func (r *Relay) noteMissed(err *consume.MissedError) {
 	r.missing.loseAny(time.Now())
 	if err.Recreated {
 		r.log.Error(
@@ -303,28 +304,29 @@ func (r *Relay) take(ctx context.Context, rec *driver.Record, s *slot) error {
 	}
 	switch e := rec.Event; {
 	case rec.NoRecord:
-		r.marks.done(s)
+		r.marks.finish(s)
 		return nil
 	case rec.Err != nil, e != nil && e.Data == nil && e.Stream == nil && e.Progress == nil && !e.IsFormerProgress():
 		r.missing.lose(e, time.Now())
 		r.passOver(rec, passedUnreadable)
-		r.marks.done(s)
+		r.marks.finish(s)
 		return nil
 	// Dead letters are for inspection, and not part of the stream.
 	case e.DeadLetterReason != "", r.o.Match != nil && !r.o.Match(e), e.Data == nil && r.objectsOnly:
 		r.passOver(rec, passedFilter)
-		r.marks.done(s)
+		r.marks.finish(s)
 		return nil
 	}
-	r.missing.read(rec.Event)
+	r.missing.noteRead(rec.Event)
 	switch e := rec.Event; {
 	case e.Progress != nil:
-		return r.progress(ctx, rec, s)
+		return r.deliverProgress(ctx, rec, s)
 	case e.Stream != nil:
-		return r.stream(ctx, rec, s)
+		return r.deliverStream(ctx, rec, s)
 	default:
-		r.marks.begin(resourceOf(e))
-		return r.lane.Put(ctx, keyOf(e), len(e.Data.Before)+len(e.Data.After)+len(e.Data.Patch)+1024, r.delta(rec, s))
+		r.marks.beginRecord(resourceOf(e))
+		size := len(e.Data.Before) + len(e.Data.After) + len(e.Data.Patch) + 1024
+		return r.lane.Put(ctx, keyOf(e), size, r.newDelta(rec, s))
 	}
 }
 
@@ -356,28 +358,28 @@ func (r *Relay) passOver(rec *driver.Record, reason string) {
 	}
 }
 
-// stream delivers a stream event in order: after all earlier records of its resource, and before
-// all later ones.
-func (r *Relay) stream(ctx context.Context, rec *driver.Record, s *slot) error {
-	slots, late, complete := r.copies.come(rec, s)
+// deliverStream delivers a stream event in order: after all earlier records of its resource, and
+// before all later ones.
+func (r *Relay) deliverStream(ctx context.Context, rec *driver.Record, s *slot) error {
+	slots, late, complete := r.copies.addCopy(rec, s)
 	for _, l := range late {
-		r.marks.done(l)
+		r.marks.finish(l)
 	}
 	if !complete {
 		return nil
 	}
 	resource := resourceOf(rec.Event)
-	if err := r.marks.idle(ctx, resource); err != nil {
+	if err := r.marks.waitIdle(ctx, resource); err != nil {
 		return err
 	}
-	r.marks.begin(resource)
-	if err := r.lane.Put(ctx, keyOf(rec.Event), 1024, r.delta(rec, slots...)); err != nil {
+	r.marks.beginRecord(resource)
+	if err := r.lane.Put(ctx, keyOf(rec.Event), 1024, r.newDelta(rec, slots...)); err != nil {
 		return err
 	}
-	return r.marks.idle(ctx, resource)
+	return r.marks.waitIdle(ctx, resource)
 }
 
-func (r *Relay) refused(d *object.Delta, err error) error {
+func (r *Relay) handleRefusal(d *object.Delta, err error) error {
 	to := d.Acker.(*delivery) //nolint:forcetypeassert // the relay makes all of them
 	rec := to.record
 	if r.o.Refused != Skip {
@@ -393,7 +395,7 @@ func (r *Relay) refused(d *object.Delta, err error) error {
 	return nil
 }
 
-func (r *Relay) keep(ctx context.Context) error {
+func (r *Relay) keepCursor(ctx context.Context) error {
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 	checked := time.Time{}
@@ -421,21 +423,21 @@ func (r *Relay) keep(ctx context.Context) error {
 
 // save saves the marks that have moved; check: even if none has, to verify that this relay still
 // holds the cursor. It saves no others again: the stored ones may belong to another relay, or to a
-// topic that was created again. It returns relaysource.ErrElsewhere, and logs other errors.
+// topic that was created again. It returns subscription.ErrElsewhere, and logs other errors.
 func (r *Relay) save(ctx context.Context, check bool) error {
 	marks := r.marks.all(true)
 	if len(marks) == 0 && !check {
 		return nil
 	}
-	if noter, ok := r.o.Source.(driver.Noter); ok {
-		noter.SetNote(r.missing.note()) // after marks: it has all that was lost before them
+	if noter, ok := r.o.Subscription.(driver.Noter); ok {
+		noter.SetNote(r.missing.encode()) // after marks: it has all that was lost before them
 	}
-	err := r.o.Source.Save(ctx, marks)
+	err := r.o.Subscription.Save(ctx, marks)
 	switch {
 	case err == nil:
-		r.marks.saved(marks)
+		r.marks.noteSaved(marks)
 		r.metrics.saved.WithLabelValues(r.o.Name).SetToCurrentTime()
-	case errors.Is(err, relaysource.ErrElsewhere):
+	case errors.Is(err, subscription.ErrElsewhere):
 		return err
 	default:
 		if suppressed, ok := r.window.First("save"); ok {
@@ -447,7 +449,7 @@ func (r *Relay) save(ctx context.Context, check bool) error {
 }
 
 func (r *Relay) lookBehind(ctx context.Context) {
-	behind, err := r.o.Source.Behind(ctx, r.marks.all(false))
+	behind, err := r.o.Subscription.Behind(ctx, r.marks.all(false))
 	switch {
 	case err == nil:
 		r.problem.Store(nil)

@@ -23,8 +23,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/driver"
 	natsbus "github.com/kubecdc/kubecdc/internal/bus/nats"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
 	"github.com/kubecdc/kubecdc/internal/bus/stdout"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/internal/relay"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -48,7 +48,7 @@ func TestOrderPerObjectSurvivesATargetThatFails(t *testing.T) {
 			b.send(event("shop", fmt.Sprintf("web-%d", o), v+1))
 		}
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	to.wait(t, objects*versions)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestSlowTargetHoldsNobodyBack(t *testing.T) {
 			return context.Cause(ctx)
 		}
 	}
-	rs := start(t, relay.Options{Name: "slow", Source: b.source("slow", driver.Beginning), Target: slow})
-	rq := start(t, relay.Options{Name: "quick", Source: b.source("quick", driver.Beginning), Target: quick})
+	rs := start(t, relay.Options{Name: "slow", Subscription: b.subscription("slow", driver.Beginning), Target: slow})
+	rq := start(t, relay.Options{Name: "quick", Subscription: b.subscription("quick", driver.Beginning), Target: quick})
 	const n = 5000
 	for v := range n { // the bus accepts more than the slow relay can deliver
 		b.send(event("shop", fmt.Sprintf("web-%d", v%100), v+1))
@@ -100,7 +100,7 @@ func TestMatchDecidesWhatIsRelayed(t *testing.T) {
 		event("shop", "b", 4))
 	var log logBuffer
 	r := startLogging(t, relay.Options{
-		Name: "r", Source: b.source("r", driver.Beginning), Target: to,
+		Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to,
 		Match: func(e *consume.Event) bool { return e.Namespace == "shop" },
 	}, log.logger())
 	to.wait(t, 2)
@@ -115,7 +115,7 @@ func TestMatchDecidesWhatIsRelayed(t *testing.T) {
 	if !strings.Contains(log.String(), "stream KUBECDC, record 3") {
 		t.Errorf("log does not say which record cannot be read:\n%s", &log)
 	}
-	at, err := b.source("r", driver.Live).Status(t.Context())
+	at, err := b.subscription("r", driver.Live).Status(t.Context())
 	if err != nil || at[0].At != 6 {
 		t.Errorf("cursor is not behind what was filtered: %+v, %v", at, err)
 	}
@@ -136,16 +136,16 @@ func TestRefusedRecordStopsOrIsSkipped(t *testing.T) {
 			to.before = refuse
 			var log logBuffer
 			name := string(refused)
-			r := startLogging(t,
-				relay.Options{Name: name, Source: b.source(name, driver.Beginning), Target: to, Refused: refused},
-				log.logger())
+			sub := b.subscription(name, driver.Beginning)
+			o := relay.Options{Name: name, Subscription: sub, Target: to, Refused: refused}
+			r := startLogging(t, o, log.logger())
 			if refused == relay.Stop {
 				err := r.wait(t)
 				if !errors.Is(err, publish.ErrRefused) ||
 					!strings.Contains(err.Error(), "relay stop: stream KUBECDC, record 2") {
 					t.Errorf("error: %v", err)
 				}
-				at, err := b.source(name, driver.Live).Status(t.Context())
+				at, err := b.subscription(name, driver.Live).Status(t.Context())
 				if err != nil || at[0].At > 1 { // 0 if the first record was still in flight
 					t.Errorf("cursor: %+v, %v, want it before the record that was refused", at, err)
 				}
@@ -166,16 +166,16 @@ func TestSecondRelayOfANameTakesOver(t *testing.T) {
 	t.Parallel()
 	b, to := newBus(t), newTarget()
 	b.send(event("shop", "a", 1))
-	first := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	first := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	to.wait(t, 1)
 	to2 := newTarget()
-	second := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to2})
+	second := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to2})
 	waitFor(t, func() bool { // only a record makes the first look at once
 		b.send(event("shop", "b", 2))
 		return len(to2.ids()) > 0
 	})
 	err := first.wait(t)
-	if !errors.Is(err, relaysource.ErrElsewhere) || !strings.Contains(err.Error(), "taken over on") {
+	if !errors.Is(err, subscription.ErrElsewhere) || !strings.Contains(err.Error(), "taken over on") {
 		t.Errorf("error of the first: %v", err)
 	}
 	if err := second.stop(); err != nil {
@@ -199,7 +199,7 @@ func TestStreamEventsKeepTheirPlace(t *testing.T) {
 	for o := range 200 {
 		b.send(event("shop", fmt.Sprintf("web-%d", o), o+300))
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	to.wait(t, 402)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestCompletedWaitsForTheLastPartition(t *testing.T) {
 		copyOf(t, 1, 2, 3, progressEvent(12)),
 		copyOf(t, 1, 2, 4, progressEvent(13)),
 	}}
-	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: m, Target: to})
 	to.wait(t, 6)
 	m.wait(t)
 	if err := r.stop(); err != nil {
@@ -262,14 +262,14 @@ func TestProgressOfSomeTopicsHoldsNothing(t *testing.T) {
 		in("b", copyOf(t, 0, 2, 2, progressEvent(9))),
 		in("a", copyOf(t, 0, 2, 4, progressEvent(10))),
 	}}
-	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: m, Target: to})
 	to.wait(t, 3)
 	m.wait(t)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"progress/w/0-1/5", "configmaps/uid-shop-b/8", "progress/w/0-1/9"}, to.ids()); diff !=
-		"" {
+	want := []string{"progress/w/0-1/5", "configmaps/uid-shop-b/8", "progress/w/0-1/9"}
+	if diff := cmp.Diff(want, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 	if got := m.saved[consume.Log{Name: "a"}]; got != 4 {
@@ -290,14 +290,14 @@ func TestOpeningsHoldNothing(t *testing.T) {
 		in("b", true, copyOf(t, 0, 2, 0, streamEvent("snapshot.completed", 11))),
 		in("b", false, copyOf(t, 0, 2, 1, eventOf("read", "shop", "b", 12))),
 	}}
-	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: m, Target: to})
 	to.wait(t, 2)
 	m.wait(t)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"configmaps/snapshot.completed/11", "configmaps/uid-shop-b/12"}, to.ids()); diff !=
-		"" {
+	want := []string{"configmaps/snapshot.completed/11", "configmaps/uid-shop-b/12"}
+	if diff := cmp.Diff(want, to.ids()); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 	if got := m.saved[consume.Log{Name: "b"}]; got != 1 {
@@ -319,7 +319,7 @@ func TestCompletedWaitsForAllTopicsOfItsResource(t *testing.T) {
 		in("b", copyOf(t, 1, 4, 0, eventOf("read", "shop", "c", 10))),
 		in("b", copyOf(t, 1, 4, 1, streamEvent("snapshot.completed", 11))),
 	}}
-	r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: m, Target: to})
 	to.wait(t, 3)
 	m.wait(t)
 	if err := r.stop(); err != nil {
@@ -372,7 +372,8 @@ func TestBinaryRecordIsWrittenAsAStructuredLine(t *testing.T) {
 	}
 	pr, pw := io.Pipe()
 	defer pr.Close()
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: stdout.New(pw, nil)})
+	sub := b.subscription("r", driver.Beginning)
+	r := start(t, relay.Options{Name: "r", Subscription: sub, Target: stdout.New(pw, nil)})
 	got, err := fromfile.NewLines("", pr, consume.Query{}).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -402,7 +403,7 @@ func TestRelayToAnotherJetStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+	r := start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 	waitFor(t, func() bool {
 		s, err := other.js.Stream(t.Context(), "KUBECDC")
 		return err == nil && s.CachedInfo().State.Msgs == uint64(len(raw))
@@ -444,7 +445,7 @@ func TestTargetThatFailsForGoodEndsTheRelayWithItsError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to}).wait(t)
+	err = start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to}).wait(t)
 	if !errors.Is(err, publish.ErrStream) {
 		t.Errorf("error: %v", err)
 	}
@@ -482,7 +483,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 				m.records = append(m.records, copyOf(t, 0, 1, uint64(i+1), raw))
 			}
 			to := new(holder)
-			r := start(t, relay.Options{Name: "r", Source: m, Target: to})
+			r := start(t, relay.Options{Name: "r", Subscription: m, Target: to})
 			synctest.Wait()
 			to.mu.Lock()
 			n := len(to.events)

@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/relay"
 )
 
-// saves is a source that reports how many marks each Save has.
+// saves is a subscription that reports how many marks each Save has.
 type saves struct {
 	memory
 	marks chan int // unbuffered: the test takes each
@@ -30,7 +30,7 @@ func TestMarksThatHaveNotMovedAreNotSavedAgain(t *testing.T) {
 			memory: memory{records: []*driver.Record{copyOf(t, 0, 1, 7, event("shop", "web", 1))}},
 			marks:  make(chan int),
 		}
-		r := start(t, relay.Options{Name: "r", Source: src, Target: newTarget()})
+		r := start(t, relay.Options{Name: "r", Subscription: src, Target: newTarget()})
 		got := []int{<-src.marks, <-src.marks, <-src.marks}
 		if diff := cmp.Diff([]int{1, 0, 0}, got); diff != "" {
 			t.Errorf("marks of the first saves (-want +got):\n%s", diff)

@@ -56,9 +56,9 @@ func TestPathThatDiesSilently(t *testing.T) {
 			t.Parallel()
 			b, to := newBus(t), newTarget()
 			path := bustest.StartProxy(t, b.server.Addr().String())
-			source := b.sourceOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Log: bustest.Discard},
+			sub := b.subscriptionOf(&driver.Relaying{Name: "r", Start: driver.Beginning, Log: bustest.Discard},
 				func(c *natsbus.Config) { c.URL = path.URL() })
-			start(t, relay.Options{Name: "r", Source: source, Target: to})
+			start(t, relay.Options{Name: "r", Subscription: sub, Target: to})
 			b.send(event("shop", "web", 1))
 			to.wait(t, 1)
 			from := killPath(t, path, all)
@@ -76,7 +76,7 @@ func TestPathThatDiesSilently(t *testing.T) {
 			path := bustest.StartProxy(t, u.Host)
 			s.url = "http://" + path.Addr()
 			to := newSlack(t, s.webhook(t), bustest.Discard)
-			start(t, relay.Options{Name: "r", Source: b.source("r", driver.Beginning), Target: to})
+			start(t, relay.Options{Name: "r", Subscription: b.subscription("r", driver.Beginning), Target: to})
 			b.send(event("shop", "web", 1))
 			waitFor(t, func() bool { return len(s.taken()) == 1 })
 			from := killPath(t, path, all)

@@ -182,7 +182,7 @@ func (s *standIn) relayTo(
 		m.records = append(m.records, copyOf(tb, 0, 1, uint64(i), raw))
 	}
 	o.Name = "r"
-	o.Source = m
+	o.Subscription = m
 	o.Target = newSlack(tb, c, log.logger())
 	r := startLogging(tb, o, log.logger())
 	waitFor(tb, func() bool {
@@ -276,7 +276,7 @@ func TestSlackMessagesLookLikeThis(t *testing.T) {
 func deliver(tb testing.TB, to relay.Target, raw string) {
 	tb.Helper()
 	m := &memory{records: []*driver.Record{copyOf(tb, 0, 1, 0, raw)}}
-	r := start(tb, relay.Options{Name: "r", Source: m, Target: to})
+	r := start(tb, relay.Options{Name: "r", Subscription: m, Target: to})
 	waitFor(tb, func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -342,9 +342,8 @@ func TestSlackIsNotWaitedForForLong(t *testing.T) {
 	}
 	log := &logBuffer{}
 	m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
-	r := startLogging(t,
-		relay.Options{Name: "r", Source: m, Target: newSlack(t, s.webhook(t), log.logger()), Grace: time.Millisecond},
-		log.logger())
+	to := newSlack(t, s.webhook(t), log.logger())
+	r := startLogging(t, relay.Options{Name: "r", Subscription: m, Target: to, Grace: time.Millisecond}, log.logger())
 	waitFor(t, func() bool { return strings.Contains(log.String(), "slack limits the rate, waiting") })
 	if err := r.stop(); err != nil {
 		t.Error(err)
@@ -435,7 +434,8 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 		log := &logBuffer{}
 		to := newSlack(t, config, log.logger())
 		m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
-		r := startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
+		o := relay.Options{Name: "r", Subscription: m, Target: to, Grace: time.Millisecond}
+		r := startLogging(t, o, log.logger())
 		waitFor(t, func() bool { return strings.Contains(log.String(), "retrying") })
 		if err := to.Ready(); err == nil || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("ready: %v", err)
@@ -458,7 +458,7 @@ func TestSlackErrorsThatCanBeMendedAreTriedAgain(t *testing.T) {
 			relay.SlackConfig{URLFile: file(t, "http://hooks.invalid"+secretPath), Every: time.Millisecond},
 			log.logger())
 		m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
-		startLogging(t, relay.Options{Name: "r", Source: m, Target: to, Grace: time.Millisecond}, log.logger())
+		startLogging(t, relay.Options{Name: "r", Subscription: m, Target: to, Grace: time.Millisecond}, log.logger())
 		waitFor(t, func() bool { return strings.Contains(log.String(), "would be sent unencrypted: write https://") })
 	})
 }
@@ -475,7 +475,8 @@ func TestSlackBehindAFence(t *testing.T) {
 	c := s.webhook(t)
 	c.Fence = shutFence{}
 	m := &memory{records: []*driver.Record{copyOf(t, 0, 1, 0, event("shop", "web", 7))}}
-	err := start(t, relay.Options{Name: "r", Source: m, Target: newSlack(t, c, slog.New(slog.DiscardHandler))}).wait(t)
+	to := newSlack(t, c, slog.New(slog.DiscardHandler))
+	err := start(t, relay.Options{Name: "r", Subscription: m, Target: to}).wait(t)
 	if !errors.Is(err, publish.ErrFenced) || len(s.taken()) != 0 || len(m.saved) != 0 {
 		t.Errorf("ended with %v, %d messages, cursor %v", err, len(s.taken()), m.saved)
 	}

@@ -53,12 +53,12 @@ func (d *delivery) Acked(*object.Delta) {
 		d.relay.metrics.delivered.WithLabelValues(d.relay.o.Name).Inc()
 	}
 	for _, s := range d.slots {
-		d.relay.marks.done(s)
+		d.relay.marks.finish(s)
 	}
-	d.relay.marks.end(resourceOf(d.record.Event))
+	d.relay.marks.endRecord(resourceOf(d.record.Event))
 }
 
-func (r *Relay) delta(rec *driver.Record, slots ...*slot) *object.Delta {
+func (r *Relay) newDelta(rec *driver.Record, slots ...*slot) *object.Delta {
 	d := deltaOf(rec.Event)
 	d.Acker = &delivery{relay: r, record: rec, slots: slots}
 	return d

@@ -68,8 +68,8 @@ func TestHighest(t *testing.T) {
 		{"/kubernetes/a", "nodes", "1", 0, 0},
 		{"/kubernetes/b", "pods", "1", 0, 0},
 	} {
-		if history, sequence := tr.Highest(consume.ClusterKey{Source: c.source}, c.resource, c.uid); history !=
-			c.history || sequence != c.sequence {
+		history, sequence := tr.Highest(consume.ClusterKey{Source: c.source}, c.resource, c.uid)
+		if history != c.history || sequence != c.sequence {
 			t.Errorf("highest of %s: /h%d %d, want /h%d %d", c.uid, history, sequence, c.history, c.sequence)
 		}
 	}

@@ -406,8 +406,9 @@ func TestParseErrors(t *testing.T) {
 	_, err := consume.FromMessage(map[string][]string{"content-type": {
 		"application/cloudevents-batch+json",
 	}}, []byte(`[]`))
-	if want := "not an event of kubecdc: content-type is application/cloudevents-batch+json, want application/cloudevents+json"; err ==
-		nil || err.Error() != want {
+	const want = "not an event of kubecdc: " +
+		"content-type is application/cloudevents-batch+json, want application/cloudevents+json"
+	if err == nil || err.Error() != want {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}
 }

@@ -16,8 +16,8 @@ type Source interface {
 	Traits() Traits
 }
 
-// Traits says what a Source can do. The zero value promises nothing: who reads such a Source reads
-// all of it, and expects several logs.
+// Traits says what a Source can do. The zero value promises nothing: a caller must expect several
+// logs, and events that the Query did not ask for.
 type Traits struct {
 	// Seeks: Read leaves out the events of other objects and kinds than a Query asks for.
 	Seeks bool

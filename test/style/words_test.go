@@ -17,12 +17,8 @@ import (
 // notRenamed are the names that have a word of the glossary in another sense and wait for a better
 // name. The list only becomes shorter.
 var notRenamed = []string{
-	"agent.RelaySource",  // an opened subscription of a relay
-	"answer.History",     // versions of objects, and their certainty
-	"audit.Record",       // what was read
-	"driver.RelaySource", // a subscription of a relay
-	"driver.Source",      // a subscription: records, and the position of one reader
-	"publish.Source",     // a queue
+	"answer.History", // versions of objects, and their certainty
+	"audit.Record",   // what was read
 	"terminal.NewProgress",
 	"terminal.Progress", // a region of the terminal that is redrawn
 }

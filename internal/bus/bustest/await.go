@@ -25,7 +25,7 @@ type awaiting struct {
 }
 
 // Publish implements Publisher.
-func (p awaiting) Publish(ctx context.Context, ev *encode.Event) error {
+func (a awaiting) Publish(ctx context.Context, ev *encode.Event) error {
 	alone := false
 	for failures := 1; ; failures++ {
 		if ctx.Err() != nil {
@@ -33,8 +33,8 @@ func (p awaiting) Publish(ctx context.Context, ev *encode.Event) error {
 		}
 		done := make(chan error, 1)
 		e := publish.NewEvent(ev, func(err error) { done <- err }, nil)
-		e.DeadLetter, e.Alone = p.deadLetters, alone
-		p.bus.Publish(e)
+		e.DeadLetter, e.Alone = a.deadLetters, alone
+		a.bus.Publish(e)
 		var err error
 		select {
 		case err = <-done:

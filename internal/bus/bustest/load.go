@@ -15,7 +15,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// Load is a dispatcher with a source of events.
+// Load is a dispatcher with a queue of events.
 type Load struct {
 	Stop func() // ends it without an error of the dispatcher
 
@@ -27,15 +27,15 @@ type Load struct {
 
 // StartLoad publishes versions of 64 objects of one resource to a bus until Stop, those of each
 // object one after the other. It publishes one event each pace, or as many as the bus takes if pace
-// is 0. add adds a delta to the source, in one lane.
+// is 0. add adds a delta to the queue, in one lane.
 func StartLoad[I comparable](
-	tb testing.TB, bus publish.Bus, source publish.Source[I], delta func(I) *object.Delta, add func(
+	tb testing.TB, bus publish.Bus, queue publish.Queue[I], delta func(I) *object.Delta, add func(
 		ctx context.Context, d *object.Delta,
 	) error, pace time.Duration,
 ) *Load {
 	tb.Helper()
 	l := &Load{add: add}
-	dispatcher := publish.NewDispatcher(source, delta, l, bus, publish.Options{}, Discard, nil)
+	dispatcher := publish.NewDispatcher(queue, delta, l, bus, publish.Options{}, Discard, nil)
 	l.stuck = dispatcher.Stuck
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group

@@ -139,7 +139,8 @@ func (f *TLSFiles) Issue(a *Authority, name string) {
 	f.Write(f.KeyFile, key)
 }
 
-// TLSReceiver demands certificates; who showed which, and what it shows, can be changed.
+// TLSReceiver demands client certificates. A test may change the certificate that it shows, and the
+// authorities that it trusts.
 type TLSReceiver struct {
 	*httptest.Server
 	Shows  atomic.Pointer[tls.Certificate]

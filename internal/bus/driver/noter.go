@@ -2,18 +2,18 @@ package driver
 
 import "github.com/kubecdc/kubecdc/pkg/consume"
 
-// Noter is a Source that keeps a note of its relay with the cursor. Save saves the note that was
-// set last.
+// Noter is a Subscription that keeps a note of its relay with the cursor. Save saves the note that
+// was set last.
 //
 // Note returns the note that was saved, after Open. It returns false if a relay of this name may
-// have set one that the source does not know.
+// have set one that the subscription does not know.
 type Noter interface {
 	Note() (note []byte, known bool)
 	SetNote(note []byte)
 }
 
-// Partial is a Source that may have only some of the events of its bus. HasAll reports whether it
-// has all events of objects, and about their scopes.
+// Partial is a Subscription that may have only some of the events of its bus. HasAll reports
+// whether it has all events of objects, and about their scopes.
 type Partial interface {
 	HasAll(o *consume.Objects) bool
 }

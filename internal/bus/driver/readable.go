@@ -28,14 +28,14 @@ type Readable interface {
 // Logs returns the existing logs of the bus; none if the bus does not answer: another call reports
 // that error.
 //
-// Relay returns the bus as the source of a relay.
+// Subscribe returns the subscription of a relay to the bus. It connects to nothing.
 type Reader interface {
 	Source(r *Reading) (source consume.Source, explain func(error) error, err error)
 	Logs(ctx context.Context, r *Reading) ([]consume.Log, error)
-	Relay(r *Relaying) (RelaySource, error)
+	Subscribe(r *Relaying) (RelaySubscription, error)
 }
 
-// Confined is a Source that has only some of the events of a bus.
+// Confined is a consume.Source that has only some of the events of a bus.
 //
 // Reads reports whether it may have some of the events of objects, and whether it has all of them.
 // For events of both kinds, some is that of the events of objects. cluster is the only one of the
@@ -117,7 +117,7 @@ type Relaying struct {
 	Log        *slog.Logger
 }
 
-// Record is a record from a Source.
+// Record is a record from a Subscription.
 type Record struct {
 	consume.Log
 	Position uint64 // the sequence in the stream, or the offset in the partition; it increases
@@ -150,7 +150,7 @@ type Mark struct {
 	Position uint64
 }
 
-// Source is a source of records, with the cursor that stores the delivered position.
+// Subscription is the records of a bus, and the position of one reader of them: its cursor.
 //
 // Open connects and takes the cursor. It is called again after a TransientError; another error is
 // final.
@@ -160,12 +160,12 @@ type Mark struct {
 // come again, followed by its successors.
 //
 // Save stores the marks that have moved. Its error, with or without marks, wraps
-// relaysource.ErrElsewhere if another relay has taken the cursor; after other errors it is called
-// again. Behind returns the number of records after the marks.
+// subscription.ErrElsewhere if another relay has taken the cursor. After any other error, the
+// caller calls Save again. Behind returns the number of records after the marks.
 //
 // Next belongs to one goroutine, and after Open another one may call Save and Behind. Ready is safe
 // for concurrent use. Close is the last call.
-type Source interface {
+type Subscription interface {
 	Open(ctx context.Context) error
 	Next(ctx context.Context) (*Record, error)
 	Save(ctx context.Context, marks []Mark) error
@@ -184,9 +184,9 @@ func Transient(err error) error { return TransientError{err} }
 // Unwrap returns the cause.
 func (e TransientError) Unwrap() error { return e.error }
 
-// RelaySource is a relay's source that can report its cursor. Status is used in place of Open.
-type RelaySource interface {
-	Source
+// RelaySubscription is a Subscription that can report its cursor. Status is used in place of Open.
+type RelaySubscription interface {
+	Subscription
 	Status(ctx context.Context) ([]CursorStatus, error)
 }
 

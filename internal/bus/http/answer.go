@@ -122,16 +122,16 @@ func isTLS(err error) bool {
 		errors.As(err, &pair)
 }
 
-// verdict decides about an event after a request with that many events: either it is repeated, or
-// it ends with err.
-func (p *endpoint) verdict(t *task, o *outcome, events int) (repeat bool, err error) {
+// judgeEvent decides about an event after a request with that many events: either it is repeated,
+// or it ends with err.
+func (ep *endpoint) judgeEvent(t *task, o *outcome, events int) (repeat bool, err error) {
 	switch o.kind {
 	case acked:
 		return false, nil
 	case ended:
 		return false, publish.ErrClosed
 	case fenced:
-		return false, fmt.Errorf("publish %s to %s: %w", t.e.ID, p.origin, o.err)
+		return false, fmt.Errorf("publish %s to %s: %w", t.e.ID, ep.origin, o.err)
 	case again:
 		t.unasked = t.unasked || o.unasked
 		return true, nil
@@ -144,17 +144,17 @@ func (p *endpoint) verdict(t *task, o *outcome, events int) (repeat bool, err er
 		if o.kind == tooLarge {
 			why = publish.ErrTooLarge
 		}
-		return false, fmt.Errorf("publish %s to %s: %w: %s", t.e.ID, p.origin, why, o.detail)
+		return false, fmt.Errorf("publish %s to %s: %w: %s", t.e.ID, ep.origin, why, o.detail)
 	case retried:
 	}
 	repeat, alone := t.retry(o, events)
-	p.noteRetry(t, o, alone)
+	ep.noteRetry(t, o, alone)
 	if repeat {
 		t.e.Retried(o.reason)
 		return true, nil
 	}
 	return false, &publish.RetryError{
-		Reason: o.reason, Alone: alone, Err: fmt.Errorf("publish %s to %s: %s", t.e.ID, p.origin, o.detail),
+		Reason: o.reason, Alone: alone, Err: fmt.Errorf("publish %s to %s: %s", t.e.ID, ep.origin, o.detail),
 	}
 }
 
@@ -183,8 +183,8 @@ func (t *task) retry(o *outcome, events int) (repeat, alone bool) {
 }
 
 // noteRetry counts a retry, and logs the first of its kind in each window.
-func (p *endpoint) noteRetry(t *task, o *outcome, alone bool) {
-	p.metrics.Retries.WithLabelValues(o.reason).Inc()
+func (ep *endpoint) noteRetry(t *task, o *outcome, alone bool) {
+	ep.metrics.Retries.WithLabelValues(o.reason).Inc()
 	kind := o.reason
 	level, advice := slog.LevelError, ""
 	switch o.reason {
@@ -212,9 +212,9 @@ func (p *endpoint) noteRetry(t *task, o *outcome, alone bool) {
 		kind += " alone"
 		advice += "; the event is sent alone from now on, with pauses: if it is the cause, move it to the dead letters"
 	}
-	if suppressed, ok := p.window.First(kind); ok {
-		p.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", o.reason, "alone",
+	if suppressed, ok := ep.window.First(kind); ok {
+		ep.log.Log(context.Background(), level, "publishing an event failed, retrying", "reason", o.reason, "alone",
 			alone, "advice", advice, "detail", o.detail,
-			"receiver", p.origin, "event_id", string(t.e.ID), "suppressed", suppressed)
+			"receiver", ep.origin, "event_id", string(t.e.ID), "suppressed", suppressed)
 	}
 }

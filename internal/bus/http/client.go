@@ -52,11 +52,11 @@ func newClient(cfg ClientConfig, connections, buffer int) (*client, error) {
 		credentials: &credentials{headersFile: cfg.HeadersFile, tokenFile: cfg.TokenFile, endpoint: secretsOf(u)},
 		links:       &links{tls: cfg.TLS, idle: connections, buffer: buffer},
 	}
-	c.links.fence, c.links.plaintext = c.fence, c.credentials.inPlaintext(u, cfg.Insecure)
+	c.links.fence, c.links.plaintext = c.fence, c.credentials.isInPlaintext(u, cfg.Insecure)
 	if _, _, err := c.credentials.read(); err != nil {
 		return nil, err
 	}
-	if _, err := c.links.pick(false); err != nil {
+	if _, err := c.links.pickTransport(false); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -97,7 +97,7 @@ func (r *Receiver) Post(ctx context.Context, header http.Header, body []byte) (A
 	if err != nil {
 		return Answer{}, err
 	}
-	transport, err := r.links.pick(false)
+	transport, err := r.links.pickTransport(false)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -159,7 +159,7 @@ type links struct {
 	number uint64 // counts the transports that shared has had
 }
 
-func (l *links) pick(own bool) (*http.Transport, error) {
+func (l *links) pickTransport(own bool) (*http.Transport, error) {
 	var now stamp
 	if l.tls != nil && l.tls.CAFile != "" {
 		var err error
@@ -183,7 +183,7 @@ func (l *links) pick(own bool) (*http.Transport, error) {
 // file is unusable, nothing is sent, not even on open connections.
 func (l *links) refresh(now stamp) error {
 	roots := l.roots
-	if now.info != nil && !l.stamp.same(now) {
+	if now.info != nil && !l.stamp.isSame(now) {
 		var err error
 		roots, err = publish.ReadFile(l.tls.CAFile)
 		if err != nil {

@@ -35,7 +35,7 @@ func stampOf(path string) (stamp, error) {
 	return stamp{info: info, sure: time.Since(info.ModTime()) > settled}, nil
 }
 
-func (s stamp) same(now stamp) bool {
+func (s stamp) isSame(now stamp) bool {
 	return s.info != nil && s.sure && os.SameFile(s.info, now.info) && s.info.ModTime().Equal(now.info.ModTime()) &&
 		s.info.Size() == now.info.Size()
 }
@@ -68,7 +68,7 @@ func (c *credentials) read() (header http.Header, hidden []string, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", [...]string{"headersFile", "tokenFile"}[i], err)
 		}
-		same = same && c.stamps[i].same(now[i])
+		same = same && c.stamps[i].isSame(now[i])
 	}
 	if same {
 		return c.header, c.hidden, nil
@@ -185,9 +185,9 @@ func isReserved(canonical string) bool {
 	return false
 }
 
-// inPlaintext reports whether the headers are sent to an endpoint without TLS and without
+// isInPlaintext reports whether the headers are sent to an endpoint without TLS and without
 // permission.
-func (c *credentials) inPlaintext(endpoint *url.URL, insecure bool) bool {
+func (c *credentials) isInPlaintext(endpoint *url.URL, insecure bool) bool {
 	return !insecure && endpoint.Scheme == "http" && (c.headersFile != "" || c.tokenFile != "")
 }
 

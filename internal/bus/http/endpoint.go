@@ -87,112 +87,112 @@ func newEndpoint(cfg Config, log *slog.Logger, m *publish.Metrics) (*endpoint, e
 }
 
 // open starts sending. connected, unless nil, is 1 while requests succeed.
-func (p *endpoint) open(connected prometheus.Gauge) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.running, p.connected = !p.closed, connected
-	p.startAll()
+func (ep *endpoint) open(connected prometheus.Gauge) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	ep.running, ep.connected = !ep.closed, connected
+	ep.startAll()
 }
 
 // close ends all events with ErrClosed, and returns after the last one.
-func (p *endpoint) close() {
-	p.mu.Lock()
-	p.running, p.closed = false, true
+func (ep *endpoint) close() {
+	ep.mu.Lock()
+	ep.running, ep.closed = false, true
 	var left []*task
-	for i := range p.lanes {
-		left = append(left, p.lanes[i].waiting...)
-		p.lanes[i].waiting = nil
+	for i := range ep.lanes {
+		left = append(left, ep.lanes[i].waiting...)
+		ep.lanes[i].waiting = nil
 	}
-	p.due.Stop()
-	p.mu.Unlock()
-	p.end()
+	ep.due.Stop()
+	ep.mu.Unlock()
+	ep.end()
 	for _, t := range left {
 		t.e.Done(publish.ErrClosed)
 	}
-	p.senders.Wait()
-	p.links.close() // for good: connections that a request returns later are closed too
+	ep.senders.Wait()
+	ep.links.close() // for good: connections that a request returns later are closed too
 }
 
 // publish appends e to its lane.
-func (p *endpoint) publish(e *publish.Event) {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
+func (ep *endpoint) publish(e *publish.Event) {
+	ep.mu.Lock()
+	if ep.closed {
+		ep.mu.Unlock()
 		e.Done(publish.ErrClosed)
 		return
 	}
-	t := p.spare.Get().(*task) //nolint:forcetypeassert // nothing else is put there
+	t := ep.spare.Get().(*task) //nolint:forcetypeassert // nothing else is put there
 	*t = task{e: e, single: e.Alone || len(e.Attributes) > 0}
-	l := p.laneOf(t)
+	l := ep.laneOf(t)
 	l.waiting = append(l.waiting, t)
-	p.start(l, 1)
-	p.mu.Unlock()
+	ep.start(l, 1)
+	ep.mu.Unlock()
 }
 
-func (p *endpoint) laneOf(t *task) *lane {
+func (ep *endpoint) laneOf(t *task) *lane {
 	switch {
 	case t.denied:
-		return &p.lanes[seconds]
-	case p.batched && !t.single:
-		return &p.lanes[batches]
+		return &ep.lanes[seconds]
+	case ep.batched && !t.single:
+		return &ep.lanes[batches]
 	}
-	return &p.lanes[singles]
+	return &ep.lanes[singles]
 }
 
 // start starts up to n senders of a lane, if an event waits there and may be sent. It must be
 // called with mu held.
-func (p *endpoint) start(l *lane, n int) {
-	if !p.running || len(l.waiting) == 0 || !p.throttle.allows(time.Now()) {
+func (ep *endpoint) start(l *lane, n int) {
+	if !ep.running || len(l.waiting) == 0 || !ep.throttle.allows(time.Now()) {
 		return
 	}
 	for ; n > 0 && l.senders < l.limit; n-- {
 		l.senders++
-		p.senders.Go(func() { p.work(l) }) // close waits for it
+		ep.senders.Go(func() { ep.runSender(l) }) // close waits for it
 	}
 }
 
 // startAll starts enough senders for the waiting events. It must be called with mu held.
-func (p *endpoint) startAll() {
-	for i := range p.lanes {
-		p.start(&p.lanes[i], len(p.lanes[i].waiting))
+func (ep *endpoint) startAll() {
+	for i := range ep.lanes {
+		ep.start(&ep.lanes[i], len(ep.lanes[i].waiting))
 	}
 }
 
 // probe starts the request that tests whether the receiver accepts events again.
-func (p *endpoint) probe() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range p.lanes {
-		if l := &p.lanes[i]; len(l.waiting) > 0 {
-			p.start(l, 1)
+func (ep *endpoint) probe() {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	for i := range ep.lanes {
+		if l := &ep.lanes[i]; len(l.waiting) > 0 {
+			ep.start(l, 1)
 			return
 		}
 	}
 }
 
-// work is the goroutine of a sender.
-func (p *endpoint) work(l *lane) {
+// runSender is the goroutine of a sender.
+func (ep *endpoint) runSender(l *lane) {
 	for taken := []*task(nil); ; {
 		var pass pass
-		taken, pass = p.take(l, taken[:0])
+		taken, pass = ep.take(l, taken[:0])
 		if len(taken) == 0 {
 			return
 		}
-		o := p.attempt(taken)
-		p.settle(taken, &o, pass)
+		o := ep.attempt(taken)
+		ep.settle(taken, &o, pass)
 		clear(taken)
 	}
 }
 
 // take removes the events of the next request from the lane. If there are none, the sender ends.
-func (p *endpoint) take(l *lane, taken []*task) ([]*task, pass) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(l.waiting) == 0 || !p.throttle.allows(time.Now()) {
+func (ep *endpoint) take(l *lane, taken []*task) ([]*task, pass) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if len(l.waiting) == 0 || !ep.throttle.allows(time.Now()) {
 		l.senders--
 		return nil, pass{}
 	}
-	pass := p.throttle.enter()
+	pass := ep.throttle.enter()
 	if pass.probe && !l.waiting[0].denied {
 		l.preferLast()
 	}
@@ -200,74 +200,74 @@ func (p *endpoint) take(l *lane, taken []*task) ([]*task, pass) {
 }
 
 // attempt sends one request.
-func (p *endpoint) attempt(taken []*task) outcome {
-	if err := p.fence.Pass(p.life); err != nil {
-		if p.life.Err() != nil {
+func (ep *endpoint) attempt(taken []*task) outcome {
+	if err := ep.fence.Pass(ep.life); err != nil {
+		if ep.life.Err() != nil {
 			return outcome{kind: ended}
 		}
 		return outcome{kind: fenced, err: err}
 	}
-	o := p.send(p.life, p.compose(taken))
-	p.noteCopies(taken, o.copies)
-	p.noteHealth(o.kind)
+	o := ep.send(ep.life, ep.compose(taken))
+	ep.noteCopies(taken, o.copies)
+	ep.noteHealth(o.kind)
 	return o
 }
 
 // settle ends the events of a request, or returns them to their lanes.
-func (p *endpoint) settle(taken []*task, o *outcome, s pass) {
-	p.mu.Lock()
-	p.judgeDenial(taken, o)
-	shut := !p.throttle.until.IsZero()
-	p.throttle.leave(s, o, time.Now())
-	switch until := p.throttle.until; {
-	case p.closed:
+func (ep *endpoint) settle(taken []*task, o *outcome, s pass) {
+	ep.mu.Lock()
+	ep.judgeDenial(taken, o)
+	shut := !ep.throttle.until.IsZero()
+	ep.throttle.leave(s, o, time.Now())
+	switch until := ep.throttle.until; {
+	case ep.closed:
 	case !until.IsZero():
-		p.due.Reset(time.Until(until))
+		ep.due.Reset(time.Until(until))
 	case shut:
-		p.startAll()
+		ep.startAll()
 	}
-	p.mu.Unlock()
+	ep.mu.Unlock()
 
 	left := 0
 	for _, t := range taken {
-		if repeat, err := p.verdict(t, o, len(taken)); repeat {
+		if repeat, err := ep.judgeEvent(t, o, len(taken)); repeat {
 			taken[left] = t
 			left++
 		} else {
 			t.e.Done(err)
 			*t = task{}
-			p.spare.Put(t)
+			ep.spare.Put(t)
 		}
 	}
-	p.putBack(taken[:left])
+	ep.putBack(taken[:left])
 }
 
 // judgeDenial counts denials. After too many in a row, a denial closes the throttle. It must be
 // called with mu held.
-func (p *endpoint) judgeDenial(taken []*task, o *outcome) {
+func (ep *endpoint) judgeDenial(taken []*task, o *outcome) {
 	switch {
 	case o.kind == acked:
-		p.denials = 0
+		ep.denials = 0
 	case o.denied && !taken[0].e.Alone: // events sent alone are denied repeatedly
-		p.denials++
+		ep.denials++
 	}
-	o.shut = o.shut || o.denied && p.denials > allDenied
+	o.shut = o.shut || o.denied && ep.denials > allDenied
 }
 
 // putBack returns tasks to their lanes: denied ones to the end, all others to the front.
-func (p *endpoint) putBack(tasks []*task) {
-	p.mu.Lock()
-	closed := p.closed
+func (ep *endpoint) putBack(tasks []*task) {
+	ep.mu.Lock()
+	closed := ep.closed
 	for i := len(tasks) - 1; i >= 0 && !closed; i-- {
 		t := tasks[i]
-		l, at := p.laneOf(t), 0
+		l, at := ep.laneOf(t), 0
 		if t.denied {
 			at = len(l.waiting)
 		}
 		l.waiting = slices.Insert(l.waiting, at, t)
-		p.start(l, 1)
+		ep.start(l, 1)
 	}
-	p.mu.Unlock()
+	ep.mu.Unlock()
 	if closed {
 		for _, t := range tasks {
 			t.e.Done(publish.ErrClosed)
@@ -276,32 +276,32 @@ func (p *endpoint) putBack(tasks []*task) {
 }
 
 // ready implements Bus.Ready.
-func (p *endpoint) ready() error {
-	if p.life.Err() != nil {
+func (ep *endpoint) ready() error {
+	if ep.life.Err() != nil {
 		return publish.ErrClosed
 	}
-	if n := p.failures.Load(); n >= notReadyAfter {
-		return fmt.Errorf("the last %d requests to %s failed: see the log", n, p.origin)
+	if n := ep.failures.Load(); n >= notReadyAfter {
+		return fmt.Errorf("the last %d requests to %s failed: see the log", n, ep.origin)
 	}
 	return nil
 }
 
-// noteHealth records the outcome of a request for ready.
-func (p *endpoint) noteHealth(k kind) {
+// noteHealth notes the outcome of a request for ready.
+func (ep *endpoint) noteHealth(k kind) {
 	up := 1.0
 	switch k {
 	case again, ended, fenced:
 		return
 	case retried:
-		if p.failures.Add(1) < notReadyAfter {
+		if ep.failures.Add(1) < notReadyAfter {
 			return
 		}
 		up = 0
 	default:
-		p.failures.Store(0)
+		ep.failures.Store(0)
 	}
-	if p.connected != nil {
-		p.connected.Set(up)
+	if ep.connected != nil {
+		ep.connected.Set(up)
 	}
 }
 
@@ -315,10 +315,10 @@ type task struct {
 	unasked bool // the receiver does not support Expect: 100-continue
 }
 
-// ownConnection reports whether the next attempt uses a separate connection. Before the event is
-// handed back to be sent alone, one attempt uses each kind. A shared connection may be stale, or be
-// cut because of another event (HTTP/2); a receiver at its limit may cut only new ones.
-func (t *task) ownConnection() bool { return t.e.Alone != t.cut }
+// needsOwnConnection reports whether the next attempt uses a separate connection. Before the event
+// is handed back to be sent alone, one attempt uses each kind. A shared connection may be stale, or
+// be cut because of another event (HTTP/2); a receiver at its limit may cut only new ones.
+func (t *task) needsOwnConnection() bool { return t.e.Alone != t.cut }
 
 // The lanes of an endpoint. A probe takes its event from the first one that is not empty.
 const (

@@ -118,18 +118,18 @@ func (p *pace) note(res *http.Response, took time.Duration) {
 }
 
 // noteCopies counts the copies of a request, and logs the first in each window.
-func (p *endpoint) noteCopies(taken []*task, copies int) {
+func (ep *endpoint) noteCopies(taken []*task, copies int) {
 	if copies == 0 {
 		return
 	}
 	for _, t := range taken {
 		for range copies {
-			p.metrics.Retries.WithLabelValues(publish.ReasonTimeout).Inc()
+			ep.metrics.Retries.WithLabelValues(publish.ReasonTimeout).Inc()
 			t.e.Retried(publish.ReasonTimeout)
 		}
 	}
-	if suppressed, ok := p.window.First("overdue"); ok {
-		p.log.Warn("no response, sent again on a new connection", "receiver", p.origin, "copies", copies,
+	if suppressed, ok := ep.window.First("overdue"); ok {
+		ep.log.Warn("no response, sent again on a new connection", "receiver", ep.origin, "copies", copies,
 			"event_id", string(taken[0].e.ID), "suppressed", suppressed,
 			"advice", "none, unless it repeats: then the receiver is slow, or the network swallows data")
 	}

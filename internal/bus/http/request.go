@@ -40,17 +40,17 @@ type request struct {
 }
 
 // compose returns the request for the events.
-func (p *endpoint) compose(taken []*task) *request {
+func (ep *endpoint) compose(taken []*task) *request {
 	t := taken[0]
-	r := &request{method: http.MethodPost, url: p.url, contentType: t.e.ContentType}
+	r := &request{method: http.MethodPost, url: ep.url, contentType: t.e.ContentType}
 	if len(taken) == 1 {
-		r.attributes, r.own = t.e.Attributes, t.ownConnection()
+		r.attributes, r.own = t.e.Attributes, t.needsOwnConnection()
 		// A receiver that rejects a request by its length, without reading the rest, cuts the
 		// connection, and its response is lost. With Expect: 100-continue, it can respond before
 		// the body is sent.
 		r.ask = r.own && len(t.e.Body) > expectBytes && !t.unasked
 	}
-	if !p.batched || len(t.e.Attributes) > 0 {
+	if !ep.batched || len(t.e.Attributes) > 0 {
 		r.body.add(t.e.Body)
 		return r
 	}
@@ -81,7 +81,7 @@ func (c *client) exchange(ctx context.Context, r *request, a attempt) outcome {
 			shut:   true,
 		}
 	}
-	transport, err := c.links.pick(a.own)
+	transport, err := c.links.pickTransport(a.own)
 	if err != nil {
 		return outcome{
 			kind:   retried,

@@ -19,8 +19,8 @@ const (
 	// it counts as gone: a broker that just started may not have its metadata yet.
 	absentToBeGone = 50
 	// partitions that need a gone topic ask every few seconds; after this age none does
-	missedAge  = 30 * time.Second
-	topicPause = 200 * time.Millisecond // between looks for a topic that does not exist yet
+	notFoundAge = 30 * time.Second
+	topicPause  = 200 * time.Millisecond // between looks for a topic that does not exist yet
 )
 
 // arrange compares topics with the cluster's metadata. It reports whether one is still missing. An
@@ -66,17 +66,17 @@ func (b *Bus) arrangeAbsent(ctx context.Context, t *topic, f *kafka.Topic) (agai
 	switch {
 	case t.partitions.Load() == nil:
 		again = true
-	case !t.missed.Swap(false):
-		if time.Since(t.missedAt) > missedAge { // deleted, perhaps with its namespace, and nothing waits for it
+	case !t.notFound.Swap(false):
+		if time.Since(t.notFoundAt) > notFoundAge { // deleted, perhaps with its namespace, and nothing waits for it
 			b.clearTrouble(t.name)
 			return false, nil
 		}
 		return !t.gone.Load(), nil
 	default:
-		t.missedAt = time.Now()
+		t.notFoundAt = time.Now()
 		again = !t.gone.Load() // look again after topicPause
 	}
-	return again, b.absent(ctx, t, f)
+	return again, b.createAbsent(ctx, t, f)
 }
 
 func (b *Bus) arrangePresent(ctx context.Context, g *errgroup.Group, t *topic, f *kafka.Topic) (again bool, err error) {
@@ -159,6 +159,6 @@ func (b *Bus) open(ctx context.Context, g *errgroup.Group, t *topic, n int) {
 		b.release(t)
 		e.Done(publish.ErrClosed)
 	}
-	b.moved.Raise()
+	b.broadcastsDue.Raise()
 	b.logsDue.Raise()
 }

@@ -25,11 +25,11 @@ import (
 // After broadcastWait, a report or a scope.started is acknowledged if one partition has stored it.
 // The others, for example without a leader, keep it in their queues, before all later events. So a
 // report never covers events after it, and no event of a scope precedes the scope's start in its
-// partition. Such a queue gets no second report of the writer. The ledger of the topic still lists
-// the scopes, so a later one goes there too. If all queues of a report have an earlier one, it is
-// acknowledged at once.
+// partition. Such a queue gets no second report of the writer: it is skipped. The ledger of the
+// topic still lists the scopes, so a later one goes there too. If all queues of a report have an
+// earlier one, it is acknowledged at once.
 //
-// The goroutine of spread owns it, except for the fields guarded by Bus.mu.
+// The goroutine of runBroadcasts owns it, except for the fields guarded by Bus.mu.
 type broadcast struct {
 	event *publish.Event // nil: it is the openings of a topic
 	// the event for the partitions; if mayBePartial, a copy, since it may be sent after Done
@@ -42,39 +42,40 @@ type broadcast struct {
 	chosen   bool // its topics are chosen
 	optional bool // a topic that is deleted first does not need the event
 	started  time.Time
-	topics   []*topic        // written with Bus.mu held
-	unready  []*topic        // of these: topics with unknown partitions
-	missed   map[*topic]bool // of these: topics with a partition that still has an earlier report
+	topics   []*topic        // the chosen ones; written with Bus.mu held
+	unready  []*topic        // chosen topics whose partitions are unknown
+	skipped  map[*topic]bool // chosen topics with a partition that did not get it: an earlier report waits there
 
-	// partitions that have not stored it, by topic. Bus.mu guards this field and the next three.
-	waiting map[*topic]int
-	failed  map[*topic]bool // topics with a partition that has refused it
-	taken   bool            // a partition has stored it
-	err     error           // of the first partition that failed
+	// waiting has the number of partitions that have not stored it, by topic. Bus.mu guards this
+	// field and the next three.
+	waiting  map[*topic]int
+	failed   map[*topic]bool // topics with a partition that has refused it
+	isStored bool            // at least one partition has stored it
+	err      error           // of the first partition that failed
 }
 
 func (b *Bus) startBroadcast(e *publish.Event) {
-	s := &broadcast{event: e, content: e.Event}
+	bc := &broadcast{event: e, content: e.Event}
 	if stream := e.Delta.Stream; stream != nil {
-		s.begins = stream.Kind == object.ScopeStarted
+		bc.begins = stream.Kind == object.ScopeStarted
 	} else {
-		s.report = newReport(e)
+		bc.report = newReport(e)
 	}
-	s.mayBePartial = s.report != nil || s.begins
-	if s.mayBePartial {
-		s.content = clone(e.Event)
+	bc.mayBePartial = bc.report != nil || bc.begins
+	if bc.mayBePartial {
+		bc.content = clone(e.Event)
 	}
 	b.mu.Lock()
 	closed := b.closed
 	if !closed {
-		b.broadcasts = append(b.broadcasts, s)
+		b.broadcasts = append(b.broadcasts, bc)
 	}
 	b.mu.Unlock()
 	if closed {
 		e.Done(publish.ErrClosed)
 		return
 	}
-	b.moved.Raise()
+	b.broadcastsDue.Raise()
 }
 
 func clone(ev *encode.Event) *encode.Event {
@@ -90,32 +91,32 @@ func clone(ev *encode.Event) *encode.Event {
 	return c
 }
 
-// spread advances broadcasts until ctx ends. shutdown ends the rest.
-func (b *Bus) spread(ctx context.Context) error {
-	look := time.NewTicker(topicPause)
-	defer look.Stop()
+// runBroadcasts advances broadcasts until ctx ends. shutdown ends the rest.
+func (b *Bus) runBroadcasts(ctx context.Context) error {
+	recheck := time.NewTicker(topicPause)
+	defer recheck.Stop()
 	for {
 		b.mu.Lock()
 		all := slices.Clone(b.broadcasts)
 		b.mu.Unlock()
-		for _, s := range all {
-			if ended, err := b.advance(s); ended {
+		for _, bc := range all {
+			if ended, err := b.advance(bc); ended {
 				b.mu.Lock()
-				b.broadcasts = slices.DeleteFunc(b.broadcasts, func(o *broadcast) bool { return o == s })
+				b.broadcasts = slices.DeleteFunc(b.broadcasts, func(o *broadcast) bool { return o == bc })
 				b.mu.Unlock()
-				for _, t := range s.unready {
+				for _, t := range bc.unready {
 					b.release(t)
 				}
-				s.event.Done(err)
+				bc.event.Done(err)
 			}
 		}
-		tick := look.C
+		recheckDue := recheck.C
 		if len(all) == 0 {
-			tick = nil
+			recheckDue = nil
 		}
 		select {
-		case <-b.moved:
-		case <-tick:
+		case <-b.broadcastsDue:
+		case <-recheckDue:
 		case <-ctx.Done():
 			return nil
 		}
@@ -124,168 +125,168 @@ func (b *Bus) spread(ctx context.Context) error {
 
 // advance takes the possible steps of a broadcast. It reports whether the broadcast has ended, and
 // its error.
-func (b *Bus) advance(s *broadcast) (ended bool, err error) {
-	if !s.chosen {
-		if err := b.choose(s); err != nil {
+func (b *Bus) advance(bc *broadcast) (ended bool, err error) {
+	if !bc.chosen {
+		if err := b.chooseTopics(bc); err != nil {
 			return true, err
 		}
-		if !s.chosen {
+		if !bc.chosen {
 			return false, nil
 		}
 	}
-	s.unready = slices.DeleteFunc(s.unready, func(t *topic) bool { return b.toPartitions(s, t) })
+	bc.unready = slices.DeleteFunc(bc.unready, func(t *topic) bool { return b.handToPartitions(bc, t) })
 	b.mu.Lock()
-	taken, left := s.taken, len(s.waiting)
-	err = s.err
+	isStored, left := bc.isStored, len(bc.waiting)
+	err = bc.err
 	b.mu.Unlock()
-	unfinished := left > 0 || len(s.unready) > 0
+	unfinished := left > 0 || len(bc.unready) > 0
 	switch {
-	case unfinished && !s.mayLeave(taken || err != nil):
-		if left == 0 && b.giveUpTopics(s) {
-			s.chosen = false
+	case unfinished && !bc.mayEndEarly(isStored || err != nil):
+		if left == 0 && b.giveUpTopics(bc) {
+			bc.chosen = false
 		}
 		return false, nil
 	case err != nil:
-		b.recordReport(s) // other topics have it
+		b.noteReport(bc) // other topics have it
 		return true, err
-	case s.report != nil && len(s.topics) == 0: // no topic needs it
+	case bc.report != nil && len(bc.topics) == 0: // no topic needs it
 		return true, nil
-	case !taken && len(s.missed) == 0: // all topics were deleted meanwhile: choose again
-		s.chosen = false
+	case !isStored && len(bc.skipped) == 0: // all topics were deleted meanwhile: choose again
+		bc.chosen = false
 		return false, nil
 	}
-	b.recordReport(s)
+	b.noteReport(bc)
 	return true, nil
 }
 
-// mayLeave reports whether a broadcast may end before all partitions have stored it. answered: one
-// has stored or refused it.
-func (s *broadcast) mayLeave(answered bool) bool {
-	return s.mayBePartial && time.Since(s.started) >= broadcastWait && (answered || len(s.missed) > 0) &&
-		(!s.begins || len(s.unready) == 0)
+// mayEndEarly reports whether a broadcast may end before all partitions have stored it. answered:
+// one has stored or refused it.
+func (bc *broadcast) mayEndEarly(answered bool) bool {
+	return bc.mayBePartial && time.Since(bc.started) >= broadcastWait && (answered || len(bc.skipped) > 0) &&
+		(!bc.begins || len(bc.unready) == 0)
 }
 
-// isIn reports whether all partitions of a topic have stored the broadcast. It must be called with
-// Bus.mu held.
-func (s *broadcast) isIn(t *topic) bool {
-	return s.waiting[t] == 0 && !s.failed[t] && !s.missed[t] && !slices.Contains(s.unready, t)
+// isStoredBy reports whether all partitions of a topic have stored the broadcast. It must be called
+// with Bus.mu held.
+func (bc *broadcast) isStoredBy(t *topic) bool {
+	return bc.waiting[t] == 0 && !bc.failed[t] && !bc.skipped[t] && !slices.Contains(bc.unready, t)
 }
 
-// choose sets the topics of a broadcast. It does nothing if the topics of the cluster must be
+// chooseTopics sets the topics of a broadcast. It does nothing if the topics of the cluster must be
 // listed first. An error refuses the event.
-func (b *Bus) choose(s *broadcast) error {
+func (b *Bus) chooseTopics(bc *broadcast) error {
 	topicsOf := b.streamTopics
-	if s.report != nil {
+	if bc.report != nil {
 		topicsOf = b.reportTopics
 	}
-	names, optional, ok, err := topicsOf(s)
+	names, optional, ok, err := topicsOf(bc)
 	if err != nil || !ok {
 		return err
 	}
-	s.chosen = true
-	s.optional = optional
-	s.started = time.Now()
+	bc.chosen = true
+	bc.optional = optional
+	bc.started = time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.topics = make([]*topic, len(names))
-	s.missed = map[*topic]bool{}
-	s.waiting = map[*topic]int{}
-	s.failed = map[*topic]bool{}
+	bc.topics = make([]*topic, len(names))
+	bc.skipped = map[*topic]bool{}
+	bc.waiting = map[*topic]int{}
+	bc.failed = map[*topic]bool{}
 	for i, name := range names {
 		t := b.acquire([]byte(name))
 		if optional { // the list is newer than earlier findings that it was absent
 			t.absent.Store(0)
 			t.gone.Store(false)
 		}
-		s.topics[i] = t
+		bc.topics[i] = t
 	}
-	s.unready = slices.Clone(s.topics)
+	bc.unready = slices.Clone(bc.topics)
 	return nil
 }
 
-// toPartitions hands a broadcast to the partitions of a topic. It reports false if these are still
-// unknown.
-func (b *Bus) toPartitions(s *broadcast, t *topic) bool {
+// handToPartitions hands a broadcast to the partitions of a topic. It reports false if these are
+// still unknown.
+func (b *Bus) handToPartitions(bc *broadcast, t *topic) bool {
 	all := t.partitions.Load()
 	switch {
-	case all == nil && s.optional && t.gone.Load():
+	case all == nil && bc.optional && t.gone.Load():
 		b.release(t)
 		return true
 	case all == nil:
 		return false
 	}
 	for _, p := range *all {
-		if s.report != nil && !t.ledger.begin(s.report.writer, p) {
-			s.missed[t] = true
+		if bc.report != nil && !t.ledger.beginReport(bc.report.writer, p) {
+			bc.skipped[t] = true
 			continue
 		}
 		b.mu.Lock()
 		t.users.Add(1)
-		s.waiting[t]++
+		bc.waiting[t]++
 		b.mu.Unlock()
-		key := append(slices.Clone(s.event.PartitionKey), '/')
+		key := append(slices.Clone(bc.event.PartitionKey), '/')
 		r := record{
 			Record: producer.Record{
-				Event: s.contentFor(t),
+				Event: bc.contentFor(t),
 				Key:   strconv.AppendInt(key, int64(p.index), 10),
-				Time:  timeOf(s.event.Delta),
+				Time:  timeOf(bc.event.Delta),
 			},
-			broadcast: s,
-			alone:     s.event.Alone,
-			optional:  s.optional,
+			broadcast: bc,
+			alone:     bc.event.Alone,
+			optional:  bc.optional,
 		}
 		if !p.inbox.Put(r) {
-			b.arrived(s, p, publish.ErrClosed)
+			b.noteOutcome(bc, p, publish.ErrClosed)
 		}
 	}
 	b.release(t)
 	return true
 }
 
-// arrived records the outcome of a broadcast in one partition. The broadcast may have ended.
-func (b *Bus) arrived(s *broadcast, p *partition, err error) {
-	if s.report != nil {
-		// First: spread may choose again as soon as no partition is awaited. It would then find the
-		// report itself as an earlier one.
-		p.topic.ledger.ended(s.report.writer, p)
+// noteOutcome notes the outcome of a broadcast in one partition. The broadcast may have ended.
+func (b *Bus) noteOutcome(bc *broadcast, p *partition, err error) {
+	if bc.report != nil {
+		// First: runBroadcasts may choose again as soon as no partition is awaited. It would then
+		// find the report itself as an earlier one.
+		p.topic.ledger.endReport(bc.report.writer, p)
 	}
 	b.mu.Lock()
-	s.waiting[p.topic]--
-	if s.waiting[p.topic] == 0 {
-		delete(s.waiting, p.topic)
+	bc.waiting[p.topic]--
+	if bc.waiting[p.topic] == 0 {
+		delete(bc.waiting, p.topic)
 	}
 	switch {
 	case err == nil:
-		s.taken = true
+		bc.isStored = true
 	case !errors.Is(err, errTopicGone):
-		s.failed[p.topic] = true
-		if s.err == nil {
-			s.err = err
+		bc.failed[p.topic] = true
+		if bc.err == nil {
+			bc.err = err
 		}
 	}
 	b.mu.Unlock()
 	isOver := errors.Is(err, errTopicGone) || errors.Is(err, publish.ErrClosed) || errors.Is(err, publish.ErrFenced)
-	if s.event == nil && err != nil && !isOver {
+	if bc.event == nil && err != nil && !isOver {
 		b.log.Error("topic lacks the start of a scope: answers about its objects are unknown until the next snapshot",
 			"topic", p.topic.name, "partition", p.index, "err", err)
 	}
 	b.release(p.topic)
-	b.moved.Raise()
+	b.broadcastsDue.Raise()
 }
 
 // contentFor returns the event for the partitions of a topic.
-func (s *broadcast) contentFor(t *topic) *encode.Event {
-	if s.report != nil && s.report.contents[t.name] != nil { // otherwise the topic gets the whole event
-		return s.report.contents[t.name]
+func (bc *broadcast) contentFor(t *topic) *encode.Event {
+	if bc.report != nil && bc.report.contents[t.name] != nil { // otherwise the topic gets the whole event
+		return bc.report.contents[t.name]
 	}
-	return s.content
+	return bc.content
 }
 
 // streamTopics returns the topics for objects of the event's resource. They include the topic of
 // cluster-scoped objects only if it, or no topic at all, exists. optional: a topic that is deleted
 // meanwhile does not need the event. ok is false if topics must be listed first.
-func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err error) {
-	e := s.event
+func (b *Bus) streamTopics(bc *broadcast) (names []string, optional, ok bool, err error) {
+	e := bc.event
 	own := b.topicNames.Append(nil, e.Delta)
 	if len(own) > kafkaconfig.MaxTopic {
 		return nil, false, false, errTopicName(e, own)
@@ -293,12 +294,12 @@ func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err
 	if !b.topicNames.Varies() {
 		return []string{string(own)}, false, true, nil
 	}
-	b.noteOpening(s) // a topic that is created from now on gets it as one of its openings
+	b.noteOpening(bc) // a topic that is created from now on gets it as one of its openings
 	all, ok := b.existingTopics()
 	if !ok {
 		return nil, false, false, nil
 	}
-	b.findTopics(all, s)
+	b.noteTopics(all, bc)
 	for _, name := range all {
 		if b.topicNames.Match(name, e.Delta.Stream.Resource) {
 			names = append(names, name)
@@ -307,7 +308,7 @@ func (b *Bus) streamTopics(s *broadcast) (names []string, optional, ok bool, err
 	optional = b.cfg.Create == nil // otherwise a missing topic is created again
 	if len(names) == 0 {
 		names, optional = []string{string(own)}, false
-		b.findTopics(names, s)
+		b.noteTopics(names, bc)
 	}
 	return names, optional, true, nil
 }
@@ -324,7 +325,7 @@ func (b *Bus) existingTopics() ([]string, bool) {
 	for _, name := range all {
 		known[name] = true
 	}
-	for _, t := range b.wanted() {
+	for _, t := range b.wantedTopics() {
 		if !known[t.name] && t.partitions.Load() != nil && !t.gone.Load() {
 			all = append(all, t.name)
 		}
@@ -344,15 +345,15 @@ const (
 // ledger tracks which reports a topic does not have yet.
 type ledger struct {
 	mu sync.Mutex
-	// behind has, by cluster and scope, the version of the topic's last event, until all partitions
-	// have a report at or above it. It is used only with {namespace} in the template: other topics
-	// get each report.
+	// behind has the version of the topic's last event, by cluster and scope. An entry is deleted
+	// when all partitions have a report at or above that version. It is used only with {namespace}
+	// in the template: other topics get each report.
 	behind map[string]lastEvent
 	// waiting has the partitions that were handed a report but have not stored it, by cluster and
 	// writer.
 	waiting map[string][]*partition
-	// owed has, by cluster, writer and resource, the reports that go to all topics and are not in
-	// all partitions of this one.
+	// owed is true, by cluster, writer and resource, if the last report to all topics is not in all
+	// partitions of this one.
 	owed map[string]bool
 }
 
@@ -382,10 +383,10 @@ func clusterKey(ev *encode.Event) string {
 	return string(ev.Source) + " " + string(ev.ClusterUID) + " "
 }
 
-// stored records an event of an object before its acknowledgement, since any report that includes
-// it comes later. An event without a scope, such as that of a relay, is of any scope of its
-// resource.
-func (l *ledger) stored(ev *encode.Event) {
+// noteEvent notes that the topic has stored an event of an object. It must be called before the
+// acknowledgement: a report that includes the event comes only after that. An event without a
+// scope, such as that of a relay, is of any scope of its resource.
+func (l *ledger) noteEvent(ev *encode.Event) {
 	d := ev.Delta
 	key, at := scopeKey(ev, d.Scope), historyVersion{d.History, d.ResourceVersion}
 	if d.Scope == "" {
@@ -402,9 +403,9 @@ func (l *ledger) stored(ev *encode.Event) {
 	l.behind[key] = lastEvent{at, clusterKey(ev), d.Ref.Resource.String(), d.Scope == ""}
 }
 
-// begin records that a partition is handed a report. It reports false if the partition has not
+// beginReport notes that a partition is handed a report. It reports false if the partition has not
 // stored an earlier one of the writer.
-func (l *ledger) begin(writer string, p *partition) bool {
+func (l *ledger) beginReport(writer string, p *partition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.Contains(l.waiting[writer], p) {
@@ -414,8 +415,8 @@ func (l *ledger) begin(writer string, p *partition) bool {
 	return true
 }
 
-// ended records that a partition has stored or refused a report.
-func (l *ledger) ended(writer string, p *partition) {
+// endReport notes that a partition has stored or refused a report.
+func (l *ledger) endReport(writer string, p *partition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting[writer] = slices.DeleteFunc(l.waiting[writer], func(o *partition) bool { return o == p })

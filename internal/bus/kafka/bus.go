@@ -42,11 +42,11 @@ type Bus struct {
 
 	absentToBeGone int32 // see the constant
 
-	current atomic.Pointer[view]
-	logs    *publish.Logs
-	logsDue publish.Signal // check the identity of topics
-	look    publish.Signal // read the metadata of the cluster
-	moved   publish.Signal // a state that broadcasts wait for has changed
+	current       atomic.Pointer[view]
+	logs          *publish.Logs
+	logsDue       publish.Signal // check the identity of topics
+	metadataDue   publish.Signal // read the metadata of the cluster
+	broadcastsDue publish.Signal // advance the broadcasts: a state that they wait for has changed
 
 	old      atomic.Bool // a broker's age is logged
 	accepted bool        // a topic of events has passed its check; belongs to manage's goroutine
@@ -70,15 +70,15 @@ type Config = kafkaconfig.Config
 type Opener struct{ *Config }
 
 // Open implements driver.Opener.
-func (c Opener) Open(e *driver.Env) (publish.Bus, error) {
-	o := *c.Config
-	o.Env = *e
-	if c.ShowsSecret() {
+func (o Opener) Open(e *driver.Env) (publish.Bus, error) {
+	cfg := *o.Config
+	cfg.Env = *e
+	if o.ShowsSecret() {
 		e.Log.Warn(
 			"the secret is sent to the brokers unencrypted, and readable on the network: set bus.kafka.tls, or use a SCRAM mechanism",
-			"mechanism", string(c.SASL.Mechanism))
+			"mechanism", string(o.SASL.Mechanism))
 	}
-	return New(o, e.Log, e.Metrics)
+	return New(cfg, e.Log, e.Metrics)
 }
 
 // New returns a bus; Run connects it. cfg must be valid, see Config.Validate.
@@ -92,20 +92,20 @@ func New(cfg Config, log *slog.Logger, m *publish.Metrics) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{
-		cfg:        cfg,
-		log:        log,
-		metrics:    cmp.Or(m, publish.NewMetrics(nil)),
-		codec:      codec,
-		topicNames: names,
-		deadTopic:  dead,
-		fence:      publish.NewFencing(cfg.Fence),
-		look:       publish.NewSignal(),
-		logsDue:    publish.NewSignal(),
-		moved:      publish.NewSignal(),
-		topics:     map[string]*topic{},
-		trouble:    map[string]error{},
-		reported:   map[string]time.Time{},
-		openings:   newOpenings(),
+		cfg:           cfg,
+		log:           log,
+		metrics:       cmp.Or(m, publish.NewMetrics(nil)),
+		codec:         codec,
+		topicNames:    names,
+		deadTopic:     dead,
+		fence:         publish.NewFencing(cfg.Fence),
+		metadataDue:   publish.NewSignal(),
+		logsDue:       publish.NewSignal(),
+		broadcastsDue: publish.NewSignal(),
+		topics:        map[string]*topic{},
+		trouble:       map[string]error{},
+		reported:      map[string]time.Time{},
+		openings:      newOpenings(),
 
 		absentToBeGone: absentToBeGone,
 	}
@@ -155,7 +155,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.manage(ctx, g) })
 	g.Go(func() error { return b.watchLogs(ctx) })
-	g.Go(func() error { return b.spread(ctx) })
+	g.Go(func() error { return b.runBroadcasts(ctx) })
 	return g.Wait()
 }
 
@@ -171,8 +171,8 @@ func (b *Bus) shutdown() {
 	b.mu.Lock()
 	b.closed = true
 	var waiting []*publish.Event
-	for _, s := range b.broadcasts {
-		waiting = append(waiting, s.event)
+	for _, bc := range b.broadcasts {
+		waiting = append(waiting, bc.event)
 	}
 	for _, t := range b.topics {
 		waiting = append(waiting, t.waiting...)
@@ -261,8 +261,8 @@ func (b *Bus) isExcused(t *topic) bool {
 			return false
 		}
 	}
-	for _, s := range b.broadcasts {
-		if slices.Contains(s.topics, t) && matters(s.event.Delta) {
+	for _, bc := range b.broadcasts {
+		if slices.Contains(bc.topics, t) && matters(bc.event.Delta) {
 			return false
 		}
 	}
@@ -280,7 +280,7 @@ func (b *Bus) clearTrouble(about string) {
 	defer b.mu.Unlock()
 	if _, ok := b.trouble[about]; ok {
 		delete(b.trouble, about)
-		b.look.Raise() // the look updates the metric connected
+		b.metadataDue.Raise() // reading them updates the metric connected
 	}
 }
 

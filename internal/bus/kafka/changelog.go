@@ -20,12 +20,12 @@ import (
 )
 
 // OpenChangelog implements driver.ChangelogOpener.
-func (c Opener) OpenChangelog(e *driver.Env, streamTopic string) (*driver.Changelog, error) {
-	rows, stream := *c.Config, *c.Config
+func (o Opener) OpenChangelog(e *driver.Env, streamTopic string) (*driver.Changelog, error) {
+	rows, stream := *o.Config, *o.Config
 	rows.Tombstones = true // after the row of a deleted object
-	rows.Create = c.Create.With(kafkaconfig.PolicyCompact)
-	stream.Topic = cmp.Or(streamTopic, kafkaconfig.DefaultStreamTopic(c.Topic))
-	stream.Create = c.Create.With(kafkaconfig.PolicyDelete)
+	rows.Create = o.Create.With(kafkaconfig.PolicyCompact)
+	stream.Topic = cmp.Or(streamTopic, kafkaconfig.DefaultStreamTopic(o.Topic))
+	stream.Create = o.Create.With(kafkaconfig.PolicyDelete)
 	var buses [2]*Bus
 	for i, settings := range []*Config{&rows, &stream} {
 		bus, err := Opener{settings}.Open(e)

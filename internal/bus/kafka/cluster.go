@@ -64,7 +64,7 @@ func (b *Bus) client(broker net.Addr) *kafka.Client {
 
 // pause waits before the next attempt: for d, then at most a second for a view newer than seen.
 func (b *Bus) pause(ctx context.Context, seen *view, d time.Duration) error {
-	b.look.Raise()
+	b.metadataDue.Raise()
 	if err := pause.For(ctx, d); err != nil {
 		return err
 	}
@@ -94,10 +94,10 @@ func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 			return nil
 		}
 		select {
-		case <-b.look:
+		case <-b.metadataDue:
 		case <-tick.C:
 			b.conns.Sweep()
-			for _, t := range b.wanted() {
+			for _, t := range b.wantedTopics() {
 				t.grow()
 			}
 			b.evict(time.Now())
@@ -110,7 +110,7 @@ func (b *Bus) manage(ctx context.Context, g *errgroup.Group) error {
 // lookAtCluster reads the metadata of all wanted topics, and returns the minimum wait until the
 // next look.
 func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *int) (delay time.Duration, err error) {
-	topics := b.wanted()
+	topics := b.wantedTopics()
 	names := make([]string, len(topics))
 	for i, t := range topics {
 		names[i] = t.name
@@ -121,7 +121,7 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 	}
 	if err != nil {
 		*failures++
-		b.look.Raise()
+		b.metadataDue.Raise()
 		b.setTrouble("", err)
 		b.metrics.Connected.Set(0)
 		advice := adviceOnConnection(err)
@@ -135,12 +135,12 @@ func (b *Bus) lookAtCluster(ctx context.Context, g *errgroup.Group, failures *in
 		b.logsDue.Raise()
 	}
 	*failures = 0
-	b.see(res)
+	b.noteMetadata(res)
 	b.clearTrouble("")
 	b.list(ctx)
 	missing, err := b.arrange(ctx, g, topics, res)
 	if missing {
-		b.look.Raise()
+		b.metadataDue.Raise()
 		return topicPause, err
 	}
 	return metadataPause, err
@@ -183,7 +183,8 @@ func (b *Bus) throttledLast(brokers []net.Addr) []net.Addr {
 	return append(ready, waiting...)
 }
 
-func (b *Bus) see(res *kafka.MetadataResponse) {
+// noteMetadata replaces the view by what an answer says, and ends the waits for it.
+func (b *Bus) noteMetadata(res *kafka.MetadataResponse) {
 	v := &view{leaders: map[string][]net.Addr{}, old: make(chan struct{})}
 	byID := map[int]net.Addr{}
 	for _, broker := range res.Brokers {
@@ -191,10 +192,10 @@ func (b *Bus) see(res *kafka.MetadataResponse) {
 		v.brokers = append(v.brokers, a)
 		byID[broker.ID] = a
 	}
-	// so that one that hangs is not always first
+	// a broker that hangs must not always be the first
 	rand.Shuffle(len(v.brokers), func(i, j int) { v.brokers[i], v.brokers[j] = v.brokers[j], v.brokers[i] })
 	if res.Controller.Host != "" {
-		// otherwise it is none of the brokers
+		// without a host, the controller is not known
 		v.controller = byID[res.Controller.ID]
 	}
 	for i := range res.Topics {
@@ -239,11 +240,11 @@ func (b *Bus) list(ctx context.Context) {
 	b.listedAt = started
 	b.listWanted = false
 	b.mu.Unlock()
-	b.moved.Raise()
+	b.broadcastsDue.Raise()
 }
 
 // topicList returns all topics of the cluster, at most listAge old. It reports false if they must
-// be listed first; list then wakes spread.
+// be listed first; list then wakes runBroadcasts.
 func (b *Bus) topicList() ([]string, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -251,6 +252,6 @@ func (b *Bus) topicList() ([]string, bool) {
 		return b.listed, true
 	}
 	b.listWanted = true
-	b.look.Raise()
+	b.metadataDue.Raise()
 	return nil, false
 }

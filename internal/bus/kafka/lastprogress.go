@@ -126,12 +126,12 @@ func (b *Bus) progressLogs(ctx context.Context) (topics [][]*backReader, err err
 	if isFixed {
 		names = []string{fixed}
 	}
-	for look := 1; ; look++ {
+	for attempt := 1; ; attempt++ {
 		res, err := b.metadata(ctx, names)
 		if err != nil {
 			return nil, err
 		}
-		if isFixed && look < missingLooks &&
+		if isFixed && attempt < missingLooks &&
 			(len(res.Topics) == 0 || errors.Is(res.Topics[0].Error, kafka.UnknownTopicOrPartition)) {
 			if err := pause.For(ctx, topicPause); err != nil {
 				return nil, err
@@ -198,7 +198,7 @@ func readBack(ctx context.Context, writer string, partitions []*backReader) (eve
 		g.SetLimit(readAtOnce)
 		for i, r := range active {
 			g.Go(func() error {
-				found[i], failed[i] = r.back(ctx, writer)
+				found[i], failed[i] = r.readWindow(ctx, writer)
 				return nil
 			})
 		}
@@ -221,7 +221,7 @@ func readBack(ctx context.Context, writer string, partitions []*backReader) (eve
 			continue
 		}
 		for from := at.Add(-driver.ProgressSpan); !last.ended && last.oldest.After(from); {
-			more, err := last.back(ctx, writer)
+			more, err := last.readWindow(ctx, writer)
 			if err != nil {
 				break // the newest ones are there
 			}
@@ -250,9 +250,9 @@ type backReader struct {
 	ended         bool // nothing is left to read, or enough was read
 }
 
-// back reads the window before the records that were read, and returns the progress of the writer
-// in it.
-func (r *backReader) back(ctx context.Context, writer string) (found []*consume.Event, err error) {
+// readWindow reads the window before the records that were read, and returns the progress of the
+// writer in it.
+func (r *backReader) readWindow(ctx context.Context, writer string) (found []*consume.Event, err error) {
 	if !r.opened {
 		r.from, err = r.offset(ctx, kafka.LastOffset)
 		if err != nil {

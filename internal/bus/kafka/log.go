@@ -39,14 +39,14 @@ func (b *Bus) watchLogs(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		b.logs.Failed(err)
+		b.logs.SetTrouble(err)
 		if err != nil && !logged {
 			b.log.Warn("cannot read the ids of topics: a topic that is deleted and created again may go unnoticed",
 				"err", err)
 		}
 		logged = err != nil
 		if again {
-			b.look.Raise() // read the leaders too: if they have changed, another broker must confirm the look
+			b.metadataDue.Raise() // read the leaders too: if they have changed, another broker must confirm the look
 			wait = publish.LogPause
 		}
 		if pause.For(ctx, publish.LogPause) != nil {
@@ -77,7 +77,7 @@ func (b *Bus) lookAtLogs(ctx context.Context) (again bool, err error) {
 		if !ok {
 			continue // it does not exist, or may not be described
 		}
-		again = b.logs.Found(l, res.Cluster, id, ends[l.Name]) || again
+		again = b.logs.NoteFound(l, res.Cluster, id, ends[l.Name]) || again
 	}
 	return again, errors.Join(append(errs, err)...)
 }

@@ -26,9 +26,10 @@ import (
 type openings struct {
 	scopes map[string]map[string]*opening // by cluster and scope, and by writer
 	last   uint64                         // number of the last stream event
-	// missed has, by topic, the number of the last stream event that did not go to it; 0: all did.
+	// lastBefore has, by topic, the number of the last stream event that did not go to it. 0: the
+	// topic has got its openings, or needs none.
 	// A topic that is not in it was not found yet.
-	missed map[string]uint64
+	lastBefore map[string]uint64
 }
 
 // opening has the stream events of a scope that a new topic gets: its start, the start of its last
@@ -58,36 +59,36 @@ const (
 )
 
 func newOpenings() openings {
-	return openings{scopes: map[string]map[string]*opening{}, missed: map[string]uint64{}}
+	return openings{scopes: map[string]map[string]*opening{}, lastBefore: map[string]uint64{}}
 }
 
 // note numbers a stream event that is about to go to all topics, and keeps it if a new topic needs
 // it. Only starts name their writer.
-func (o *openings) note(s *broadcast) {
+func (o *openings) note(bc *broadcast) {
 	o.last++
-	s.number = o.last
-	stream, scope := s.event.Delta.Stream, scopeKey(s.event.Event, s.event.Delta.Stream.Scope)
+	bc.number = o.last
+	stream, scope := bc.event.Delta.Stream, scopeKey(bc.event.Event, bc.event.Delta.Stream.Scope)
 	e := sent{
-		number:   s.number,
+		number:   bc.number,
 		resource: stream.Resource,
 		kind:     stream.Kind,
 		snapshot: stream.Snapshot,
-		content:  s.content,
-		key:      append(slices.Clone(s.event.PartitionKey), '/'),
-		time:     timeOf(s.event.Delta),
+		content:  bc.content,
+		key:      append(slices.Clone(bc.event.PartitionKey), '/'),
+		time:     timeOf(bc.event.Delta),
 	}
-	if !s.mayBePartial {
-		e.content = clone(s.event.Event)
+	if !bc.mayBePartial {
+		e.content = clone(bc.event.Event)
 	}
-	by, run := string(s.event.Writer), string(s.event.Run)
+	by, run := string(bc.event.Writer), string(bc.event.Run)
 	switch stream.Kind {
 	case object.ScopeStarted:
-		o.dropOtherRuns(clusterKey(s.event.Event), by, run)
+		o.dropOtherRuns(clusterKey(bc.event.Event), by, run)
 		if o.scopes[scope] == nil {
 			o.scopes[scope] = map[string]*opening{}
 		}
 		if by != "" {
-			o.scopes[scope][by] = &opening{cluster: clusterKey(s.event.Event), run: run, events: []sent{e}}
+			o.scopes[scope][by] = &opening{cluster: clusterKey(bc.event.Event), run: run, events: []sent{e}}
 		}
 	case object.ScopeEnded:
 		delete(o.scopes, scope)
@@ -132,26 +133,26 @@ func (o *opening) add(e sent) bool {
 	return len(o.events) <= mostSent
 }
 
-// find notes topics that get the stream event of that number, and all later ones.
-func (o *openings) find(topics []string, number uint64) {
+// noteTopics notes topics that get the stream event of that number, and all later ones.
+func (o *openings) noteTopics(topics []string, number uint64) {
 	for _, name := range topics {
-		if _, ok := o.missed[name]; !ok && len(o.missed) < mostKnown {
-			o.missed[name] = number - 1
+		if _, ok := o.lastBefore[name]; !ok && len(o.lastBefore) < mostKnown {
+			o.lastBefore[name] = number - 1
 		}
 	}
 }
 
 // take returns what a topic is to get first, in order.
 func (o *openings) take(name string, mayHave func(*object.Resource) bool) (events []sent) {
-	until, isKnown := o.missed[name]
+	until, isKnown := o.lastBefore[name]
 	switch {
 	case isKnown:
-	case len(o.missed) >= mostKnown:
+	case len(o.lastBefore) >= mostKnown:
 		return nil
 	default:
 		until = o.last
 	}
-	o.missed[name] = 0
+	o.lastBefore[name] = 0
 	for _, all := range o.scopes {
 		for _, of := range all {
 			for _, e := range of.events {
@@ -167,19 +168,19 @@ func (o *openings) take(name string, mayHave func(*object.Resource) bool) (event
 }
 
 // noteOpening numbers a stream event, once, and keeps it for new topics.
-func (b *Bus) noteOpening(s *broadcast) {
+func (b *Bus) noteOpening(bc *broadcast) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s.number == 0 {
-		b.openings.note(s)
+	if bc.number == 0 {
+		b.openings.note(bc)
 	}
 }
 
-// findTopics notes the topics that get a stream event.
-func (b *Bus) findTopics(names []string, s *broadcast) {
+// noteTopics notes the topics that get a stream event.
+func (b *Bus) noteTopics(names []string, bc *broadcast) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.openings.find(names, s.number)
+	b.openings.noteTopics(names, bc.number)
 }
 
 // putOpenings gives a new topic its openings, before all other events. It must be called with
@@ -189,7 +190,7 @@ func (b *Bus) putOpenings(t *topic, partitions []*partition) {
 		return
 	}
 	events := b.openings.take(t.name, func(r *object.Resource) bool { return b.topicNames.Match(t.name, r) })
-	s := &broadcast{waiting: map[*topic]int{}, failed: map[*topic]bool{}}
+	bc := &broadcast{waiting: map[*topic]int{}, failed: map[*topic]bool{}}
 	for _, e := range events {
 		for _, p := range partitions {
 			key := strconv.AppendInt(slices.Clone(e.key), int64(p.index), 10)
@@ -200,11 +201,11 @@ func (b *Bus) putOpenings(t *topic, partitions []*partition) {
 					Time:    e.time,
 					Opening: true,
 				},
-				broadcast: s, optional: b.cfg.Create == nil,
+				broadcast: bc, optional: b.cfg.Create == nil,
 			}
 			if p.inbox.Put(r) {
 				t.users.Add(1)
-				s.waiting[t]++
+				bc.waiting[t]++
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func (p *partition) run(ctx context.Context) error {
 func (p *partition) take(ctx context.Context, taken []record) ([]record, bool) {
 	for ctx.Err() == nil {
 		p.collect()
-		n := p.fitting()
+		n := p.countFitting()
 		taken = append(taken[:0], p.pending[:n]...)
 		p.pending = slices.Delete(p.pending, 0, n)
 		if n > 0 {
@@ -114,8 +114,8 @@ func (p *partition) collect() {
 	clear(p.spare)
 }
 
-// fitting returns the number of pending records for the next batch.
-func (p *partition) fitting() (n int) {
+// countFitting returns the number of pending records for the next batch.
+func (p *partition) countFitting() (n int) {
 	limit := p.topic.maxBatch.Load()
 	size := int64(producer.Head)
 	count := 0
@@ -140,11 +140,11 @@ func (p *partition) finish(records []record, err error) {
 			err = fmt.Errorf("publish %s to topic %s, partition %d: %w", r.Event.ID, p.topic.name, p.index, err)
 		}
 		if r.event == nil {
-			p.bus.arrived(r.broadcast, p, err)
+			p.bus.noteOutcome(r.broadcast, p, err)
 			continue
 		}
 		if err == nil && p.bus.topicNames.Varies() && p.topic.name != p.bus.deadTopic {
-			p.topic.ledger.stored(r.event.Event)
+			p.topic.ledger.noteEvent(r.event.Event)
 		}
 		p.bus.release(p.topic)
 		r.event.Done(err)
@@ -179,7 +179,7 @@ func (p *partition) deliver(ctx context.Context, records []record) {
 			if errors.Is(err, errCutOff) {
 				err = p.isolate(&records[0], err)
 			}
-			if s := records[0].broadcast; s != nil && s.report != nil && errors.Is(err, publish.ErrTooLarge) {
+			if bc := records[0].broadcast; bc != nil && bc.report != nil && errors.Is(err, publish.ErrTooLarge) {
 				p.topic.shrink(sizeOf(records[:1])) // later ones are split, see MaxEventBytes
 			}
 			p.finish(records[:1], err)
@@ -264,7 +264,7 @@ func (p *partition) send(ctx context.Context, records []record) error {
 		res := p.attempt(ctx, seen, records[0].alone)
 		switch {
 		case res.Verdict == producer.Stored:
-			p.stored(mark, res, count, len(records))
+			p.noteStored(mark, res, count, len(records))
 			return nil
 		case ctx.Err() != nil:
 			return publish.ErrClosed
@@ -280,12 +280,12 @@ func (p *partition) send(ctx context.Context, records []record) error {
 			return fmt.Errorf("%w: %w", publish.ErrRefused, res.Err)
 		}
 		failures++
-		p.failed(res, records, failures)
+		p.noteFailure(res, records, failures)
 		cuts++
 		if !errors.Is(res.Err, kafkanet.ErrCut) {
 			cuts = 0
 		}
-		if err := p.hopeless(cuts, most, records, res.Err); err != nil {
+		if err := p.giveUpBatch(cuts, most, records, res.Err); err != nil {
 			p.bus.clearTrouble(p.about)
 			p.producer.Drop()
 			return err
@@ -299,9 +299,9 @@ func (p *partition) send(ctx context.Context, records []record) error {
 	}
 }
 
-// hopeless returns the error of a batch that is given up although neither stored nor refused; nil:
-// continue.
-func (p *partition) hopeless(cuts, most int, records []record, err error) error {
+// giveUpBatch returns the error of a batch if it is given up, although it was neither stored nor
+// refused; nil: continue.
+func (p *partition) giveUpBatch(cuts, most int, records []record, err error) error {
 	switch {
 	case cuts >= most:
 		return fmt.Errorf("%w, %d times in a row: %w", errCutOff, cuts, err)
@@ -332,10 +332,10 @@ func (p *partition) attempt(ctx context.Context, seen *view, alone bool) produce
 	return p.producer.Send(ctx, via, leader)
 }
 
-// stored records the offset of a batch that was first sent at m. The offsets of a partition
+// noteStored notes the offset of a batch that was first sent at m. The offsets of a partition
 // increase: one below an acknowledged offset means that the topic was replaced, or has lost
 // records.
-func (p *partition) stored(m publish.Mark, res producer.Result, count, events int) {
+func (p *partition) noteStored(m publish.Mark, res producer.Result, count, events int) {
 	p.bus.clearTrouble(p.about)
 	if res.Err != nil {
 		p.bus.metrics.Duplicates.Add(float64(events))
@@ -348,20 +348,20 @@ func (p *partition) stored(m publish.Mark, res producer.Result, count, events in
 	if res.Offset == 0 { // services without offsets always return 0: do not store it
 		end = 0
 	}
-	if !p.tail.Acked(m, uint64(res.Offset), end) {
-		p.bus.logs.WentBack(p.topic.name, int(p.index), m)
+	if !p.tail.NoteAcked(m, uint64(res.Offset), end) {
+		p.bus.logs.NoteRepeatedPosition(p.topic.name, int(p.index), m)
 		p.bus.logsDue.Raise()
 	}
 }
 
-// failed counts a failed attempt, and logs the first of its kind in each window.
-func (p *partition) failed(res producer.Result, records []record, attempt int) {
+// noteFailure counts a failed attempt, and logs the first of its kind in each window.
+func (p *partition) noteFailure(res producer.Result, records []record, attempt int) {
 	b := p.bus
 	reason, advice := diagnose(res)
 	b.metrics.Retries.WithLabelValues(reason).Inc()
 	retried(records, reason)
 	if reason == publish.ReasonLeader {
-		p.topic.missed.Store(true)
+		p.topic.notFound.Store(true)
 		b.logsDue.Raise()
 	}
 	kind := "produce " + reason
@@ -379,8 +379,8 @@ func (p *partition) failed(res producer.Result, records []record, attempt int) {
 	}
 }
 
-// partitionOf returns the partition of a key, of those with these numbers, as Java's default
-// partitioner does.
+// partitionOf returns the partition for a key, among numbers. Java's default partitioner chooses
+// the same one.
 func partitionOf(key []byte, numbers []int) int {
 	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, numbers...)
 }

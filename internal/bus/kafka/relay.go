@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkaid"
 	"github.com/kubecdc/kubecdc/internal/bus/kafka/kafkanet"
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/object"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -28,8 +28,8 @@ import (
 // relayGroup is the prefix of the consumer group whose offsets are a relay's cursor.
 const relayGroup = "kubecdc-relay-"
 
-// relaySource is the source of a relay that reads topics of Kafka.
-type relaySource struct {
+// relaySubscription is the subscription of a relay that reads topics of Kafka.
+type relaySubscription struct {
 	start   driver.Start
 	topics  *kafkaconfig.Topics
 	brokers string // for the log
@@ -38,32 +38,32 @@ type relaySource struct {
 	bus     *fromkafka.Kafka
 	client  *kafka.Client
 	conns   *kafkanet.Network // the client's
-	reader  *relaysource.Reading
+	reader  *subscription.Reading
 	fresh   bool // the group has no offsets
 
 	partitions atomic.Pointer[map[string]int] // by topic
 }
 
-// Relay implements driver.Readable.
-func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
-	d, err := NewDialer(c.Config)
+// Subscribe implements driver.Reader.
+func (o Opener) Subscribe(r *driver.Relaying) (driver.RelaySubscription, error) {
+	d, err := NewDialer(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("bus.kafka: %w", err)
 	}
-	if r.Cluster == "" && strings.Contains(c.Topic, "{cluster}") {
+	if r.Cluster == "" && strings.Contains(o.Topic, "{cluster}") {
 		return nil,
-			driver.WithClusterAdvice(fmt.Errorf("bus.kafka: topic %q: the name of the cluster is not known", c.Topic),
+			driver.WithClusterAdvice(fmt.Errorf("bus.kafka: topic %q: the name of the cluster is not known", o.Topic),
 				r.Cluster)
 	}
-	topics, err := kafkaconfig.NewTopics(c.Topic, cmp.Or(r.Cluster, "-"))
+	topics, err := kafkaconfig.NewTopics(o.Topic, cmp.Or(r.Cluster, "-"))
 	if err != nil {
 		return nil, fmt.Errorf("bus.kafka: %w", err)
 	}
 	dead := strings.ReplaceAll(r.DeadLetter, "{cluster}", r.Cluster)
-	s := &relaySource{
+	s := &relaySubscription{
 		start:   r.Start,
 		topics:  topics,
-		brokers: strings.Join(c.Brokers, ","),
+		brokers: strings.Join(o.Brokers, ","),
 		log:     r.Log.With("relay", r.Name),
 	}
 	s.conns = kafkanet.New(kafkanet.Options{
@@ -72,9 +72,9 @@ func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 		Mechanism:  d.SASLMechanism,
 		OnThrottle: s.noteThrottle,
 	})
-	s.client = &kafka.Client{Addr: kafka.TCP(c.Brokers...), Transport: kafkanet.NewCluster(s.conns, c.Brokers)}
+	s.client = &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: kafkanet.NewCluster(s.conns, o.Brokers)}
 	s.bus = &fromkafka.Kafka{
-		Brokers:    c.Brokers,
+		Brokers:    o.Brokers,
 		Dialer:     d,
 		Group:      relayGroup + r.Name,
 		OnThrottle: s.noteThrottle,
@@ -84,15 +84,15 @@ func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 }
 
 // noteThrottle logs the first pause of each minute that a broker names because of a quota.
-func (s *relaySource) noteThrottle(addr string, until time.Time, _ time.Duration) {
+func (s *relaySubscription) noteThrottle(addr string, until time.Time, _ time.Duration) {
 	if suppressed, ok := s.window.First("throttled"); ok {
 		s.log.Warn("a broker limits reading by a quota: nothing is read from it for a while", "broker", addr,
 			"pause", time.Until(until).Round(time.Millisecond), "suppressed", suppressed)
 	}
 }
 
-// Open implements driver.Source. It finds the topics and joins the group.
-func (s *relaySource) Open(ctx context.Context) error {
+// Open implements driver.Subscription. It finds the topics and joins the group.
+func (s *relaySubscription) Open(ctx context.Context) error {
 	if _, err := s.find(ctx); err != nil {
 		return driver.Transient(err)
 	}
@@ -128,12 +128,12 @@ func (s *relaySource) Open(ctx context.Context) error {
 		return driver.Transient(err)
 	}
 	s.log.Info("relay starts", "group", s.bus.Group, "start", string(cmp.Or(s.start, driver.Live)))
-	s.reader = relaysource.NewReading(r, false)
+	s.reader = subscription.NewReading(r, false)
 	return nil
 }
 
 // find looks up the topics and their numbers of partitions.
-func (s *relaySource) find(ctx context.Context) (map[string]int, error) {
+func (s *relaySubscription) find(ctx context.Context) (map[string]int, error) {
 	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("look up topics at %s: %w", s.brokers, kafkaid.Cause(err))
@@ -148,7 +148,7 @@ func (s *relaySource) find(ctx context.Context) (map[string]int, error) {
 	return found, nil
 }
 
-func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
+func (s *relaySubscription) Next(ctx context.Context) (*driver.Record, error) {
 	r, err := s.reader.Next(ctx)
 	if err != nil {
 		return nil, err
@@ -180,14 +180,14 @@ func resourceOf(e *consume.Event) *object.Resource {
 }
 
 // Note implements driver.Noter. The offsets of a group have no place for it.
-func (s *relaySource) Note() (note []byte, known bool) { return nil, s.fresh }
+func (s *relaySubscription) Note() (note []byte, known bool) { return nil, s.fresh }
 
 // SetNote implements driver.Noter.
-func (s *relaySource) SetNote([]byte) {}
+func (s *relaySubscription) SetNote([]byte) {}
 
-// Save implements driver.Source. If another relay of the group has a partition by now, it may move
-// that back, and records come again.
-func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
+// Save implements driver.Subscription. If another relay of the group has a partition by now, it may
+// move that back, and records come again.
+func (s *relaySubscription) Save(ctx context.Context, marks []driver.Mark) error {
 	at := make([]consume.Position, len(marks))
 	for i, m := range marks {
 		at[i] = consume.Position{Log: m.Log, Next: m.Position + 1}
@@ -199,8 +199,8 @@ func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
 	return group.Commit(ctx, at...)
 }
 
-// Behind implements driver.Source. The group has the marks, except those of the last second.
-func (s *relaySource) Behind(ctx context.Context, _ []driver.Mark) (n uint64, err error) {
+// Behind implements driver.Subscription. The group has the marks, except those of the last second.
+func (s *relaySubscription) Behind(ctx context.Context, _ []driver.Mark) (n uint64, err error) {
 	all, err := s.Status(ctx)
 	for _, p := range all {
 		n += p.Behind
@@ -208,9 +208,9 @@ func (s *relaySource) Behind(ctx context.Context, _ []driver.Mark) (n uint64, er
 	return n, err
 }
 
-func (*relaySource) Ready() error { return nil }
+func (*relaySubscription) Ready() error { return nil }
 
-func (s *relaySource) Close() error {
+func (s *relaySubscription) Close() error {
 	defer s.conns.Close()
 	if s.reader == nil {
 		return nil
@@ -218,8 +218,8 @@ func (s *relaySource) Close() error {
 	return s.reader.Close()
 }
 
-// Status implements driver.RelaySource, with a position for each partition.
-func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error) {
+// Status implements driver.RelaySubscription, with a position for each partition.
+func (s *relaySubscription) Status(ctx context.Context) ([]driver.CursorStatus, error) {
 	partitions, err := s.find(ctx)
 	if err != nil {
 		return nil, err
@@ -301,13 +301,13 @@ func cursorStatus(topic string, p kafka.PartitionOffsets, next int64) driver.Cur
 	return s
 }
 
-// Source implements driver.Readable.
-func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
-	dialer, err := NewDialer(c.Config)
+// Source implements driver.Reader.
+func (o Opener) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
+	dialer, err := NewDialer(o.Config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.kafka: %w", err)
 	}
-	match, err := kafkaconfig.MatchOf(c.Topic, r.Cluster)
+	match, err := kafkaconfig.MatchOf(o.Topic, r.Cluster)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.kafka.topic: %w", err)
 	}
@@ -315,31 +315,31 @@ func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, er
 	if err != nil {
 		return nil, nil, fmt.Errorf("deadLetter.topic: %w", err)
 	}
-	if topic := c.Topic; !strings.Contains(topic, "{") {
+	if topic := o.Topic; !strings.Contains(topic, "{") {
 		match, dead = func(name string) bool { return name == topic }, func(string) bool { return false }
 	}
 	return &topicSource{
 		Kafka: fromkafka.Kafka{
-			Brokers: c.Brokers,
+			Brokers: o.Brokers,
 			Dialer:  dialer,
 			Cluster: r.Cluster,
 			Match: func(topic string) bool {
 				return match(topic) && !dead(topic)
 			},
 		},
-		template: cmp.Or(c.Topic, kafkaconfig.DefaultTopic),
+		template: cmp.Or(o.Topic, kafkaconfig.DefaultTopic),
 	}, func(err error) error { return err }, nil
 }
 
-// Logs implements driver.Readable.
-func (c Opener) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
-	source, _, err := c.Source(r)
+// Logs implements driver.Reader.
+func (o Opener) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
+	source, _, err := o.Source(r)
 	if err != nil {
 		return nil, err
 	}
 	reader, err := source.Read(ctx, consume.Query{})
 	if err != nil {
-		return nil, nil //nolint:nilerr // see driver.Readable
+		return nil, nil //nolint:nilerr // see driver.Reader
 	}
 	defer func() { _ = reader.Close() }() // no data to lose
 	var logs []consume.Log
@@ -352,8 +352,8 @@ func (c Opener) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, err
 // CopiesOf implements driver.Partitioned: all partitions of every topic for objects of the event's
 // resource have a copy, and all partitions of the agent's progress. With {namespace} in the
 // template, most progress events are only in some of them: there each copy counts as complete.
-func (c Opener) CopiesOf(logs []consume.Position, e *consume.Event) int {
-	topics, err := kafkaconfig.NewTopics(c.Topic, e.Cluster)
+func (o Opener) CopiesOf(logs []consume.Position, e *consume.Event) int {
+	topics, err := kafkaconfig.NewTopics(o.Topic, e.Cluster)
 	if err != nil || topics.Varies() && e.Type == consume.TypeProgress {
 		return 1
 	}

@@ -90,9 +90,8 @@ func (r *report) resources(topic string) map[string]bool {
 	return all
 }
 
-// isBehind reports whether the topic has an event that no report in it includes, and about
-// whose scope the report claims something. The topic is also behind if it lacks a report that went
-// to all topics.
+// isBehind reports whether the topic has an event that no report in it includes, of a scope about
+// which r claims something. The topic is also behind if it lacks a report that went to all topics.
 func (l *ledger) isBehind(r *report, resources map[string]bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +108,8 @@ func (l *ledger) isBehind(r *report, resources map[string]bool) bool {
 	return false
 }
 
-// storedReport records that all partitions have the report.
-func (l *ledger) storedReport(r *report, resources map[string]bool) {
+// settleReport notes that all partitions have the report.
+func (l *ledger) settleReport(r *report, resources map[string]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, last := range l.behind {
@@ -123,8 +122,8 @@ func (l *ledger) storedReport(r *report, resources map[string]bool) {
 	}
 }
 
-// missedReport records that a partition does not have the report, which goes to all topics.
-func (l *ledger) missedReport(r *report, resources map[string]bool) {
+// oweReport notes that a partition lacks a report that goes to all topics.
+func (l *ledger) oweReport(r *report, resources map[string]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for resource := range resources {
@@ -134,43 +133,43 @@ func (l *ledger) missedReport(r *report, resources map[string]bool) {
 	}
 }
 
-// recordReport records the topics that have a report in all of their partitions.
-func (b *Bus) recordReport(s *broadcast) {
-	if s.report == nil || !b.topicNames.Varies() {
+// noteReport notes which topics have a report in all of their partitions.
+func (b *Bus) noteReport(bc *broadcast) {
+	if bc.report == nil || !b.topicNames.Varies() {
 		return // each report goes to all topics
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range s.topics {
-		resources := s.report.resources(t.name)
-		if s.isIn(t) {
-			t.ledger.storedReport(s.report, resources)
+	for _, t := range bc.topics {
+		resources := bc.report.resources(t.name)
+		if bc.isStoredBy(t) {
+			t.ledger.settleReport(bc.report, resources)
 		} else {
-			t.ledger.missedReport(s.report, resources)
+			t.ledger.oweReport(bc.report, resources)
 		}
 	}
-	for resource := range s.report.everywhere {
-		b.reported[s.report.run+" "+resource] = s.started
+	for resource := range bc.report.everywhere {
+		b.reported[bc.report.run+" "+resource] = bc.started
 	}
 }
 
-// giveUpTopics ends the wait for topics that do not come, if a report has no other: others may
-// exist by now. It must be called only if no partition was handed the report.
-func (b *Bus) giveUpTopics(s *broadcast) bool {
-	if s.report == nil || !b.topicNames.Varies() || len(s.missed) > 0 || time.Since(s.started) < broadcastWait {
+// giveUpTopics ends the wait of a report for topics that are not found. Others may exist by now. It
+// must be called only if no partition was handed the report.
+func (b *Bus) giveUpTopics(bc *broadcast) bool {
+	if bc.report == nil || !b.topicNames.Varies() || len(bc.skipped) > 0 || time.Since(bc.started) < broadcastWait {
 		return false
 	}
-	for _, t := range s.unready {
+	for _, t := range bc.unready {
 		b.release(t)
 	}
-	s.unready = nil
+	bc.unready = nil
 	return true
 }
 
 // reportTopics returns the topics for a report, and sets what each of them gets. The results are
 // those of streamTopics. No topics: none may have objects of its scopes, or it has no scopes.
-func (b *Bus) reportTopics(s *broadcast) (names []string, optional, ok bool, err error) {
-	r := s.report
+func (b *Bus) reportTopics(bc *broadcast) (names []string, optional, ok bool, err error) {
+	r := bc.report
 	r.entries = map[string][]int{}
 	r.contents = map[string]*encode.Event{}
 	r.everywhere = map[string]bool{}
@@ -186,14 +185,14 @@ func (b *Bus) reportTopics(s *broadcast) (names []string, optional, ok bool, err
 		exist = b.assignEntries(r, all)
 	}
 	if !exist {
-		err = b.assignOwn(s)
+		err = b.assignOwn(bc)
 	}
 	names = slices.Sorted(maps.Keys(r.entries))
 	if exist {
 		names = b.selectTopics(r, names)
 	}
 	if err == nil {
-		err = r.cut(s.content, names)
+		err = r.cut(bc.content, names)
 	}
 	if err != nil {
 		return nil, false, false, err
@@ -271,17 +270,17 @@ func onlyNamespace(s *object.ScopeReport) (string, bool) {
 
 // assignOwn assigns each entry to the topic of its resource, of cluster-scoped objects if the
 // topics are those of namespaces.
-func (b *Bus) assignOwn(s *broadcast) error {
+func (b *Bus) assignOwn(bc *broadcast) error {
 	var tooLong error
-	for i := range s.report.scopes {
-		own := b.topicNames.AppendOf(nil, s.report.scopes[i].Resource, "")
+	for i := range bc.report.scopes {
+		own := b.topicNames.AppendOf(nil, bc.report.scopes[i].Resource, "")
 		if len(own) > kafkaconfig.MaxTopic { // it has no events of objects either
-			tooLong = errTopicName(s.event, own)
+			tooLong = errTopicName(bc.event, own)
 			continue
 		}
-		s.report.entries[string(own)] = append(s.report.entries[string(own)], i)
+		bc.report.entries[string(own)] = append(bc.report.entries[string(own)], i)
 	}
-	if len(s.report.entries) == 0 {
+	if len(bc.report.entries) == 0 {
 		return tooLong
 	}
 	return nil

@@ -174,22 +174,22 @@ type bearerExchange struct {
 	over  func() error  // its error is not nil after the attempt to connect
 }
 
-func (x *bearerExchange) heard(refused bool) {
-	x.b.mu.Lock()
-	defer x.b.mu.Unlock()
-	if x.b.latest == x {
-		x.b.latest = nil
+func (e *bearerExchange) noteAnswer(refused bool) {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	if e.b.latest == e {
+		e.b.latest = nil
 	}
-	if refused && x.b.token == x.token { // otherwise another connection has replaced it
-		x.b.token = nil
+	if refused && e.b.token == e.token { // otherwise another connection has replaced it
+		e.b.token = nil
 	}
 }
 
 // Next gets an empty challenge if the broker accepted the token, otherwise JSON (RFC 7628, section
 // 3.2.2). An answer to that is useless: the broker only closes the connection after it.
-func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
+func (e *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
 	refused := len(challenge) > 0
-	x.heard(refused)
+	e.noteAnswer(refused)
 	if !refused {
 		return true, nil, nil
 	}
@@ -201,6 +201,6 @@ func (x *bearerExchange) Next(_ context.Context, challenge []byte) (bool, []byte
 		refusal.Status += ", scope " + refusal.Scope
 	}
 	return false, nil,
-		fmt.Errorf("%w: the broker rejects the token of %s: %.200q", kafkanet.ErrAuthentication, x.b.source(),
+		fmt.Errorf("%w: the broker rejects the token of %s: %.200q", kafkanet.ErrAuthentication, e.b.source(),
 			refusal.Status)
 }

@@ -51,12 +51,12 @@ type topic struct {
 
 	waiting []*publish.Event // wait for partitions, in order of arrival. Guarded by Bus.mu.
 
-	gone   atomic.Bool  // it does not exist, and not just for a moment
-	missed atomic.Bool  // a partition did not find it
-	absent atomic.Int32 // consecutive looks that did not find it
+	gone     atomic.Bool  // it does not exist, and not just for a moment
+	notFound atomic.Bool  // a partition did not find it
+	absent   atomic.Int32 // consecutive looks that did not find it
 
-	missedAt  time.Time // when missed was last seen set; belongs to manage's goroutine
-	unchecked int       // failed attempts to read its configuration; belongs to manage's goroutine
+	notFoundAt time.Time // when notFound was last seen set; belongs to manage's goroutine
+	unchecked  int       // failed attempts to read its configuration; belongs to manage's goroutine
 }
 
 // MaxEventBytes implements driver.Limiter: the event fits into every topic that is in use, as far
@@ -76,7 +76,7 @@ func (b *Bus) MaxEventBytes() int {
 	return most
 }
 
-func (t *topic) bound(n int64) {
+func (t *topic) limitBatch(n int64) {
 	n = min(n, largestBatch)
 	t.ceiling.Store(n)
 	t.maxBatch.Store(n)
@@ -108,11 +108,11 @@ func (b *Bus) acquire(name []byte) *topic {
 	t := b.topics[string(name)]
 	if t == nil {
 		t = &topic{name: string(name), ledger: newLedger()}
-		t.bound(defaultMaxBatch)
+		t.limitBatch(defaultMaxBatch)
 		b.topics[t.name] = t
 	}
 	if t.users.Add(1) == 1 && t.partitions.Load() == nil {
-		b.look.Raise()
+		b.metadataDue.Raise()
 	}
 	return t
 }
@@ -129,7 +129,7 @@ func (b *Bus) release(t *topic) {
 	}
 }
 
-func (b *Bus) wanted() []*topic {
+func (b *Bus) wantedTopics() []*topic {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := make([]*topic, 0, len(b.topics))
@@ -172,9 +172,9 @@ func (b *Bus) evict(now time.Time) {
 	}
 }
 
-// absent handles a topic that does not exist: it creates the topic if so configured. f is nil if
-// the broker's answer omits the topic. An error is final.
-func (b *Bus) absent(ctx context.Context, t *topic, f *kafka.Topic) error {
+// createAbsent handles a topic that does not exist: it creates the topic if so configured. f is nil
+// if the broker's answer omits the topic. An error is final.
+func (b *Bus) createAbsent(ctx context.Context, t *topic, f *kafka.Topic) error {
 	err := error(kafka.UnknownTopicOrPartition)
 	if f != nil && f.Error != nil {
 		err = f.Error
@@ -332,7 +332,7 @@ func (b *Bus) checkSize(t *topic, value string) error {
 	if err != nil || limit <= 0 {
 		return nil
 	}
-	t.bound(limit)
+	t.limitBatch(limit)
 	need := int64(b.cfg.MaxEventBytes) + kafkaconfig.HeadRoom
 	if limit >= need {
 		return nil

@@ -158,7 +158,7 @@ func (d *directory) claim(o *Options) error {
 	return nil
 }
 
-// announce records this process as the user of the directory, and how its clients connect.
+// announce notes this process as the user of the directory, and how its clients connect.
 func (d *directory) announce(url, token string) error {
 	return write(filepath.Join(d.path, busFile), &presence{
 		PID:     os.Getpid(),

@@ -94,29 +94,29 @@ func isOtherSeed(a *natsconfig.Auth, nkey *string) bool {
 // ConnectOptions returns options for a separate connection with nats.go: credentials and
 // certificates, read again at each connect. key is the place of the bus in the configuration, "" if
 // it has none. An error names the key and the unusable file.
-func (c Opener) ConnectOptions(key string) ([]nats.Option, error) {
-	options, _, err := c.options(key, func(error) {}) // ignored: connecting reports an unreadable file
-	if err == nil && c.InPlaintext() {
-		options = append(options, c.dialer(context.Background(), nil).use)
+func (o Opener) ConnectOptions(key string) ([]nats.Option, error) {
+	options, _, err := o.options(key, func(error) {}) // ignored: connecting reports an unreadable file
+	if err == nil && o.InPlaintext() {
+		options = append(options, o.dialer(context.Background(), nil).use)
 	}
 	return options, err
 }
 
 // options returns the options of all connections except the dialer, and the public key if the
 // credentials are a seed. See credentialsOption for unusable.
-func (c Opener) options(key string, unusable func(error)) (o []nats.Option, nkey string, err error) {
-	credentials, nkey, err := credentialsOption(&c.Auth, key, unusable)
+func (o Opener) options(key string, unusable func(error)) (opts []nats.Option, nkey string, err error) {
+	credentials, nkey, err := credentialsOption(&o.Auth, key, unusable)
 	if err != nil {
 		return nil, "", err
 	}
-	secure, err := tlsOption(c.TLS, key)
+	secure, err := tlsOption(o.TLS, key)
 	if err != nil {
 		return nil, "", err
 	}
 	return []nats.Option{
 		credentials,
 		secure,
-		nats.CustomInboxPrefix(cmp.Or(c.InboxPrefix, natsconfig.DefaultInbox)),
+		nats.CustomInboxPrefix(cmp.Or(o.InboxPrefix, natsconfig.DefaultInbox)),
 		nats.PingInterval(silence.Ping), // the dialer ends a connection on which no answer arrives
 		nats.MaxPingsOutstanding(silence.MaxPings),
 	}, nkey, nil

@@ -43,10 +43,10 @@ type Config = natsconfig.Config
 type Opener struct{ *Config }
 
 // Open implements driver.Opener.
-func (c Opener) Open(e *driver.Env) (publish.Bus, error) {
-	o := *c.Config
-	o.Env, o.DeadLetterOptional = *e, e.DeadLetter == natsconfig.DefaultDeadSubject
-	return New(o, e.Log, e.Metrics)
+func (o Opener) Open(e *driver.Env) (publish.Bus, error) {
+	cfg := *o.Config
+	cfg.Env, cfg.DeadLetterOptional = *e, e.DeadLetter == natsconfig.DefaultDeadSubject
+	return New(cfg, e.Log, e.Metrics)
 }
 
 // Bus publishes to a JetStream stream. The package documentation describes how.

@@ -133,10 +133,10 @@ type falseClaim struct {
 	sequence    uint64
 }
 
-// checked records the result of a check. is reports whether the record is the event of the flight;
+// noteCheck notes the result of a check. is reports whether the record is the event of the flight;
 // nil: the stream has no such record. It returns a false claim, after which the event is sent
 // again, or the end of the event.
-func (t *table) checked(slot int, call, attempt uint64, is func(*flight) bool) (end *ending, wrong *falseClaim) {
+func (t *table) noteCheck(slot int, call, attempt uint64, is func(*flight) bool) (end *ending, wrong *falseClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.underCheck(slot, call, attempt)
@@ -154,8 +154,8 @@ func (t *table) checked(slot int, call, attempt uint64, is func(*flight) bool) (
 	return nil, wrong
 }
 
-// failed ends an event whose check is not sent, or has no result.
-func (t *table) failed(slot int, call, attempt uint64, o outcome) (ending, bool) {
+// endFailedCheck ends an event whose check is not sent, or has no result.
+func (t *table) endFailedCheck(slot int, call, attempt uint64, o outcome) (ending, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.underCheck(slot, call, attempt)
@@ -196,11 +196,11 @@ func newSecret() (s [32]byte) {
 	return s
 }
 
-// is reports whether a record is the event of the flight. event is the record's; nil if it is none.
-// A stream with a subject_transform stores records under other subjects. Events about the streams
-// of two clusters of one name may have one id: what is missing between two versions of one cluster
-// is not missing in the other.
-func (f *flight) is(record *nats.Msg, event *consume.Event, transformed bool) bool {
+// isInRecord reports whether a record has the event of the flight. event was read from the record;
+// nil: the record is not an event. A stream with a subject_transform stores records under other
+// subjects. The id alone is not enough. Two clusters of one name may have stream events with the
+// same id, and a gap in one cluster is not a gap in the other.
+func (f *flight) isInRecord(record *nats.Msg, event *consume.Event, transformed bool) bool {
 	e := f.event
 	switch {
 	case record.Subject != f.msg.Subject && !transformed:
@@ -227,8 +227,8 @@ func isVersion(eventType string) bool {
 // sendCheck asks the stream's leader for the record of a claim. fenced ends the event instead.
 func (b *Bus) sendCheck(c *recordCheck, fenced error) {
 	if fenced != nil {
-		if end, ok := b.table.failed(c.flight.slot, c.call, c.attempt, outcome{kind: failed, err: fenced}); ok {
-			b.done(end)
+		if end, ok := b.table.endFailedCheck(c.flight.slot, c.call, c.attempt, outcome{kind: failed, err: fenced}); ok {
+			b.reportEnd(end)
 		}
 		return
 	}
@@ -250,15 +250,15 @@ func (b *Bus) recordRequest(sequence uint64, reply string) *nats.Msg {
 func (b *Bus) onRecord(m *nats.Msg, slot int, call, attempt uint64) {
 	is, err := b.readRecord(m)
 	if err != nil {
-		if end, ok := b.table.failed(slot, call, attempt, cannotCheck(err)); ok {
-			b.done(end)
+		if end, ok := b.table.endFailedCheck(slot, call, attempt, cannotCheck(err)); ok {
+			b.reportEnd(end)
 		}
 		return
 	}
-	end, wrong := b.table.checked(slot, call, attempt, is)
+	end, wrong := b.table.noteCheck(slot, call, attempt, is)
 	switch {
 	case end != nil:
-		b.done(*end)
+		b.reportEnd(*end)
 	case wrong != nil:
 		b.noteFalseClaim(wrong)
 	}
@@ -282,7 +282,7 @@ func (b *Bus) readRecord(m *nats.Msg) (is func(*flight) bool, err error) {
 		event = nil
 	}
 	transformed := b.transformed.Load()
-	return func(f *flight) bool { return f.is(record, event, transformed) }, nil
+	return func(f *flight) bool { return f.isInRecord(record, event, transformed) }, nil
 }
 
 var errNoRecord = errors.New("the stream has no such record")

@@ -24,7 +24,7 @@ import (
 // connectOptions returns the options of every connection, and the public key if the credentials are
 // a seed.
 func (b *Bus) connectOptions(d *dialer) (opts []nats.Option, nkey string, err error) {
-	opts, nkey, err = b.opener().options(b.cfg.Key, b.trouble)
+	opts, nkey, err = b.opener().options(b.cfg.Key, b.noteTrouble)
 	if err != nil {
 		return nil, "", err
 	}
@@ -60,7 +60,7 @@ func (b *Bus) options(gone chan<- struct{}) ([]nats.Option, error) {
 		nats.ReconnectHandler(func(*nats.Conn) { b.wake.Raise() }),
 		nats.DisconnectErrHandler(b.onDown),
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.trouble(b.dialer.why(err)) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.noteTrouble(b.dialer.causeOf(err)) }),
 	), nil
 }
 
@@ -70,7 +70,7 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 		return // the connection is lost, and onDown logs it
 	}
 	if kind, _ := b.opener().diagnose(b.cfg.Key, err); kind == troubleAuth {
-		b.trouble(err)
+		b.noteTrouble(err)
 		return
 	}
 	suppressed, ok := b.window.First("async: " + kindOf(err))
@@ -90,7 +90,7 @@ func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 // success.
 func (b *Bus) beforeReconnect(failures int) time.Duration {
 	if nc := b.conn.Load(); nc != nil && !nc.IsConnected() {
-		b.trouble(b.dialer.why(nc.LastError()))
+		b.noteTrouble(b.dialer.causeOf(nc.LastError()))
 	}
 	if isOtherSeed(&b.cfg.Auth, b.seedOf.Load()) {
 		b.renew.Raise()
@@ -105,9 +105,9 @@ const (
 	troubleTLS     = "tls"
 )
 
-// trouble records for Ready why there is no connection. It logs the first error of each kind in
+// noteTrouble notes for Ready why there is no connection. It logs the first error of each kind in
 // each window.
-func (b *Bus) trouble(err error) {
+func (b *Bus) noteTrouble(err error) {
 	if b.closed.Load() || err == nil {
 		return
 	}
@@ -130,7 +130,7 @@ func (b *Bus) trouble(err error) {
 
 // diagnose classifies a connect error and returns the fix. key is the place of the bus in the
 // configuration.
-func (c Opener) diagnose(key string, err error) (kind, advice string) {
+func (o Opener) diagnose(key string, err error) (kind, advice string) {
 	var (
 		hostname  x509.HostnameError
 		authority x509.UnknownAuthorityError
@@ -146,7 +146,7 @@ func (c Opener) diagnose(key string, err error) (kind, advice string) {
 	case errors.As(err, &unusable):
 		return troubleAuth, "correct it, it is read again at each attempt"
 	case refusesCredentials(err):
-		return troubleAuth, adviceOn(&c.Auth, key)
+		return troubleAuth, adviceOn(&o.Auth, key)
 	case errors.As(err, &hostname):
 		return troubleTLS, "the server's certificate is for other names: use one of them in " + key + ".url"
 	case errors.As(err, &authority):
@@ -229,12 +229,12 @@ type dialer struct {
 }
 
 // dialer returns a dialer that stops when ctx ends.
-func (c Opener) dialer(ctx context.Context, f *publish.Fencing) *dialer {
+func (o Opener) dialer(ctx context.Context, f *publish.Fencing) *dialer {
 	return &dialer{
 		ctx:       ctx,
 		fencing:   f,
-		plaintext: c.InPlaintext(),
-		token:     c.Token,
+		plaintext: o.InPlaintext(),
+		token:     o.Token,
 	}
 }
 
@@ -288,14 +288,14 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	return g, nil
 }
 
-// broke reports whether the latest connection was broken because the fence was shut.
-func (d *dialer) broke() bool {
+// hasBroken reports whether the latest connection was broken because the fence was shut.
+func (d *dialer) hasBroken() bool {
 	g := d.guarded.Load()
 	return g != nil && g.Broke.Load()
 }
 
-// why returns the cause of err: nats.go's own error only says that no server is available.
-func (d *dialer) why(err error) error {
+// causeOf returns the cause of err: nats.go's own error only says that no server is available.
+func (d *dialer) causeOf(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.failed != nil && (err == nil || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrDisconnected)) {

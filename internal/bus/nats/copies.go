@@ -14,9 +14,10 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
 )
 
-// copies is what a stream has that copies others. A tenant's stream has one namespace: that it has
-// no record of another one does not mean that the other one was empty. Only the nearest streams
-// count: what those copy is not known. It is safe for concurrent use.
+// copies has the subjects that a stream copies from other streams. The stream of a tenant, for
+// example, copies the records of one namespace. If it has no record of another namespace, that
+// namespace need not be empty. Only the streams that it copies directly count: whether those copy
+// others is not known. It is safe for concurrent use.
 type copies struct {
 	template string // bus.nats.subject
 	last     atomic.Pointer[copied]
@@ -43,7 +44,7 @@ func (c *copies) note(info *jetstream.StreamInfo) {
 	c.last.Store(&copied{limit, info.Config.Name, subjects})
 }
 
-// reads is as driver.Confined.Reads.
+// reads returns what driver.Confined.Reads returns, for the copied subjects.
 func (c *copies) reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
 	of := c.last.Load()
 	if of == nil {
@@ -91,8 +92,8 @@ func clustersOf(subjects []string) []string {
 	return all
 }
 
-// subjectsOfCopy returns the subjects whose records a stream has that copies others, unless it
-// copies all.
+// subjectsOfCopy returns the subjects that a stream copies from other streams, unless it copies all
+// of them.
 func subjectsOfCopy(c *jetstream.StreamConfig) (subjects []string, isCopy bool) {
 	from := c.Sources
 	if c.Mirror != nil {

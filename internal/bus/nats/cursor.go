@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/pause"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/pkg/consume"
@@ -54,18 +54,18 @@ type cursor struct {
 }
 
 // cursorBucket returns the name of the bucket with the cursors of relays.
-func (c Opener) cursorBucket() string {
-	if c.Reader != nil {
+func (o Opener) cursorBucket() string {
+	if o.Reader != nil {
 		// a user who may write to a bucket can empty it (Nats-Rollup: all), so this one belongs to
 		// the reader alone
-		return CursorBucket + "-" + c.Reader.Consumers
+		return CursorBucket + "-" + o.Reader.Consumers
 	}
 	return CursorBucket
 }
 
 // openBucket opens the bucket of the cursor. It creates a missing one, unless the relay is
-// confined: who may create a stream may copy any other one.
-func (s *relaySource) openBucket(ctx context.Context, replicas int) (jetstream.KeyValue, error) {
+// confined: a user who may create a stream may copy any other stream.
+func (s *relaySubscription) openBucket(ctx context.Context, replicas int) (jetstream.KeyValue, error) {
 	bucket := s.cfg.cursorBucket()
 	kv, err := s.js.KeyValue(ctx, bucket)
 	missing := errors.Is(err, jetstream.ErrBucketNotFound)
@@ -210,14 +210,14 @@ func (c *cursor) reread(ctx context.Context) error {
 	var invalid finalError
 	switch {
 	case errors.As(err, &invalid):
-		return fmt.Errorf("%w: %w", relaysource.ErrElsewhere, err)
+		return fmt.Errorf("%w: %w", subscription.ErrElsewhere, err)
 	case err != nil:
 		return err
 	case revision == 0:
-		return fmt.Errorf("%w: its cursor was deleted: after a restart it starts over", relaysource.ErrElsewhere)
+		return fmt.Errorf("%w: its cursor was deleted: after a restart it starts over", subscription.ErrElsewhere)
 	case at.Holder != c.last.Holder:
-		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run only one relay of a name", relaysource.ErrElsewhere,
-			at.Host, at.Updated.Format(time.RFC3339))
+		return fmt.Errorf("%w: its cursor was taken over on %s at %s: run only one relay of a name",
+			subscription.ErrElsewhere, at.Host, at.Updated.Format(time.RFC3339))
 	}
 	c.revision = revision
 	return nil

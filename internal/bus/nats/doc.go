@@ -36,9 +36,9 @@
 // could thus block the sender, and the end of Run, for the duration of a write (10 s). The dialer
 // therefore keeps a handle on the socket, and the end of Run breaks it.
 //
-// A path that dies silently shows only by what does not arrive. Each connection sends a PING every
-// five seconds. If no data arrives for ten, the dialer closes it, and nats.go connects again. A
-// server that is slow, but answers PINGs, keeps its connection.
+// No error reports a network path that silently drops packets. Therefore each connection sends a
+// PING every five seconds. If no data arrives for ten, the dialer closes the connection, and
+// nats.go connects again. A server that is slow, but answers PINGs, keeps its connection.
 //
 // nats.go closes a connection for good if the server sends an error that it does not know. Run then
 // opens another one.

@@ -46,7 +46,7 @@ func lastEvent[E any](
 	var newest *nats.RawStreamMsg
 	for _, subject := range subjects {
 		record, err := askStream(ctx, b, subject, func(ctx context.Context) (*nats.RawStreamMsg, error) {
-			return b.last(ctx, subject)
+			return b.lastRecord(ctx, subject)
 		})
 		if err != nil {
 			return e, false, err
@@ -71,7 +71,7 @@ func askStream[A any](
 	ctx context.Context, b *Bus, subject string, ask func(context.Context) (A, error),
 ) (none A, err error) {
 	for failures := 1; ; failures++ {
-		if err := b.link.wait(ctx); err != nil {
+		if err := b.link.awaitUp(ctx); err != nil {
 			return none, err
 		}
 		answer, err := ask(ctx)
@@ -109,8 +109,8 @@ func jetStreamIn(domain string, conn *nats.Conn) (jetstream.JetStream, error) {
 	return jetstream.NewWithDomain(conn, domain)
 }
 
-// last returns the last record on a subject, nil without a record or a stream.
-func (b *Bus) last(ctx context.Context, subject string) (*nats.RawStreamMsg, error) {
+// lastRecord returns the last record on a subject, nil without a record or a stream.
+func (b *Bus) lastRecord(ctx context.Context, subject string) (*nats.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
 	// Package jetstream would ask any replica if the stream permits that.

@@ -18,7 +18,7 @@ import (
 func (b *Bus) LastProgress(ctx context.Context, writer string) (publish.ProgressEvent, bool, error) {
 	subject := string(b.subjects.AppendProgress(nil, writer))
 	records, err := askStream(ctx, b, subject, func(ctx context.Context) ([]*nats.RawStreamMsg, error) {
-		return b.recent(ctx, subject, driver.ProgressSpan)
+		return b.recentRecords(ctx, subject, driver.ProgressSpan)
 	})
 	if err != nil {
 		return publish.ProgressEvent{}, false, err
@@ -39,36 +39,36 @@ func (b *Bus) LastProgress(ctx context.Context, writer string) (publish.Progress
 
 var errRemoved = errors.New("records of the stream were removed while they were read")
 
-// recent returns the last record on a subject, and those that the stream has stored within span
-// before it, in order. It returns none without a record or a stream.
-func (b *Bus) recent(
+// recentRecords returns the last record on a subject, and those that the stream has stored within
+// span before it, in order. It returns none without a record or a stream.
+func (b *Bus) recentRecords(
 	ctx context.Context, subject string, span time.Duration,
 ) (records []*nats.RawStreamMsg, err error) {
-	last, err := b.last(ctx, subject)
+	last, err := b.lastRecord(ctx, subject)
 	if last == nil || err != nil {
 		return nil, err
 	}
-	err = b.between(ctx, subject, last.Time.Add(-span), last, func(r *nats.RawStreamMsg) {
+	err = b.eachBetween(ctx, subject, last.Time.Add(-span), last, func(r *nats.RawStreamMsg) {
 		records = append(records, r)
 	})
 	return records, err
 }
 
-// since calls do with each record on a subject that the stream has stored at a time or later, in
-// order.
-func (b *Bus) since(ctx context.Context, subject string, from time.Time, do func(*nats.RawStreamMsg)) error {
-	last, err := b.last(ctx, subject)
+// eachSince calls do with each record on a subject that the stream has stored at a time or later,
+// in order.
+func (b *Bus) eachSince(ctx context.Context, subject string, from time.Time, do func(*nats.RawStreamMsg)) error {
+	last, err := b.lastRecord(ctx, subject)
 	if last == nil || err != nil || last.Time.Before(from) {
 		return err
 	}
-	return b.between(ctx, subject, from, last, do)
+	return b.eachBetween(ctx, subject, from, last, do)
 }
 
-// between calls do with each record on a subject from a time to the last one, in order.
-func (b *Bus) between(
+// eachBetween calls do with each record on a subject from a time to the last one, in order.
+func (b *Bus) eachBetween(
 	ctx context.Context, subject string, from time.Time, last *nats.RawStreamMsg, do func(*nats.RawStreamMsg),
 ) error {
-	next := func(from uint64) (*nats.RawStreamMsg, error) { return b.next(ctx, subject, from) }
+	next := func(from uint64) (*nats.RawStreamMsg, error) { return b.firstFrom(ctx, subject, from) }
 	record, err := firstSince(last, from, next)
 	if err != nil {
 		return err
@@ -115,8 +115,8 @@ func firstSince(
 	return first, nil
 }
 
-// next returns the first record on a subject from a sequence on.
-func (b *Bus) next(ctx context.Context, subject string, from uint64) (*nats.RawStreamMsg, error) {
+// firstFrom returns the first record on a subject from a sequence on.
+func (b *Bus) firstFrom(ctx context.Context, subject string, from uint64) (*nats.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
 	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": subject})

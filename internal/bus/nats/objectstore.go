@@ -62,7 +62,7 @@ func (o *objectStore) Put(
 }
 
 func (o *objectStore) put(ctx context.Context, name, contentType string, body []byte) error {
-	err := o.bus.link.wait(ctx)
+	err := o.bus.link.awaitUp(ctx)
 	if err == nil {
 		err = o.bus.fence.Pass(ctx)
 	}
@@ -83,7 +83,7 @@ func (o *objectStore) put(ctx context.Context, name, contentType string, body []
 	if connected.Err() != nil && ctx.Err() == nil && err != nil {
 		return nats.ErrDisconnected // the response is lost with the connection
 	}
-	return o.final(err)
+	return o.markFinal(err)
 }
 
 // write stores an object in the format of ADR-20. It sends chunks to a subject of their own. The
@@ -210,7 +210,7 @@ func (o *objectStore) bucket(ctx context.Context, js jetstream.JetStream) (jetst
 	}
 	status, err := bucket.Status(ctx)
 	if err == nil && !o.checked.Swap(true) {
-		o.compare(status, records)
+		o.warnOfLimits(status, records)
 	}
 	return bucket, err
 }
@@ -239,9 +239,9 @@ func (o *objectStore) create(
 	return bucket, err
 }
 
-// compare warns once about a bucket that keeps objects for less time than the stream keeps their
-// records, or in fewer copies.
-func (o *objectStore) compare(status jetstream.ObjectStoreStatus, records *jetstream.StreamConfig) {
+// warnOfLimits warns once about a bucket that keeps objects for less time than the stream keeps
+// their records, or in fewer copies.
+func (o *objectStore) warnOfLimits(status jetstream.ObjectStoreStatus, records *jetstream.StreamConfig) {
 	edit := "nats stream edit " + o.stream()
 	if ttl := status.TTL(); ttl > 0 && (records.MaxAge == 0 || ttl < records.MaxAge) {
 		advice := edit + " --max-age=-1"
@@ -261,9 +261,9 @@ func (o *objectStore) compare(status jetstream.ObjectStoreStatus, records *jetst
 	}
 }
 
-// final marks permanent errors. An unknown error is treated as temporary: waiting costs less than a
-// dead letter.
-func (o *objectStore) final(err error) error {
+// markFinal marks permanent errors. An unknown error is treated as temporary: waiting costs less
+// than a dead letter.
+func (o *objectStore) markFinal(err error) error {
 	api := new(jetstream.APIError)
 	switch {
 	case errors.Is(err, jetstream.ErrInvalidStoreName), errors.Is(err, nats.ErrMaxPayload):

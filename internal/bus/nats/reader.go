@@ -27,47 +27,47 @@ type confined struct {
 }
 
 // confine returns the stream for a reader with the consumers of a prefix.
-func (c Opener) confine(bus fromnats.JetStream, consumers string) (*confined, error) {
-	limit, err := subjectfilter.NewLimit(c.Subject, c.Reader.Subjects)
+func (o Opener) confine(bus fromnats.JetStream, consumers string) (*confined, error) {
+	limit, err := subjectfilter.NewLimit(o.Subject, o.Reader.Subjects)
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
-	bus.Consumers, bus.Subjects = consumers, c.Reader.Subjects
+	bus.Consumers, bus.Subjects = consumers, o.Reader.Subjects
 	s := &confined{
 		bus:    bus,
 		limit:  limit,
-		only:   c.Reader.Only(),
-		copies: &copies{template: c.Subject},
+		only:   o.Reader.Only(),
+		copies: &copies{template: o.Subject},
 	}
 	s.bus.OnOpen = s.copies.note
 	return s, nil
 }
 
 // Reads implements driver.Confined.
-func (s *confined) Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
-	some, all = s.limit.Reads(objects, events, cluster)
-	_, copied := s.copies.reads(objects, events, cluster)
+func (c *confined) Reads(objects []consume.Objects, events consume.Events, cluster string) (some, all bool) {
+	some, all = c.limit.Reads(objects, events, cluster)
+	_, copied := c.copies.reads(objects, events, cluster)
 	return some, all && copied
 }
 
 // Only implements driver.Confined.
-func (s *confined) Only() string {
-	if copied := s.copies.only(); copied != "" {
-		return s.only + "; " + copied
+func (c *confined) Only() string {
+	if copied := c.copies.only(); copied != "" {
+		return c.only + "; " + copied
 	}
-	return s.only
+	return c.only
 }
 
 // Traits implements consume.Source: the subjects of its consumers are fixed.
-func (s *confined) Traits() consume.Traits { return consume.Traits{OneLog: true} }
+func (c *confined) Traits() consume.Traits { return consume.Traits{OneLog: true} }
 
 // Read implements consume.Source.
-func (s *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
-	if some, _ := s.Reads(q.Objects, q.Events, ""); !some {
-		return nil, &OutsideError{s.only}
+func (c *confined) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
+	if some, _ := c.Reads(q.Objects, q.Events, ""); !some {
+		return nil, &OutsideError{c.only}
 	}
 	q.LastOfEach = false // a subject may have records of several objects
-	r, err := s.bus.Read(ctx, q)
+	r, err := c.bus.Read(ctx, q)
 	if inUse := (*fromnats.InUseError)(nil); errors.As(err, &inUse) {
 		err = &namesInUseError{inUse}
 	}

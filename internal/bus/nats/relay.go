@@ -18,7 +18,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsconfig"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/natsversion"
 	"github.com/kubecdc/kubecdc/internal/bus/nats/subjectfilter"
-	"github.com/kubecdc/kubecdc/internal/bus/relaysource"
+	"github.com/kubecdc/kubecdc/internal/bus/subscription"
 	"github.com/kubecdc/kubecdc/internal/publish"
 	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/pkg/consume/fromnats"
@@ -28,8 +28,8 @@ import (
 // every ten seconds.
 const recentlySaved = 30 * time.Second
 
-// relaySource is the source of a relay that reads a stream.
-type relaySource struct {
+// relaySubscription is the subscription of a relay that reads a stream.
+type relaySubscription struct {
 	cfg     Opener
 	relay   driver.Relaying
 	options []nats.Option
@@ -41,7 +41,7 @@ type relaySource struct {
 	js     jetstream.JetStream
 	cursor *cursor
 	memo   json.RawMessage // see driver.Noter
-	reader *relaysource.Reading
+	reader *subscription.Reading
 	choose func(context.Context, jetstream.Stream, *consume.Query) []string
 	// confined is the stream, without its connection, if the relay may read only a part of it; nil:
 	// choose selects the subjects.
@@ -50,33 +50,33 @@ type relaySource struct {
 	dialer   *dialer
 }
 
-// Relay implements driver.Readable.
-func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
-	s := &relaySource{
-		cfg:   c,
+// Subscribe implements driver.Reader.
+func (o Opener) Subscribe(r *driver.Relaying) (driver.RelaySubscription, error) {
+	s := &relaySubscription{
+		cfg:   o,
 		relay: *r,
 		log:   r.Log.With("relay", r.Name),
 		copies: &copies{
-			template: c.Subject,
+			template: o.Subject,
 		},
-		dialer: c.dialer(context.Background(), nil),
+		dialer: o.dialer(context.Background(), nil),
 	}
 	var err error
-	s.options, _, err = c.options("bus.nats", func(error) {})
+	s.options, _, err = o.options("bus.nats", func(error) {})
 	if err != nil {
 		return nil, err
 	}
 	s.options = append(s.options, s.dialer.use)
 	s.relay.Start = cmp.Or(r.Start, driver.Live)
-	s.servers, err = serversOf(c.URL)
+	s.servers, err = serversOf(o.URL)
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats.%w", err)
 	}
-	if c.Reader != nil {
+	if o.Reader != nil {
 		return s.confine()
 	}
-	s.choose, err = subjectfilter.Choose(c.Subject, func(err error) {
-		s.log.Info("the server cannot filter, so the relay reads all records", "stream", c.Stream.Name, "why", err)
+	s.choose, err = subjectfilter.Choose(o.Subject, func(err error) {
+		s.log.Info("the server cannot filter, so the relay reads all records", "stream", o.Stream.Name, "why", err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("bus.nats.subject: %w", err)
@@ -84,9 +84,9 @@ func (c Opener) Relay(r *driver.Relaying) (driver.RelaySource, error) {
 	return s, nil
 }
 
-// confine confines the source to the subjects of its reader. It returns an error if the relay
+// confine confines the subscription to the subjects of its reader. It returns an error if the relay
 // selects only objects of others.
-func (s *relaySource) confine() (driver.RelaySource, error) {
+func (s *relaySubscription) confine() (driver.RelaySubscription, error) {
 	bus := fromnats.JetStream{Domain: s.cfg.Domain, Stream: s.cfg.Stream.Name}
 	var err error
 	s.confined, err = s.cfg.confine(bus, s.cfg.Reader.ConsumersOf(s.relay.Name))
@@ -103,8 +103,8 @@ func (s *relaySource) confine() (driver.RelaySource, error) {
 	return s, nil
 }
 
-// Open implements driver.Source.
-func (s *relaySource) Open(ctx context.Context) error {
+// Open implements driver.Subscription.
+func (s *relaySubscription) Open(ctx context.Context) error {
 	if s.conn == nil {
 		if err := s.connect(); err != nil {
 			return err
@@ -124,23 +124,25 @@ func (s *relaySource) Open(ctx context.Context) error {
 type finalError struct{ error }
 
 // connect creates the connection, which may still be down when it returns.
-func (s *relaySource) connect() error {
+func (s *relaySubscription) connect() error {
 	conn, err := nats.Connect(s.cfg.URL, append(s.options,
 		nats.Name("kubecdc relay "+s.relay.Name),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(), // after a rotation of the credentials it reconnects
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.note("connection to bus", err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.note("connect to bus", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			s.noteError("connection to bus", err)
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.noteError("connect to bus", err) }),
 		nats.ReconnectHandler(func(c *nats.Conn) {
 			if err := natsversion.Check(c.ConnectedServerVersion()); err != nil {
-				s.note("reconnect to bus", err)
+				s.noteError("reconnect to bus", err)
 			}
 		}),
 	)...)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", s.servers, s.reason(err))
+		return fmt.Errorf("connect to %s: %w", s.servers, s.explain(err))
 	}
 	s.js, err = jetStreamIn(s.cfg.Domain, conn)
 	if err != nil {
@@ -151,16 +153,16 @@ func (s *relaySource) connect() error {
 	return nil
 }
 
-func (s *relaySource) note(what string, err error) {
+func (s *relaySubscription) noteError(what string, err error) {
 	if suppressed, ok := s.window.First(what); ok && err != nil {
-		s.log.Warn("cannot read the bus, retrying", "servers", s.servers, "doing", what, "err", s.reason(err),
+		s.log.Warn("cannot read the bus, retrying", "servers", s.servers, "doing", what, "err", s.explain(err),
 			"suppressed", suppressed)
 	}
 }
 
-// reason returns the error of a connection for display, without URLs, and with the fix.
-func (s *relaySource) reason(err error) error {
-	err = publish.WithoutURL(s.dialer.why(err))
+// explain returns the error of a connection for display, without URLs, and with the fix.
+func (s *relaySubscription) explain(err error) error {
+	err = publish.WithoutURL(s.dialer.causeOf(err))
 	if _, advice := s.cfg.diagnose("bus.nats", err); advice != "" {
 		return fmt.Errorf("%w: %s", err, advice)
 	}
@@ -168,8 +170,8 @@ func (s *relaySource) reason(err error) error {
 }
 
 // begin takes the cursor and begins to read after it.
-func (s *relaySource) begin(ctx context.Context) error {
-	if err := s.connected(); err != nil {
+func (s *relaySubscription) begin(ctx context.Context) error {
+	if err := s.checkConnected(); err != nil {
 		return err
 	}
 	if err := natsversion.Check(s.conn.ConnectedServerVersion()); err != nil {
@@ -216,19 +218,19 @@ func (s *relaySource) begin(ctx context.Context) error {
 		Objects:  s.relay.Objects,
 		Events:   s.relay.Events,
 		Start:    consume.After(c.last.after()),
-		OnRetry:  func(err error) { s.note("read", err) },
+		OnRetry:  func(err error) { s.noteError("read", err) },
 		OnResume: func() { s.log.Info("reading resumes where it was interrupted", "stream", name) },
 	})
 	if err != nil {
 		return err
 	}
-	s.reader = relaysource.NewReading(reader, filtered, c.last.after())
+	s.reader = subscription.NewReading(reader, filtered, c.last.after())
 	return nil
 }
 
 // bus returns the stream on the current connection. Its Read sets filtered if the server does not
 // send all records.
-func (s *relaySource) bus(filtered *bool) consume.Source {
+func (s *relaySubscription) bus(filtered *bool) consume.Source {
 	if s.confined != nil {
 		*filtered = true
 		confined := *s.confined
@@ -248,19 +250,20 @@ func (s *relaySource) bus(filtered *bool) consume.Source {
 	}
 }
 
-// Next implements driver.Source.
-func (s *relaySource) Next(ctx context.Context) (*driver.Record, error) {
+// Next implements driver.Subscription.
+func (s *relaySubscription) Next(ctx context.Context) (*driver.Record, error) {
 	for {
 		r, err := s.reader.Next(ctx)
 		if !errors.Is(err, consume.ErrNoStream) {
 			return r, err
 		}
-		s.note("read", err) // another client may create it again
+		s.noteError("read", err) // another client may create it again
 	}
 }
 
-// Save implements driver.Source. Without marks it checks whether this relay still holds the cursor.
-func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
+// Save implements driver.Subscription. Without marks it checks whether this relay still holds the
+// cursor.
+func (s *relaySubscription) Save(ctx context.Context, marks []driver.Mark) error {
 	last := s.cursor.last
 	for _, m := range marks {
 		last.Position, last.Created = m.Position, m.ID
@@ -270,13 +273,13 @@ func (s *relaySource) Save(ctx context.Context, marks []driver.Mark) error {
 }
 
 // Note implements driver.Noter.
-func (s *relaySource) Note() (note []byte, known bool) { return s.memo, true }
+func (s *relaySubscription) Note() (note []byte, known bool) { return s.memo, true }
 
 // SetNote implements driver.Noter.
-func (s *relaySource) SetNote(note []byte) { s.memo = note }
+func (s *relaySubscription) SetNote(note []byte) { s.memo = note }
 
 // HasAll implements driver.Partial.
-func (s *relaySource) HasAll(o *consume.Objects) bool {
+func (s *relaySubscription) HasAll(o *consume.Objects) bool {
 	objects := []consume.Objects{*o}
 	if _, all := s.copies.reads(objects, consume.AllEvents, s.relay.Cluster); !all || s.confined == nil {
 		return all
@@ -285,8 +288,8 @@ func (s *relaySource) HasAll(o *consume.Objects) bool {
 	return all
 }
 
-// Behind implements driver.Source.
-func (s *relaySource) Behind(ctx context.Context, marks []driver.Mark) (uint64, error) {
+// Behind implements driver.Subscription.
+func (s *relaySubscription) Behind(ctx context.Context, marks []driver.Mark) (uint64, error) {
 	info, err := lookUp(ctx, s.js, s.cfg.Stream.Name)
 	if err != nil {
 		return 0, err
@@ -307,23 +310,23 @@ func behind(state jetstream.StreamState, at uint64) uint64 {
 	return state.LastSeq - at
 }
 
-func (s *relaySource) connected() error {
+func (s *relaySubscription) checkConnected() error {
 	if s.conn.IsConnected() {
 		return nil
 	}
-	return s.reason(cmp.Or(s.conn.LastError(), nats.ErrDisconnected))
+	return s.explain(cmp.Or(s.conn.LastError(), nats.ErrDisconnected))
 }
 
-// Ready implements driver.Source.
-func (s *relaySource) Ready() error {
-	if err := s.connected(); err != nil {
+// Ready implements driver.Subscription.
+func (s *relaySubscription) Ready() error {
+	if err := s.checkConnected(); err != nil {
 		return fmt.Errorf("not connected to %s: %w", s.servers, err)
 	}
 	return nil
 }
 
-// Close implements driver.Source.
-func (s *relaySource) Close() error {
+// Close implements driver.Subscription.
+func (s *relaySubscription) Close() error {
 	if s.reader != nil {
 		_ = s.reader.Close() // its error is always nil
 	}
@@ -341,10 +344,10 @@ func (s *relaySource) Close() error {
 
 // Status returns the status of the cursor without taking it. It is used in place of Open, and
 // closes the connection.
-func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error) {
+func (s *relaySubscription) Status(ctx context.Context) ([]driver.CursorStatus, error) {
 	conn, err := nats.Connect(s.cfg.URL, append(s.options, nats.Timeout(publish.RequestTimeout))...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.reason(err))
+		return nil, fmt.Errorf("connect to %s: %w", s.servers, s.explain(err))
 	}
 	defer conn.Close()
 	if err := natsversion.Check(conn.ConnectedServerVersion()); err != nil {
@@ -380,32 +383,32 @@ func (s *relaySource) Status(ctx context.Context) ([]driver.CursorStatus, error)
 	return []driver.CursorStatus{p}, nil
 }
 
-// Source implements driver.Readable.
-func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
+// Source implements driver.Reader.
+func (o Opener) Source(r *driver.Reading) (consume.Source, func(error) error, error) {
 	key := r.Key
-	if c.CredsFlag != "" {
+	if o.CredsFlag != "" {
 		key = ""
 	}
-	options, err := c.ConnectOptions(key)
+	options, err := o.ConnectOptions(key)
 	if err != nil {
 		return nil, nil, err
 	}
 	var isOther atomic.Bool // the stream has subjects that the template does not make
-	choose, err := subjectfilter.Choose(c.Subject, func(error) { isOther.Store(true) })
+	choose, err := subjectfilter.Choose(o.Subject, func(error) { isOther.Store(true) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
-	about, err := subjectfilter.About(c.Subject)
+	about, err := subjectfilter.About(o.Subject)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus.nats.subject: %w", err)
 	}
 	advice := "Set credentials: --creds FILE, or --config FILE with bus.nats.auth in it. " +
 		"The bus of a 'kubecdc run' without a configuration is for the user who runs it: give the same --data-dir"
 	switch {
-	case c.CredsFlag != "":
-		advice = "The server rejects the credentials in " + c.CredsFlag +
+	case o.CredsFlag != "":
+		advice = "The server rejects the credentials in " + o.CredsFlag +
 			" (--creds): use those of a user who may read the stream"
-	case c.Auth != (natsconfig.Auth{}):
+	case o.Auth != (natsconfig.Auth{}):
 		advice = "The server rejects the credentials that bus.nats.auth in " + r.ConfigFile +
 			" names: correct them, or use others with --creds"
 	}
@@ -416,10 +419,10 @@ func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, er
 		return err
 	}
 	bus := fromnats.JetStream{
-		URL:     c.URL,
+		URL:     o.URL,
 		Options: options,
-		Domain:  c.Domain,
-		Stream:  c.Stream.Name,
+		Domain:  o.Domain,
+		Stream:  o.Stream.Name,
 		About: func(of string) consume.About {
 			if isOther.Load() {
 				return consume.About{}
@@ -427,11 +430,11 @@ func (c Opener) Source(r *driver.Reading) (consume.Source, func(error) error, er
 			return about(of)
 		},
 	}
-	if c.Reader != nil {
-		confined, err := c.confine(bus, c.Reader.Consumers)
+	if o.Reader != nil {
+		confined, err := o.confine(bus, o.Reader.Consumers)
 		return confined, explain, err
 	}
-	s := &stream{bus, &copies{template: c.Subject}}
+	s := &stream{bus, &copies{template: o.Subject}}
 	s.Choose, s.OnOpen = choose, s.copies.note
 	return s, explain, nil
 }
@@ -445,24 +448,24 @@ func refusesCredentials(err error) bool {
 		func(refused error) bool { return errors.Is(err, refused) })
 }
 
-// Logs implements driver.Readable.
-func (c Opener) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
-	options, err := c.ConnectOptions(r.Key)
+// Logs implements driver.Reader.
+func (o Opener) Logs(ctx context.Context, r *driver.Reading) ([]consume.Log, error) {
+	options, err := o.ConnectOptions(r.Key)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := nats.Connect(c.URL, options...)
+	conn, err := nats.Connect(o.URL, options...)
 	if err != nil {
-		return nil, nil //nolint:nilerr // see driver.Readable
+		return nil, nil //nolint:nilerr // see driver.Reader
 	}
 	defer conn.Close()
-	js, err := jetStreamIn(c.Domain, conn)
+	js, err := jetStreamIn(o.Domain, conn)
 	if err != nil {
-		return nil, nil //nolint:nilerr // see driver.Readable
+		return nil, nil //nolint:nilerr // see driver.Reader
 	}
-	info, err := lookUp(ctx, js, c.Stream.Name)
+	info, err := lookUp(ctx, js, o.Stream.Name)
 	if err != nil {
-		return nil, nil //nolint:nilerr // see driver.Readable
+		return nil, nil //nolint:nilerr // see driver.Reader
 	}
-	return []consume.Log{{Name: c.Stream.Name, ID: created(info)}}, nil
+	return []consume.Log{{Name: o.Stream.Name, ID: created(info)}}, nil
 }

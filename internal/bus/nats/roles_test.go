@@ -313,7 +313,7 @@ func TestConfinedReaderAsksInTheBody(t *testing.T) {
 	}
 }
 
-// Who may write to a bucket can empty it: a confined relay has one of its own.
+// A user who may write to a bucket can empty it. So a confined relay has a bucket of its own.
 func TestConfinedRelayEmptiesItsBucketAlone(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartServer(t, t.TempDir(), -1, func(o *server.Options) {

@@ -39,7 +39,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		for failures := 1; ; failures++ {
-			err := b.connection(ctx)
+			err := b.runConnection(ctx)
 			if !errors.Is(err, errGone) {
 				return err
 			}
@@ -71,19 +71,19 @@ func (b *Bus) shutdown() {
 	b.link.close()
 	b.metrics.Connected.Set(0)
 	for _, end := range b.table.close() {
-		b.done(end)
+		b.reportEnd(end)
 	}
 }
 
 // errGone means that a connection is closed for good, and that a new one may succeed.
 var errGone = errors.New("connection closed")
 
-// connection opens a connection and supervises it until nats.go closes it.
-func (b *Bus) connection(ctx context.Context) (err error) {
+// runConnection opens a connection and supervises it until nats.go closes it.
+func (b *Bus) runConnection(ctx context.Context) (err error) {
 	gone := make(chan struct{}) // closed by nats.go's last callback
 	options, err := b.options(gone)
 	if err != nil { // the file was usable at the start
-		b.trouble(err)
+		b.noteTrouble(err)
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	nc, err := nats.Connect(b.cfg.URL, options...)
@@ -112,7 +112,7 @@ func (b *Bus) supervise(ctx context.Context, nc *nats.Conn, gone <-chan struct{}
 	}
 	b.conn.Store(nc)
 	if !nc.IsConnected() {
-		b.trouble(b.dialer.why(nc.LastError()))
+		b.noteTrouble(b.dialer.causeOf(nc.LastError()))
 	}
 	look := time.NewTimer(publish.LogAge)
 	defer look.Stop()
@@ -201,7 +201,7 @@ func (b *Bus) check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 		}
 		b.warnOfLimit(small)
 	}
-	return b.stream(ctx, js, nc.ConnectedServerVersion())
+	return b.ensureStream(ctx, js, nc.ConnectedServerVersion())
 }
 
 // warnOfLimit reports that a limit of the bus was lowered while it runs. The dispatcher shortens
@@ -233,9 +233,9 @@ func newLink() *link {
 	return l
 }
 
-// wait returns nil when the link is up, ErrClosed when it is closed, and the cause of ctx if ctx
+// awaitUp returns nil when the link is up, ErrClosed when it is closed, and the cause of ctx if ctx
 // ends first.
-func (l *link) wait(ctx context.Context) error {
+func (l *link) awaitUp(ctx context.Context) error {
 	l.mu.Lock()
 	standing := l.standing
 	l.mu.Unlock()

@@ -43,10 +43,10 @@ type shutter struct {
 	over bool
 }
 
-func (f *shutter) Pass(ctx context.Context) error {
-	f.mu.Lock()
-	open, over := f.open, f.over
-	f.mu.Unlock()
+func (s *shutter) Pass(ctx context.Context) error {
+	s.mu.Lock()
+	open, over := s.open, s.over
+	s.mu.Unlock()
 	if over {
 		return errors.New("another agent leads")
 	}
@@ -63,17 +63,17 @@ func (f *shutter) Pass(ctx context.Context) error {
 	}
 }
 
-func (f *shutter) set(open, over bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *shutter) set(open, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
-	case <-f.open: // calls that wait at a shut fence check again
+	case <-s.open: // calls that wait at a shut fence check again
 	default:
-		close(f.open)
+		close(s.open)
 	}
-	f.over, f.open = over, make(chan struct{})
+	s.over, s.open = over, make(chan struct{})
 	if open {
-		close(f.open)
+		close(s.open)
 	}
 }
 

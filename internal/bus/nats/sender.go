@@ -32,7 +32,7 @@ func (b *Bus) Publish(e *publish.Event) {
 // fence.
 func (b *Bus) send(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
-		if !b.link.up.Load() || !b.table.pending() {
+		if !b.link.up.Load() || !b.table.hasPending() {
 			select {
 			case <-b.table.wake:
 			case <-ctx.Done():
@@ -51,9 +51,9 @@ func (b *Bus) send(ctx context.Context) error {
 		switch {
 		case f == nil:
 		case fenced != nil:
-			b.done(b.table.finish(f, outcome{kind: failed, err: fenced}))
+			b.reportEnd(b.table.finish(f, outcome{kind: failed, err: fenced}))
 		case f.event.DeadLetter && !b.takesDeadLetters():
-			b.done(b.table.finish(f, outcome{kind: refused, detail: b.deadLetterAdvice()}))
+			b.reportEnd(b.table.finish(f, outcome{kind: refused, detail: b.deadLetterAdvice()}))
 		case b.handOver(f):
 			failures = 0
 		default: // the connection is lost, but nats.go has not called onDown yet
@@ -79,13 +79,13 @@ func (b *Bus) handOver(f *flight) bool {
 	err := b.conn.Load().PublishMsg(&f.msg)
 	if err != nil {
 		if o := refusal(err); o != nil {
-			b.done(b.table.finish(f, *o))
+			b.reportEnd(b.table.finish(f, *o))
 			return true
 		}
 		b.metrics.Retries.WithLabelValues(publish.ReasonConnection).Inc()
 	}
 	if end, ok := b.table.settle(f, err != nil, b.timeout); ok {
-		b.done(end)
+		b.reportEnd(end)
 	}
 	return err == nil
 }
@@ -107,8 +107,8 @@ func (b *Bus) onAnswer(m *nats.Msg) {
 		b.onRecord(m, slot, call, attempt)
 		return
 	}
-	if end, ok := b.table.answered(slot, call, attempt, b.acks.read(m)); ok {
-		b.done(end)
+	if end, ok := b.table.noteAnswer(slot, call, attempt, b.acks.read(m)); ok {
+		b.reportEnd(end)
 	}
 }
 
@@ -121,7 +121,7 @@ func (b *Bus) onDown(_ *nats.Conn, err error) {
 		b.log.Warn("connection to bus lost, reconnecting", "servers", b.servers, "err", err)
 	}
 	// if the bus broke it itself, no event is the cause
-	isolated, retried := b.table.reset(!b.dialer.broke() && !b.closed.Load())
+	isolated, retried := b.table.reset(!b.dialer.hasBroken() && !b.closed.Load())
 	b.metrics.Retries.WithLabelValues(publish.ReasonConnection).Add(float64(retried))
 	if len(isolated) == 0 {
 		return
@@ -134,7 +134,7 @@ func (b *Bus) onDown(_ *nats.Conn, err error) {
 			"suppressed", suppressed)
 	}
 	for _, end := range isolated {
-		b.done(end)
+		b.reportEnd(end)
 	}
 }
 
@@ -147,8 +147,8 @@ func (b *Bus) sweep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			tick.Reset(b.sweepAgain())
-			if n, id, subject, attempt := b.table.overdue(now); n > 0 {
+			tick.Reset(b.sweepPause())
+			if n, id, subject, attempt := b.table.queueOverdue(now); n > 0 {
 				b.metrics.Retries.WithLabelValues(publish.ReasonTimeout).Add(float64(n))
 				b.logRetry(publish.ReasonTimeout, "no acknowledgement in time", id, subject, attempt)
 			}
@@ -156,16 +156,16 @@ func (b *Bus) sweep(ctx context.Context) error {
 	}
 }
 
-// sweepAgain returns when to sweep again.
-func (b *Bus) sweepAgain() time.Duration {
+// sweepPause returns the time until the next sweep.
+func (b *Bus) sweepPause() time.Duration {
 	if b.table.isEmpty() {
 		return idleSweepInterval
 	}
 	return sweepInterval
 }
 
-// done reports the result to the event.
-func (b *Bus) done(end ending) {
+// reportEnd reports the result to the event.
+func (b *Bus) reportEnd(end ending) {
 	e := end.event
 	switch end.kind {
 	case acked:
@@ -234,7 +234,7 @@ func (b *Bus) isolate(ctx context.Context) error {
 				o, sent = outcome{kind: failed, err: publish.ErrClosed}, true
 			}
 			if sent {
-				b.done(b.table.finish(f, o))
+				b.reportEnd(b.table.finish(f, o))
 				break
 			}
 			if suppressed, ok := b.window.First("isolate: connect"); ok {
@@ -249,7 +249,7 @@ func (b *Bus) isolate(ctx context.Context) error {
 // sendAlone connects and sends an event. It reports false if the event was not tested: no
 // connection, or the fence broke it.
 func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
-	if err := b.link.wait(ctx); err != nil {
+	if err := b.link.awaitUp(ctx); err != nil {
 		return outcome{kind: failed, err: publish.ErrClosed}, true
 	}
 	if f.event.DeadLetter && !b.takesDeadLetters() {
@@ -267,7 +267,7 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 		close(closed)
 	}))...)
 	if err != nil {
-		return outcome{detail: d.why(err).Error()}, false
+		return outcome{detail: d.causeOf(err).Error()}, false
 	}
 	stop := context.AfterFunc(ctx, d.Break) // the request may block in the socket
 	defer func() {
@@ -293,7 +293,7 @@ func (b *Bus) sendAlone(ctx context.Context, f *flight) (o outcome, sent bool) {
 		return noResponders(), true
 	case ctx.Err() != nil:
 		return outcome{kind: failed, err: publish.ErrClosed}, true
-	case d.broke():
+	case d.hasBroken():
 		return outcome{detail: err.Error()}, false
 	case refusal(err) != nil:
 		return *refusal(err), true

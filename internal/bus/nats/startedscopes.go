@@ -29,7 +29,7 @@ func (b *Bus) StartedScopes(
 	// Starts and ends of scopes decide, so they are read after the snapshots.
 	for _, subject := range b.subjects.OfStream(r) {
 		events, err := askStream(ctx, b, subject, func(ctx context.Context) (events []*consume.Event, err error) {
-			err = b.since(ctx, subject, began.Add(-clocksDiffer), func(record *nats.RawStreamMsg) {
+			err = b.eachSince(ctx, subject, began.Add(-clocksDiffer), func(record *nats.RawStreamMsg) {
 				e, err := consume.FromMessage(record.Header, record.Data)
 				if err != nil {
 					b.log.Debug("a stream event cannot be used", "subject", subject, "sequence", record.Sequence, "err",

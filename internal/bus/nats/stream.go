@@ -148,10 +148,10 @@ func differences(got, want *jetstream.StreamConfig) []string {
 	return d
 }
 
-// stream ensures that the configured stream exists and loses nothing. An error that wraps
+// ensureStream ensures that the configured stream exists and loses nothing. An error that wraps
 // publish.ErrStream is permanent.
-func (b *Bus) stream(ctx context.Context, js jetstream.JetStream, server string) error {
-	want := streamConfig(&b.cfg.Stream, b.capture())
+func (b *Bus) ensureStream(ctx context.Context, js jetstream.JetStream, server string) error {
+	want := streamConfig(&b.cfg.Stream, b.capturedSubjects())
 	ctx, cancel := context.WithTimeout(ctx, publish.RequestTimeout)
 	defer cancel()
 	seen := b.logs.Look(want.Name)
@@ -228,7 +228,7 @@ func (b *Bus) creationError(name string, err error) error {
 	return fmt.Errorf("create stream %s: %w", name, err)
 }
 
-// noteAck records the sequence of a record. The stream assigns ascending sequences. If an
+// noteAck notes the sequence of a record. The stream assigns ascending sequences. If an
 // acknowledgement is no duplicate and is below those acknowledged when the record was first sent,
 // the stream is a different one, or has lost records.
 func (b *Bus) noteAck(m publish.Mark, o *outcome) {
@@ -236,17 +236,17 @@ func (b *Bus) noteAck(m publish.Mark, o *outcome) {
 		b.metrics.Duplicates.Inc()
 		return
 	}
-	if o.sequence > 0 && !b.tail.Acked(m, o.sequence-1, o.sequence) {
-		b.logs.WentBack(b.cfg.Stream.Name, 0, m)
+	if o.sequence > 0 && !b.tail.NoteAcked(m, o.sequence-1, o.sequence) {
+		b.logs.NoteRepeatedPosition(b.cfg.Stream.Name, 0, m)
 		b.wake.Raise()
 	}
 }
 
-// noteLog records the state of the stream. It reports whether another look is needed soon. The
+// noteLog notes the state of the stream. It reports whether another look is needed soon. The
 // leader of the stream answers, and all replicas have the same creation time.
 func (b *Bus) noteLog(seen publish.Look, info *jetstream.StreamInfo) (again bool) {
-	b.logs.Failed(nil)
-	return b.logs.Found(seen, "", created(info), []uint64{info.State.LastSeq})
+	b.logs.SetTrouble(nil)
+	return b.logs.NoteFound(seen, "", created(info), []uint64{info.State.LastSeq})
 }
 
 // lookAtLog reads the identity of the stream, in addition to the checks after a loss of the
@@ -262,7 +262,7 @@ func (b *Bus) lookAtLog(ctx context.Context, js jetstream.JetStream) (again bool
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		b.wake.Raise()
 	case ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded):
-		b.logs.Failed(err)
+		b.logs.SetTrouble(err)
 	}
 	return false
 }
@@ -306,8 +306,8 @@ func (b *Bus) patterns() []string {
 	return p
 }
 
-// capture returns the subjects for the creation of the stream.
-func (b *Bus) capture() []string {
+// capturedSubjects returns the subjects for the creation of the stream.
+func (b *Bus) capturedSubjects() []string {
 	c := b.subjects.Capture()
 	if b.dead != "" && !anyCovers(c, b.dead) {
 		c = append(c, b.dead)

@@ -39,7 +39,7 @@ type entry struct {
 	call uint64
 }
 
-func (e entry) stale() bool { return e.flight.call != e.call || e.phase != queued }
+func (e entry) isStale() bool { return e.flight.call != e.call || e.phase != queued }
 
 // ending is an event that is no longer in flight, with the outcome.
 type ending struct {
@@ -114,8 +114,8 @@ func (t *table) enqueue(f *flight) {
 	t.wake.Raise()
 }
 
-// pending reports whether the queue has an entry, or the next check may begin.
-func (t *table) pending() bool {
+// hasPending reports whether the queue has an entry, or the next check may begin.
+func (t *table) hasPending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.head < len(t.queue) || t.claims.hasRoom()
@@ -132,7 +132,7 @@ func (t *table) next() *flight {
 		if t.head == len(t.queue) {
 			t.queue, t.head = t.queue[:0], 0
 		}
-		if !e.stale() {
+		if !e.isStale() {
 			e.phase, e.epoch = sending, t.epoch
 			return e.flight
 		}
@@ -191,8 +191,8 @@ func (t *table) finish(f *flight, o outcome) ending {
 	return t.end(f, o)
 }
 
-// answered records a response. It reports false if the response does not end an event.
-func (t *table) answered(slot int, call, attempt uint64, o outcome) (ending, bool) {
+// noteAnswer notes a response. It reports false if the response does not end an event.
+func (t *table) noteAnswer(slot int, call, attempt uint64, o outcome) (ending, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if slot < 0 || slot >= len(t.flights) {
@@ -262,9 +262,9 @@ func (t *table) isEmpty() bool {
 	return len(t.free) == len(t.flights)
 }
 
-// overdue queues events again whose acknowledgement is overdue. It returns their number, and the
-// data of one of them for the log.
-func (t *table) overdue(now time.Time) (n int, id, subject string, attempt uint64) {
+// queueOverdue queues events again whose acknowledgement is overdue. It returns their number, and
+// the data of one of them for the log.
+func (t *table) queueOverdue(now time.Time) (n int, id, subject string, attempt uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.free) == len(t.flights) {

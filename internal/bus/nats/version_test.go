@@ -61,19 +61,19 @@ func TestRelayRefusesAServerThatIsTooOld(t *testing.T) {
 	s := startFakeServer(t, 1)
 	s.be("2.9.25", plainLimits)
 	cfg := bustest.NATSConfig("nats://" + s.l.Addr().String())
-	source, err := natsbus.Opener{Config: &cfg}.Relay(&driver.Relaying{Name: "hook", Log: bustest.Discard})
+	sub, err := natsbus.Opener{Config: &cfg}.Subscribe(&driver.Relaying{Name: "hook", Log: bustest.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer source.Close()
+	defer sub.Close()
 	bustest.Wait(t, "a connection", func() bool {
-		err = source.Open(t.Context())
+		err = sub.Open(t.Context())
 		return err == nil || !strings.Contains(err.Error(), "not connected")
 	})
 	if err == nil || !strings.Contains(err.Error(), tooOld) {
 		t.Errorf("the relay began: %v", err)
 	}
-	if _, err := source.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tooOld) {
+	if _, err := sub.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tooOld) {
 		t.Errorf("the status is read: %v", err)
 	}
 }

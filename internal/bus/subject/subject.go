@@ -99,32 +99,32 @@ func New(template, cluster string) (*Template, error) {
 }
 
 // AppendProgress appends the subject of a writer's progress to dst.
-func (s *Template) AppendProgress(dst []byte, writer string) []byte {
-	return appendToken(append(dst, s.progress...), writer)
+func (t *Template) AppendProgress(dst []byte, writer string) []byte {
+	return appendToken(append(dst, t.progress...), writer)
 }
 
-// Append appends the subject of d's event to dst. d is not the progress of an agent, whose subject
-// has the writer.
-func (s *Template) Append(dst []byte, d *object.Delta) []byte {
+// Append appends the subject of d's event to dst. For the progress of an agent, use AppendProgress:
+// its subject has the writer.
+func (t *Template) Append(dst []byte, d *object.Delta) []byte {
 	if e := d.Stream; e != nil {
 		if e.IsOfSnapshot() {
-			return appendParts(dst, s.stream, e.Resource, "", "")
+			return appendParts(dst, t.stream, e.Resource, "", "")
 		}
-		return appendToken(append(appendParts(dst, s.scopes, e.Resource, "", ""), '.'), e.Scope)
+		return appendToken(append(appendParts(dst, t.scopes, e.Resource, "", ""), '.'), e.Scope)
 	}
-	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
+	return appendParts(dst, t.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
 }
 
-// OfStream returns the subjects of all stream events of a resource, of which the last one is a NATS
-// wildcard.
-func (s *Template) OfStream(r *object.Resource) []string {
-	return []string{string(appendParts(nil, s.stream, r, "", "")), string(appendParts(nil, s.scopes, r, "", "")) + ".*"}
+// OfStream returns two subjects that match all stream events of a resource: the subject of its
+// snapshots, and a NATS wildcard for the events about its scopes.
+func (t *Template) OfStream(r *object.Resource) []string {
+	return []string{string(appendParts(nil, t.stream, r, "", "")), string(appendParts(nil, t.scopes, r, "", "")) + ".*"}
 }
 
 // OfResource returns the narrowest NATS wildcard that matches the subjects of all objects of a
 // resource.
-func (s *Template) OfResource(r *object.Resource) string {
-	parts := slices.Clone(s.object)
+func (t *Template) OfResource(r *object.Resource) string {
+	parts := slices.Clone(t.object)
 	for i := range parts {
 		switch p := &parts[i]; p.Field {
 		case FieldGroup:
@@ -139,24 +139,25 @@ func (s *Template) OfResource(r *object.Resource) string {
 
 // Patterns returns the NATS wildcards that match every subject that Append and AppendProgress can
 // return.
-func (s *Template) Patterns() []string {
-	return []string{pattern(s.object), pattern(s.stream), pattern(s.scopes) + ".*", s.progress + "*"}
+func (t *Template) Patterns() []string {
+	return []string{pattern(t.object), pattern(t.stream), pattern(t.scopes) + ".*", t.progress + "*"}
 }
 
 // Capture returns the subjects to create a stream with: each template's literal tokens up to the
 // first placeholder, then ">" ("kubecdc.prod-eu-1.>" for all, by default), or the whole template if
 // it has no placeholder.
-func (s *Template) Capture() []string {
-	object, stream := capture(s.object), capture(s.stream)
+func (t *Template) Capture() []string {
+	object, stream := capture(t.object), capture(t.stream)
 	// They have different third tokens ("object", "stream", "scope", "progress"); the shared tokens
 	// become one subject if they include the cluster.
-	if o, t := strings.Split(object, "."), strings.Split(stream, "."); len(o) > 2 && o[0] == t[0] && o[1] == t[1] {
-		return []string{o[0] + "." + o[1] + ".>"}
+	ofObjects, ofStream := strings.Split(object, "."), strings.Split(stream, ".")
+	if len(ofObjects) > 2 && slices.Equal(ofObjects[:2], ofStream[:2]) {
+		return []string{ofObjects[0] + "." + ofObjects[1] + ".>"}
 	}
 	if Covers(object, stream) { // it ends before the third token
 		return []string{object}
 	}
-	return []string{object, stream, capture(s.scopes), s.progress + ">"}
+	return []string{object, stream, capture(t.scopes), t.progress + ">"}
 }
 
 // Parse splits a template into parts. text returns the error of a byte outside of placeholders.

@@ -22,10 +22,10 @@ type Quantity interface {
 type Count int
 
 // String returns the decimal digits.
-func (n Count) String() string { return strconv.Itoa(int(n)) }
+func (c Count) String() string { return strconv.Itoa(int(c)) }
 
 // Int64 implements Quantity.
-func (n Count) Int64() int64 { return int64(n) }
+func (c Count) Int64() int64 { return int64(c) }
 
 // Duration is a time.Duration as a file has it: "2m", "168h", "1m30s", "7d".
 type Duration struct {

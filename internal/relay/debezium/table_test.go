@@ -152,7 +152,7 @@ type pair struct{ rows, stream topic }
 func (p *pair) relayed(s *source) error {
 	log := slog.New(slog.DiscardHandler)
 	target := debezium.New(debezium.Options{Changelog: driver.Changelog{Rows: &p.rows, Stream: &p.stream}, Log: log})
-	return relay.New(relay.Options{Name: "r", Source: s, Target: target}, log, nil).Run(context.Background())
+	return relay.New(relay.Options{Name: "r", Subscription: s, Target: target}, log, nil).Run(context.Background())
 }
 
 // world is a cluster with ConfigMaps, the agent that records them, and the record.

@@ -42,7 +42,7 @@ type writerKey struct {
 type writer struct {
 	run    string
 	scopes map[string]string // the scopes that the run observes, with their resources
-	parts  map[string]bool   // those of which only a snapshot is known: each may be a part of another
+	parts  map[string]bool   // scopes known only by a snapshot: each may be a part of another scope
 }
 
 // claim is what is known of a scope.
@@ -124,7 +124,8 @@ func (w *writer) covers(p *consume.Progress, entry *consume.ScopeProgress) []str
 	return out
 }
 
-// isPart reports whether a scope is the part of another one, of which a snapshot was taken.
+// isPart reports whether a scope is only a part of another one, and known by a snapshot of this
+// part.
 func (w *writer) isPart(scope string) bool {
 	if !w.parts[scope] {
 		return false
@@ -137,9 +138,9 @@ func (w *writer) isPart(scope string) bool {
 	return false
 }
 
-// progress notes the progress of an agent. whole says which scopes count. included: it is at the
-// end of the span or before it.
-func (c *claims) progress(e *consume.Event, whole func(resource, scope string) bool, included bool) {
+// noteProgress notes the progress of an agent. whole says which scopes count. included: it is at
+// the end of the span or before it.
+func (c *claims) noteProgress(e *consume.Event, whole func(resource, scope string) bool, included bool) {
 	p := e.Progress
 	w := c.writer(e.ClusterKey(), p.Writer, p.Run)
 	if w == nil {
@@ -251,18 +252,18 @@ func (r *Replay) finish(c *claims) ([]*consume.Event, error) {
 		if entry.ResourceVersion == "" || !c.to.IsNow() && known.since.After(r.end(c, key.cluster)) {
 			continue // nobody observed the scope at the end
 		}
-		if !entry.To.IsZero() && entry.To.Before(r.time()) {
+		if !entry.To.IsZero() && entry.To.Before(r.snapshotTime()) {
 			continue // nor in the span
 		}
-		if entry.SnapshotBegan.Before(r.time()) {
+		if entry.SnapshotBegan.Before(r.snapshotTime()) {
 			entry.SnapshotBegan = time.Time{}
 			if s.complete {
-				entry.SnapshotBegan = r.time() // that of the replay
+				entry.SnapshotBegan = r.snapshotTime() // that of the replay
 			}
 		}
 		report := reports[key.cluster]
 		if report == nil {
-			report = &object.Report{Number: 1, Since: r.time(), Ends: true}
+			report = &object.Report{Number: 1, Since: r.snapshotTime(), Ends: true}
 			reports[key.cluster], names[key.cluster] = report, s.last.Cluster
 		}
 		if known.since.After(report.Since) {
@@ -279,7 +280,7 @@ func (r *Replay) finish(c *claims) ([]*consume.Event, error) {
 			Cluster:    r.cluster(names[cluster]),
 			ClusterUID: cluster.UID,
 			Writer:     r.writer(cluster),
-			Run:        fmt.Sprintf("0-%d", r.time().UnixMilli()),
+			Run:        fmt.Sprintf("0-%d", r.snapshotTime().UnixMilli()),
 		}, &object.Delta{Observed: r.end(c, cluster).UnixNano(), Report: reports[cluster]})
 		if err != nil {
 			return nil, err
@@ -293,7 +294,7 @@ func (r *Replay) finish(c *claims) ([]*consume.Event, error) {
 
 // end returns the time of the progress at the end.
 func (r *Replay) end(c *claims, cluster consume.ClusterKey) time.Time {
-	at := r.time()
+	at := r.snapshotTime()
 	if c.latest[cluster].After(at) {
 		at = c.latest[cluster]
 	}

@@ -10,23 +10,24 @@
 //
 // # The snapshot
 //
-// Its ids follow from the moment and the selection, so a second run sends the same ones. Its
-// resourceVersion is that of the last snapshot that the record had completed at From. A higher one
-// would have consumers drop events that were published late, after From. If a snapshot was under
-// way at From, the new one has no resourceVersion: that snapshot may read objects that are older
-// than the previous one.
+// Its ids are derived from the moment and the selection, so a second run sends the same ones. Its
+// resourceVersion is that of the last snapshot that the record had completed at From. With a higher
+// one, consumers would drop events that were published late, after From. If a snapshot was under
+// way at From, the new one has no resourceVersion: the one under way may read objects that are
+// older than the previous one.
 //
-// # What is not sent as it is
+// # What is left out or replaced
 //
 //   - A copy, in the span, of an event from before From whose object no longer existed at From. A
 //     consumer without history would take it for news.
-//   - A snapshot that was under way at From sweeps nothing at a consumer, which has not seen its
-//     start. The objects that it sweeps in the record are deleted by events of their own: inferred,
-//     with the ids of deletions.
-//   - snapshot.completed, if events of its resource precede it in the record that are later than
-//     To. A consumer would sweep their objects. Deletions take its place, too.
-//   - The end of a scope of which not all objects are sent: it would say that those that are sent
-//     were all.
+//   - A snapshot that was under way at From. A consumer has not seen its start, so its end sweeps
+//     nothing there. Instead, the replay sends a deletion of each object that it sweeps in the
+//     record: inferred, with the id of a deletion.
+//   - snapshot.completed, if the record has events of its resource that come before it but are
+//     later than To. They are not sent, so a consumer would sweep their objects. Deletions replace
+//     it, too.
+//   - The end of a scope if not all of its objects are sent. A consumer would conclude that it has
+//     all of them.
 //
 // A scope that is inside a gap at From has no snapshot.completed. Its objects may be wrong, so a
 // reader knows it from its next snapshot on.
@@ -40,8 +41,8 @@
 // # Resuming
 //
 // With a position file, a replay that was killed continues: it reads the record from the same place
-// once more, and sends what follows the position. The file holds the moments, so that "2h" is not
-// another moment at the second start.
+// again, and sends what follows the position. The file has the moments of From and To, so that "2h"
+// means the same moment at the second start.
 //
 // # Goroutines
 //

@@ -12,7 +12,8 @@ import (
 // sourceOf returns the source of the events of a cluster.
 func sourceOf(cluster string) string { return "/kubernetes/" + url.PathEscape(cluster) }
 
-// rename returns an event with another name of its cluster. All else stays to the letter.
+// rename returns an event with another name of its cluster. Everything else stays the same, byte
+// for byte.
 func rename(e *consume.Event, cluster string) (*consume.Event, error) {
 	record, err := e.MarshalJSON()
 	if err != nil {

@@ -262,11 +262,11 @@ func (r *Replay) Sent() int { return int(r.sent.Load()) }
 // Run sends the snapshot and the events to a target, until all are delivered or ctx ends. It is
 // called once.
 func (r *Replay) Run(ctx context.Context, to relay.Target, log *slog.Logger) error {
-	s := r.newSource()
+	s := r.newSubscription()
 	rel := relay.New(
 		relay.Options{
 			Name:         "replay",
-			Source:       s,
+			Subscription: s,
 			Target:       to,
 			Refused:      r.o.Refused,
 			Whole:        r.o.Whole,

@@ -141,8 +141,7 @@ func run(tb rapid.TB, dir, record string, o replay.Options, kills []int) string 
 func once(ctx context.Context, file, jsonl string, o replay.Options, w io.Writer) error {
 	var err error
 	o.Position, err = replay.OpenPosition(ctx, file, map[string]string{"--to": o.To.String()}, nil, "", "")
-	if err !=
-		nil {
+	if err != nil {
 		return err
 	}
 	defer o.Position.Close()

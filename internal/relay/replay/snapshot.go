@@ -32,7 +32,7 @@ func (r *Replay) parts() (parts []part, events int) {
 	}
 	objects := map[of][]*timeline.Version{}
 	for _, v := range r.state.Objects() {
-		if r.matches(r.read(v)) {
+		if r.matches(r.newRead(v)) {
 			key := of{v.ClusterKey(), v.Resource}
 			objects[key] = append(objects[key], v)
 		}
@@ -56,7 +56,7 @@ func (r *Replay) parts() (parts []part, events int) {
 	}
 	var rest part
 	for _, v := range r.state.Objects() {
-		if !covered[v] && r.matches(r.read(v)) {
+		if !covered[v] && r.matches(r.newRead(v)) {
 			rest.objects = append(rest.objects, v)
 		}
 	}
@@ -76,16 +76,16 @@ func isOf(v *timeline.Version, s *certainty.Scope) bool {
 func (r *Replay) snapshot(parts []part) iter.Seq2[*consume.Event, error] {
 	return func(yield func(*consume.Event, error) bool) {
 		for _, p := range parts {
-			if p.scope != nil && r.matches(p.scope.last) && !yield(r.bound(p, object.SnapshotStarted)) {
+			if p.scope != nil && r.matches(p.scope.last) && !yield(r.newBound(p, object.SnapshotStarted)) {
 				return
 			}
 			for _, v := range p.objects {
-				if !yield(r.read(v), nil) {
+				if !yield(r.newRead(v), nil) {
 					return
 				}
 			}
 			if p.scope != nil && p.scope.complete && r.matches(p.scope.last) &&
-				!yield(r.bound(p, object.SnapshotCompleted)) {
+				!yield(r.newBound(p, object.SnapshotCompleted)) {
 				return
 			}
 		}
@@ -102,16 +102,16 @@ func snapshotID(from timeline.Moment, asked []string) string {
 	return fmt.Sprintf("replay-%s-%x", strings.ReplaceAll(from.String(), "/", "-"), hash[:4])
 }
 
-// time is that of the events of the snapshot.
-func (r *Replay) time() time.Time {
+// snapshotTime returns the time of the events of the snapshot.
+func (r *Replay) snapshotTime() time.Time {
 	if t := r.o.From.Time(); !t.IsZero() {
 		return t.UTC()
 	}
 	return r.reading.Latest.UTC()
 }
 
-// bound returns the start or the end of the snapshot of a scope.
-func (r *Replay) bound(p part, kind object.StreamKind) (*consume.Event, error) {
+// newBound returns the start or the end of the snapshot of a scope.
+func (r *Replay) newBound(p part, kind object.StreamKind) (*consume.Event, error) {
 	last := p.scope.last
 	version := strings.TrimPrefix(strings.TrimPrefix(last.APIVersion, last.Group()), "/")
 	s := &object.StreamEvent{
@@ -143,7 +143,7 @@ func (r *Replay) bound(p part, kind object.StreamKind) (*consume.Event, error) {
 			}
 		}
 	}
-	return r.encode(o, &object.Delta{Observed: r.time().UnixNano(), Stream: s})
+	return r.encode(o, &object.Delta{Observed: r.snapshotTime().UnixNano(), Stream: s})
 }
 
 // encode returns an event of the replay itself.
@@ -157,13 +157,13 @@ func (r *Replay) encode(o *encode.Options, d *object.Delta) (*consume.Event, err
 
 func (r *Replay) cluster(name string) string { return cmp.Or(r.o.Cluster, name) }
 
-// read returns the read of an object.
-func (r *Replay) read(v *timeline.Version) *consume.Event {
-	e := r.event(v)
+// newRead returns the read of an object.
+func (r *Replay) newRead(v *timeline.Version) *consume.Event {
+	e := r.newEvent(v)
 	e.ID = v.Resource + "/" + v.UID + "/" + v.ResourceVersion + "/r/" + r.id + ending(v.History)
 	e.Type = consume.TypePrefix + "object.read"
 	e.Op = consume.Read
-	e.Time = r.time()
+	e.Time = r.snapshotTime()
 	e.DataRef = v.DataRef
 	e.Data = &consume.Data{
 		Op:              e.Op,
@@ -182,9 +182,9 @@ func (r *Replay) read(v *timeline.Version) *consume.Event {
 	return e
 }
 
-// deletion returns the deletion of an object that a snapshot has swept.
-func (r *Replay) deletion(v *timeline.Version) *consume.Event {
-	e := r.event(v)
+// newDeletion returns the deletion of an object that a snapshot has swept.
+func (r *Replay) newDeletion(v *timeline.Version) *consume.Event {
+	e := r.newEvent(v)
 	e.ID = v.Resource + "/" + v.UID + "/d" + ending(v.History)
 	e.Type = consume.TypePrefix + "object.deleted"
 	e.Op = consume.Deleted
@@ -198,8 +198,8 @@ func (r *Replay) deletion(v *timeline.Version) *consume.Event {
 	return e
 }
 
-// event returns the attributes that all events of an object have.
-func (r *Replay) event(v *timeline.Version) *consume.Event {
+// newEvent returns an event with the attributes that all events of an object have.
+func (r *Replay) newEvent(v *timeline.Version) *consume.Event {
 	plural, group, _ := strings.Cut(v.Resource, ".")
 	path := "/api/" + v.APIVersion
 	if group != "" {

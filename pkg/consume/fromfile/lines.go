@@ -23,16 +23,16 @@ const maxLine = 64 << 20
 type File struct{ Path string }
 
 // Traits implements consume.Source. A file is read from its beginning.
-func (s *File) Traits() consume.Traits { return consume.Traits{OneLog: true} }
+func (f *File) Traits() consume.Traits { return consume.Traits{OneLog: true} }
 
 // Read opens the file.
-func (s *File) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
-	f, err := os.Open(s.Path)
+func (f *File) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+	opened, err := os.Open(f.Path)
 	if err != nil {
 		return nil, err
 	}
-	l := NewLines(s.Path, f, q)
-	l.file = f
+	l := NewLines(f.Path, opened, q)
+	l.file = opened
 	return l, nil
 }
 

@@ -56,7 +56,7 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 		var err error
 		began := time.Now()
 		if f.odd > 0 || f.due.Swap(false) {
-			err = f.look(ctx)
+			err = f.lookUp(ctx)
 		} else {
 			b, err = f.fetch(ctx)
 			f.waited = f.waited || b == nil || len(b.records) == 0 || time.Since(began) > fetchWait/10
@@ -73,7 +73,7 @@ func (f *kafkaFetcher) run(ctx context.Context) {
 					}) {
 				return
 			}
-		case b != nil && len(b.records) > 0 && !f.same(ctx):
+		case b != nil && len(b.records) > 0 && !f.isSameLog(ctx):
 			f.due.Store(true) // the records may be of another log
 		case b != nil && (len(b.records) > 0 || b.next > f.offset || failures > 0):
 			failures = 0
@@ -172,9 +172,9 @@ func (f *kafkaFetcher) copyRecord(from kafka.RecordReader) (kafka.Message, error
 	return m, err
 }
 
-// same reports whether the log is still the same. During a pause a topic may be deleted and created
-// again, and the next records may be from the middle of the new one.
-func (f *kafkaFetcher) same(ctx context.Context) bool {
+// isSameLog reports whether the log is still the same. During a pause a topic may be deleted and
+// created again, and the next records may be from the middle of the new one.
+func (f *kafkaFetcher) isSameLog(ctx context.Context) bool {
 	if !f.waited && time.Since(f.looked) < identityPause {
 		return true
 	}
@@ -189,8 +189,8 @@ func (f *kafkaFetcher) identity(ctx context.Context) (string, error) {
 	return ids[f.log.Name], err
 }
 
-// look looks up the identity of the log, its beginning and its end.
-func (f *kafkaFetcher) look(ctx context.Context) error {
+// lookUp looks up the identity of the log, its beginning and its end.
+func (f *kafkaFetcher) lookUp(ctx context.Context) error {
 	f.looked = time.Now()
 	id, err := f.identity(ctx)
 	if err != nil {

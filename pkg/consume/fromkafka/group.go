@@ -45,7 +45,7 @@ func (r *kafkaReader) join(ctx context.Context) error {
 func (r *kafkaReader) rejoin(ctx context.Context) error {
 	g := r.group
 	if err := g.leave(); err != nil && ctx.Err() == nil {
-		r.interrupted(err)
+		r.noteInterruption(err)
 	}
 	topics := make([]string, 0, len(r.topics))
 	for topic := range r.topics {
@@ -82,7 +82,7 @@ func (g *kafkaGroup) leave() error {
 	return err
 }
 
-func (g *kafkaGroup) joined() bool {
+func (g *kafkaGroup) hasJoined() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.generation != nil
@@ -94,7 +94,7 @@ func (g *kafkaGroup) generations(ctx context.Context, member *kafka.ConsumerGrou
 		gen, err := member.Next(ctx)
 		var partitions map[partitionID]*kafkaPartition
 		if err == nil {
-			partitions, err = g.assigned(ctx, gen)
+			partitions, err = g.assignedPartitions(ctx, gen)
 			if err != nil {
 				// when it returns, the generation ends and the next one starts
 				gen.Start(func(ctx context.Context) { _ = pause.For(ctx, retryMax) })
@@ -130,8 +130,10 @@ func (g *kafkaGroup) generations(ctx context.Context, member *kafka.ConsumerGrou
 	}
 }
 
-// assigned returns the partitions of a generation.
-func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[partitionID]*kafkaPartition, error) {
+// assignedPartitions returns the partitions of a generation.
+func (g *kafkaGroup) assignedPartitions(
+	ctx context.Context, gen *kafka.Generation,
+) (map[partitionID]*kafkaPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	topics := map[string]int{}
@@ -149,7 +151,7 @@ func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[p
 			return a.ID == l.Partition
 		})
 	})
-	at, err := g.saved(ctx)
+	at, err := g.savedPositions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +178,8 @@ func (g *kafkaGroup) assigned(ctx context.Context, gen *kafka.Generation) (map[p
 	return partitions, g.commit(ctx, gen, begun)
 }
 
-// saved returns the positions of the group, in all topics.
-func (g *kafkaGroup) saved(ctx context.Context) (map[partitionID]consume.Position, error) {
+// savedPositions returns the positions of the group, in all topics.
+func (g *kafkaGroup) savedPositions(ctx context.Context) (map[partitionID]consume.Position, error) {
 	res, err := g.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: g.s.Group})
 	if err == nil {
 		err = res.Error
@@ -262,6 +264,6 @@ func (g *kafkaGroup) forget(at consume.Position) {
 	ctx, cancel := context.WithTimeout(g.ctx, apiTimeout)
 	defer cancel()
 	if err := g.Commit(ctx, at); err != nil && ctx.Err() == nil {
-		g.interrupted(err)
+		g.noteInterruption(err)
 	}
 }

@@ -112,15 +112,15 @@ type kafkaReader struct {
 	fetching sync.WaitGroup
 	batches  chan *kafkaBatch // not buffered, so a fetcher is at most one batch ahead of Next. Never closed.
 
-	pending *kafkaBatch // has not been returned as a whole; with Query.ByTime, hands has these
-	hands   map[*kafkaPartition]*kafkaHand
-	told    bool // OnRetry has been called more often than OnResume
-	topics  map[string]int
-	copies  map[string]int // with Query.OneCopy, the partition of each topic that is read
-	looked  time.Time      // when topics were looked up
-	gone    error          // a partition was deleted before its end was read, with Query.StopAtEnd
-	group   *kafkaGroup
-	sharing atomic.Int64 // the number of partitions that are read
+	pending     *kafkaBatch // has not been returned as a whole; with Query.ByTime, hands has these
+	hands       map[*kafkaPartition]*kafkaHand
+	interrupted bool // OnRetry has been called more often than OnResume
+	topics      map[string]int
+	copies      map[string]int // with Query.OneCopy, the partition of each topic that is read
+	looked      time.Time      // when topics were looked up
+	gone        error          // a partition was deleted before its end was read, with Query.StopAtEnd
+	group       *kafkaGroup
+	sharing     atomic.Int64 // the number of partitions that are read
 
 	state      sync.Mutex
 	partitions map[partitionID]*kafkaPartition  // that are read
@@ -274,7 +274,7 @@ func (r *kafkaReader) brokers() string { return strings.Join(r.s.Brokers, ",") }
 func (r *kafkaReader) begin(ctx context.Context, start consume.Start) error {
 	logs, err := r.logs(ctx, r.topics)
 	if err == nil && r.q.OneCopy {
-		logs, err = r.oneCopy(ctx, logs)
+		logs, err = r.chooseCopies(ctx, logs)
 	}
 	if err != nil {
 		return err
@@ -372,7 +372,7 @@ func (r *kafkaReader) Next(ctx context.Context) (*consume.Event, error) {
 		if r.gone != nil {
 			return nil, r.gone
 		}
-		if r.q.StopAtEnd && r.every(func(p *kafkaPartition) bool { return p.ended }) {
+		if r.q.StopAtEnd && r.holdsForAll(func(p *kafkaPartition) bool { return p.ended }) {
 			return nil, io.EOF
 		}
 		if time.Since(r.looked) >= identityAge {
@@ -406,7 +406,7 @@ func (r *kafkaReader) takeEvent() (*consume.Event, error) {
 		if errors.Is(b.err, kafka.UnknownTopicOrPartition) {
 			r.lookSoon() // it may have been deleted
 		}
-		r.interrupted(b.err)
+		r.noteInterruption(b.err)
 		return nil, nil
 	case b.begin != nil:
 		r.state.Lock()
@@ -414,7 +414,7 @@ func (r *kafkaReader) takeEvent() (*consume.Event, error) {
 		r.state.Unlock()
 		return nil, nil
 	case b.missed != nil:
-		r.pass(b, b.next)
+		r.notePosition(b, b.next)
 		if r.q.ByTime {
 			r.release(b.of)
 		}
@@ -423,16 +423,16 @@ func (r *kafkaReader) takeEvent() (*consume.Event, error) {
 		}
 		return nil, b.missed
 	}
-	if r.told && r.q.OnResume != nil {
+	if r.interrupted && r.q.OnResume != nil {
 		r.q.OnResume()
 	}
-	r.told = false
+	r.interrupted = false
 	if r.q.ByTime {
 		r.hold(b)
 		return nil, nil
 	}
 	if len(b.records) == 0 {
-		r.pass(b, b.next)
+		r.notePosition(b, b.next)
 		return nil, nil
 	}
 	e, err := b.first()
@@ -467,11 +467,11 @@ func (r *kafkaReader) drop(b *kafkaBatch) {
 	if len(b.records) == 0 {
 		next = b.next
 	}
-	r.pass(b, next)
+	r.notePosition(b, next)
 }
 
-// pass records the position of a partition.
-func (r *kafkaReader) pass(b *kafkaBatch, next int64) {
+// notePosition notes the position of a partition.
+func (r *kafkaReader) notePosition(b *kafkaBatch, next int64) {
 	r.state.Lock()
 	defer r.state.Unlock()
 	b.of.log = b.log
@@ -481,15 +481,16 @@ func (r *kafkaReader) pass(b *kafkaBatch, next int64) {
 	r.at[idOf(b.log)] = consume.Position{Log: b.log, Next: uint64(next)}
 }
 
-func (r *kafkaReader) interrupted(err error) {
-	r.told = true
+func (r *kafkaReader) noteInterruption(err error) {
+	r.interrupted = true
 	if r.q.OnRetry != nil {
 		r.q.OnRetry(err)
 	}
 }
 
-// every reports whether ok holds for all partitions. Before a group has assigned any, it does not.
-func (r *kafkaReader) every(ok func(*kafkaPartition) bool) bool {
+// holdsForAll reports whether ok holds for all partitions. Before a group has assigned any, it does
+// not.
+func (r *kafkaReader) holdsForAll(ok func(*kafkaPartition) bool) bool {
 	r.state.Lock()
 	defer r.state.Unlock()
 	for _, p := range r.partitions {
@@ -497,13 +498,13 @@ func (r *kafkaReader) every(ok func(*kafkaPartition) bool) bool {
 			return false
 		}
 	}
-	return r.group == nil || r.group.joined()
+	return r.group == nil || r.group.hasJoined()
 }
 
 // CaughtUp implements consume.Reader.
 func (r *kafkaReader) CaughtUp() bool {
 	return r.pending == nil && len(r.hands) == 0 &&
-		r.every(func(p *kafkaPartition) bool { return p.left || p.next >= p.end })
+		r.holdsForAll(func(p *kafkaPartition) bool { return p.left || p.next >= p.end })
 }
 
 // Positions implements consume.Reader.
@@ -553,7 +554,7 @@ func (r *kafkaReader) lookAgain(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		r.interrupted(err)
+		r.noteInterruption(err)
 	}
 }
 

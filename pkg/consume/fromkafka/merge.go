@@ -17,7 +17,7 @@ import (
 // So a partition that has no leader holds up the others. Its end is known from the beginning: one
 // without records has ended at once.
 
-// kafkaHand is a batch of which at least one record was not returned.
+// kafkaHand is a batch with at least one record that was not returned yet.
 type kafkaHand struct {
 	*kafkaBatch
 
@@ -27,7 +27,7 @@ type kafkaHand struct {
 // hold takes a batch into hand.
 func (r *kafkaReader) hold(b *kafkaBatch) {
 	if len(b.records) == 0 {
-		r.pass(b, b.next)
+		r.notePosition(b, b.next)
 		r.release(b.of)
 		return
 	}
@@ -50,11 +50,11 @@ func (r *kafkaReader) takeEarliest() (*consume.Event, error) {
 		return nil, nil
 	}
 	for _, h := range r.hands {
-		if err := r.look(h); err != nil {
+		if err := r.readHead(h); err != nil {
 			return nil, err
 		}
 	}
-	if !r.every(func(p *kafkaPartition) bool { return p.ended || r.hands[p] != nil }) {
+	if !r.holdsForAll(func(p *kafkaPartition) bool { return p.ended || r.hands[p] != nil }) {
 		return nil, nil
 	}
 	var first *kafkaHand
@@ -67,19 +67,19 @@ func (r *kafkaReader) takeEarliest() (*consume.Event, error) {
 		return nil, nil // they were tombstones
 	}
 	e := first.head
-	r.next(first)
+	r.dropFirst(first)
 	return e, nil
 }
 
-// look reads the first record of a hand that is an event. A hand without one is released.
-func (r *kafkaReader) look(h *kafkaHand) error {
+// readHead reads the first record of a hand that is an event. A hand without one is released.
+func (r *kafkaReader) readHead(h *kafkaHand) error {
 	for h.head == nil && len(h.records) > 0 {
 		e, err := h.first()
 		if e != nil {
 			h.head = e
 			return nil
 		}
-		r.next(h)
+		r.dropFirst(h)
 		if err != nil {
 			return err
 		}
@@ -87,8 +87,8 @@ func (r *kafkaReader) look(h *kafkaHand) error {
 	return nil
 }
 
-// next drops the first record of a hand.
-func (r *kafkaReader) next(h *kafkaHand) {
+// dropFirst drops the first record of a hand.
+func (r *kafkaReader) dropFirst(h *kafkaHand) {
 	h.head = nil
 	r.drop(h.kafkaBatch)
 	if len(h.records) == 0 {

@@ -60,9 +60,9 @@ func (r *kafkaReader) logs(ctx context.Context, topics map[string]int) ([]consum
 	return out, nil
 }
 
-// oneCopy returns one log of each topic, always the same. From the beginning on, it is the one with
-// the oldest record: retention may have removed more from the others.
-func (r *kafkaReader) oneCopy(ctx context.Context, logs []consume.Log) ([]consume.Log, error) {
+// chooseCopies returns one log of each topic, always the same. From the beginning on, it is the one
+// with the oldest record: retention may have removed more from the others.
+func (r *kafkaReader) chooseCopies(ctx context.Context, logs []consume.Log) ([]consume.Log, error) {
 	byTopic := map[string][]consume.Log{}
 	for _, l := range logs {
 		byTopic[l.Name] = append(byTopic[l.Name], l)

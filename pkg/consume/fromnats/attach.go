@@ -37,9 +37,9 @@ func (r *jetStreamReader) attach(ctx context.Context, at place, failures int) an
 	at, missed := at.in(r.stream, info)
 	if r.q.StopAtEnd && at.next > at.end {
 		return answer{undo: func() {}, apply: func() {
-			r.settle(at, missed)
+			r.takePlace(at, missed)
 			r.finish()
-			r.resumed()
+			r.noteResumption()
 		}}
 	}
 	var m *merge
@@ -66,19 +66,19 @@ func (r *jetStreamReader) attach(ctx context.Context, at place, failures int) an
 		at.end = info.State.LastSeq
 	}
 	return answer{undo: undo, apply: func() {
-		r.settle(at, missed)
+		r.takePlace(at, missed)
 		if r.at.next == 0 {
 			r.at.next = m.reached() + 1
 		}
 		r.merge = m
 		m.moved = time.Now()
 		r.caughtUp = m.isCaughtUp()
-		r.resumed()
+		r.noteResumption()
 	}}
 }
 
-// settle takes a place over.
-func (r *jetStreamReader) settle(at place, missed *consume.MissedError) {
+// takePlace continues at a place, after what was missed before it.
+func (r *jetStreamReader) takePlace(at place, missed *consume.MissedError) {
 	r.at = at
 	if missed != nil {
 		r.missed = missed
@@ -144,7 +144,7 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 		Replicas:          1,
 		FilterSubject:     filter,
 	}
-	since := r.since(at, filter)
+	since := r.firstTime(at, filter)
 	switch {
 	case r.lastOfEach(at):
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
@@ -171,7 +171,7 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 	case at.next > 0:
 		before = at.next - 1
 	}
-	p, err := newPull(info, r.link.conn, r.requests+r.stream+"."+c.Name, parts, before, r.awake)
+	p, err := newPull(info, r.link.conn, r.requests+r.stream+"."+c.Name, parts, before, r.wakeUp)
 	if err != nil {
 		return nil, err
 	}
@@ -180,16 +180,16 @@ func (r *jetStreamReader) pull(ctx context.Context, at place, name, filter strin
 	if r.nameOf == nil {
 		return p, nil
 	}
-	if err := r.hold(ctx, p, seenWithin+at.searches); err != nil {
+	if err := r.requestFirst(ctx, p, seenWithin+at.searches); err != nil {
 		r.abandon(&merge{pulls: []*pull{p}})
 		return nil, err
 	}
 	return p, nil
 }
 
-// since returns the time of the first stored record of a consumer that begins at a time; zero: it
-// begins at a sequence.
-func (r *jetStreamReader) since(at place, filter string) time.Time {
+// firstTime returns the time of the first stored record of a consumer that begins at a time; zero:
+// it begins at a sequence.
+func (r *jetStreamReader) firstTime(at place, filter string) time.Time {
 	since := r.q.ProgressSince
 	switch {
 	case at.next == 0 && (r.q.Start.Time().After(since) || !isProgressFilter(filter)):

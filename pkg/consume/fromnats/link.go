@@ -31,9 +31,9 @@ func (l *link) close() {
 	}
 }
 
-// up waits until there is a connection, and reports whether it had to wait. It drops earlier
+// waitUp waits until there is a connection, and reports whether it had to wait. It drops earlier
 // changes of the state: no request is under way.
-func (l *link) up(ctx context.Context) (waited bool, err error) {
+func (l *link) waitUp(ctx context.Context) (waited bool, err error) {
 	for {
 		select {
 		case <-l.status:

@@ -170,7 +170,7 @@ func (m *merge) request(every time.Duration) error {
 		if every <= quickHeartbeat || p.head != nil || p.horizon >= waiting {
 			continue
 		}
-		if err := p.hurry(now); err != nil {
+		if err := p.requestQuick(now); err != nil {
 			return err
 		}
 	}

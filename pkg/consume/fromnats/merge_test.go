@@ -109,15 +109,15 @@ type frames struct {
 	rest    bytes.Buffer
 }
 
-func (c *frames) Read(p []byte) (int, error) {
-	for c.rest.Len() == 0 {
-		line, err := c.in.ReadString('\n')
+func (f *frames) Read(p []byte) (int, error) {
+	for f.rest.Len() == 0 {
+		line, err := f.in.ReadString('\n')
 		if err != nil {
 			return 0, err
 		}
 		fields := strings.Fields(line)
 		if len(fields) < 4 || fields[0] != "HMSG" && fields[0] != "MSG" {
-			c.rest.WriteString(line)
+			f.rest.WriteString(line)
 			break
 		}
 		size, err := strconv.Atoi(fields[len(fields)-1])
@@ -125,17 +125,17 @@ func (c *frames) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		body := make([]byte, size+2)
-		if _, err := io.ReadFull(c.in, body); err != nil {
+		if _, err := io.ReadFull(f.in, body); err != nil {
 			return 0, err
 		}
-		if frame, isReplaced := c.replace(fields[1], fields[2], body); isReplaced {
-			c.rest.WriteString(frame)
+		if frame, isReplaced := f.replace(fields[1], fields[2], body); isReplaced {
+			f.rest.WriteString(frame)
 			continue
 		}
-		c.rest.WriteString(line)
-		c.rest.Write(body)
+		f.rest.WriteString(line)
+		f.rest.Write(body)
 	}
-	return c.rest.Read(p)
+	return f.rest.Read(p)
 }
 
 // connectThrough connects, and lets replace change what the server sends.

@@ -90,9 +90,10 @@ func (r *jetStreamReader) claim(ctx context.Context, c jetstream.ConsumerConfig)
 	return made, err
 }
 
-// hold sends the first request of a pull, and returns when the server has counted it, at the latest
-// after limit. From then on the server answers it if another reader deletes the consumer.
-func (r *jetStreamReader) hold(ctx context.Context, p *pull, limit time.Duration) error {
+// requestFirst sends the first request of a pull, and returns when the server has counted it, at
+// the latest after limit. From then on the server answers it if another reader deletes the
+// consumer.
+func (r *jetStreamReader) requestFirst(ctx context.Context, p *pull, limit time.Duration) error {
 	p.isHeld = true
 	if err := p.refill(r.heartbeats()); err != nil {
 		return err

@@ -294,8 +294,8 @@ func (p *pull) refill(every time.Duration) error {
 	})
 }
 
-// hurry requests quick heartbeats for a while.
-func (p *pull) hurry(now time.Time) error {
+// requestQuick requests quick heartbeats for a while.
+func (p *pull) requestQuick(now time.Time) error {
 	if now.Before(p.quick) {
 		return nil
 	}

@@ -89,15 +89,15 @@ func Run(ctx context.Context, o RunOptions, handler func(ctx context.Context, e 
 
 // service is a Run.
 type service struct {
-	o        RunOptions
-	link     *link
-	js       jetstream.JetStream
-	handler  func(context.Context, *consume.Event) error
-	consumer jetstream.Consumer
-	id       string                // Log.ID of the stream
-	size     jetstream.StreamState // at the start
-	failures int
-	told     bool // OnRetry was called more often than OnResume
+	o           RunOptions
+	link        *link
+	js          jetstream.JetStream
+	handler     func(context.Context, *consume.Event) error
+	consumer    jetstream.Consumer
+	id          string                // Log.ID of the stream
+	size        jetstream.StreamState // at the start
+	failures    int
+	interrupted bool // OnRetry was called more often than OnResume
 
 	handled [2 * inFlight]stored // the last handled records
 	oldest  int                  // among them
@@ -198,7 +198,7 @@ func (s *service) update(ctx context.Context, stream jetstream.Stream) error {
 // run handles records, and starts over after each interruption.
 func (s *service) run(ctx context.Context) error {
 	for {
-		waited, err := s.link.up(ctx)
+		waited, err := s.link.waitUp(ctx)
 		if waited {
 			s.failures = 0
 		}
@@ -221,7 +221,7 @@ func (s *service) run(ctx context.Context) error {
 				"Run creates it again from RunOptions.Start: %w", s.o.Durable, s.o.Stream, err)
 		}
 		s.failures++
-		s.told = true
+		s.interrupted = true
 		if s.o.OnRetry != nil {
 			s.o.OnRetry(fmt.Errorf("run consumer %s at %s: %w", s.o.Durable, s.link.servers, err))
 		}
@@ -259,10 +259,10 @@ func (s *service) handleRecords(ctx context.Context) error {
 		return err
 	}
 	defer sub.stop()
-	if s.told && s.o.OnResume != nil {
+	if s.interrupted && s.o.OnResume != nil {
 		s.o.OnResume()
 	}
-	s.told = false
+	s.interrupted = false
 	for {
 		select {
 		case m := <-sub.messages:
@@ -307,7 +307,7 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 		return m.Ack()
 	}
 	e.Position = at
-	defer s.sayWorking(m)()
+	defer s.reportWorking(m)()
 	for attempt := 0; ; attempt++ {
 		if err = s.handler(ctx, e); err == nil {
 			s.handled[s.oldest] = record
@@ -326,9 +326,9 @@ func (s *service) handle(ctx context.Context, m jetstream.Msg) error {
 	}
 }
 
-// sayWorking reports the record as in progress to the server, until the returned function is
+// reportWorking reports the record as in progress to the server, until the returned function is
 // called.
-func (s *service) sayWorking(m jetstream.Msg) (stop func()) {
+func (s *service) reportWorking(m jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
 	var teller sync.WaitGroup
 	teller.Go(func() {

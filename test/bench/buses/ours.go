@@ -72,7 +72,7 @@ func (s *Server) bus(log *slog.Logger) (publish.Bus, error) {
 // until the last one was acknowledged.
 func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
-		d := publish.NewDispatcher(newSource(w), func(it item) *object.Delta { return it.delta }, encoder(), b,
+		d := publish.NewDispatcher(newQueue(w), func(it item) *object.Delta { return it.delta }, encoder(), b,
 			publish.Options{MaxEventBytes: maxEventBytes}, slog.New(slog.DiscardHandler), nil)
 		return d.Run(ctx)
 	})
@@ -82,11 +82,11 @@ func Ours(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 // publisher.
 func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, error) {
 	return withBus(ctx, s, func(ctx context.Context, b publish.Bus) error {
-		src := newSource(w)
+		queue := newQueue(w)
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		for {
-			it, err := src.Get(ctx)
+			it, err := queue.Get(ctx)
 			switch {
 			case errors.Is(err, io.EOF):
 				return nil
@@ -98,7 +98,7 @@ func Publisher(ctx context.Context, s *Server, w *Workload) (time.Duration, erro
 					cancel(err)
 					return
 				}
-				src.Done(it)
+				queue.Done(it)
 			}, nil))
 		}
 	})

@@ -133,9 +133,9 @@ func deployment(name, uid string, rv uint64, rng *rand.Rand) []byte {
 		name, uid, rv, rv, name, rv%9, name, name, hex.EncodeToString(digest), env.String(), rv, rv%9, rv%7)
 }
 
-// source returns the deltas in their order. Like the queue, it returns the next delta of an object
-// only after Done of the previous one.
-type source struct {
+// queue returns the deltas in their order. Like package queue, it returns the next delta of an
+// object only after Done of the previous one.
+type queue struct {
 	idle chan int // objects without a delta in flight; room for all. Never closed.
 	w    *Workload
 	next []int        // index into the deltas of each object's next one; belongs to the owner of the object
@@ -152,66 +152,66 @@ type item struct {
 	object int
 }
 
-func newSource(w *Workload) *source {
-	s := &source{
+func newQueue(w *Workload) *queue {
+	q := &queue{
 		idle:    make(chan int, w.objects),
 		w:       w,
 		next:    make([]int, w.objects),
 		slots:   make(chan struct{}, publish.InFlight),
 		drained: make(chan struct{}),
 	}
-	s.left.Store(int64(len(w.deltas)))
-	s.undone.Store(int64(len(w.deltas)))
+	q.left.Store(int64(len(w.deltas)))
+	q.undone.Store(int64(len(w.deltas)))
 	for o := range w.objects {
-		s.next[o] = o
-		s.idle <- o
+		q.next[o] = o
+		q.idle <- o
 	}
-	return s
+	return q
 }
 
-// Get implements publish.Source.
-func (s *source) Get(ctx context.Context) (item, error) {
-	if s.left.Add(-1) < 0 {
+// Get implements publish.Queue.
+func (q *queue) Get(ctx context.Context) (item, error) {
+	if q.left.Add(-1) < 0 {
 		select {
-		case <-s.drained:
+		case <-q.drained:
 			return item{}, io.EOF
 		case <-ctx.Done():
 			return item{}, context.Cause(ctx)
 		}
 	}
 	select {
-	case s.slots <- struct{}{}:
+	case q.slots <- struct{}{}:
 	case <-ctx.Done():
 		return item{}, context.Cause(ctx)
 	}
 	select {
-	case o := <-s.idle:
-		i := s.next[o]
-		s.next[o] += s.w.objects
-		return item{s.w.deltas[i], s.w.encoded[i], o}, nil
+	case o := <-q.idle:
+		i := q.next[o]
+		q.next[o] += q.w.objects
+		return item{q.w.deltas[i], q.w.encoded[i], o}, nil
 	case <-ctx.Done():
 		return item{}, context.Cause(ctx)
 	}
 }
 
-// Resize implements publish.Source. This source is unbounded.
-func (*source) Resize(item, int64) {}
+// Resize implements publish.Queue. This queue is unbounded.
+func (*queue) Resize(item, int64) {}
 
-// Suspend and Resume implement publish.Source: the buses here accept every event.
-func (*source) Suspend(item) { panic("not taken") }
+// Suspend and Resume implement publish.Queue: the buses here accept every event.
+func (*queue) Suspend(item) { panic("not taken") }
 
-// Resume implements publish.Source.
-func (*source) Resume(item) { panic("not taken") }
+// Resume implements publish.Queue.
+func (*queue) Resume(item) { panic("not taken") }
 
-// Done implements publish.Source.
-func (s *source) Done(items ...item) {
+// Done implements publish.Queue.
+func (q *queue) Done(items ...item) {
 	for _, it := range items {
-		if s.next[it.object] < len(s.w.deltas) {
-			s.idle <- it.object
+		if q.next[it.object] < len(q.w.deltas) {
+			q.idle <- it.object
 		}
-		<-s.slots
+		<-q.slots
 	}
-	if s.undone.Add(-int64(len(items))) == 0 {
-		close(s.drained)
+	if q.undone.Add(-int64(len(items))) == 0 {
+		close(q.drained)
 	}
 }

@@ -185,8 +185,8 @@ func TestLimitedBrokerGetsOneBatchAtATime(t *testing.T) {
 			got = append(got, a.At)
 		}
 		const ms = time.Millisecond
-		if diff := cmp.Diff([]time.Duration{0, 1100 * ms, 1200 * ms, 1300 * ms, 1400 * ms, 1500 * ms}, got); diff !=
-			"" {
+		want := []time.Duration{0, 1100 * ms, 1200 * ms, 1300 * ms, 1400 * ms, 1500 * ms}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}
 	})

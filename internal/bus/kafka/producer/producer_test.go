@@ -223,6 +223,6 @@ func TestAnswerAboutSomethingElse(t *testing.T) {
 
 type roundTrip func(kafka.Request) (kafka.Response, error)
 
-func (f roundTrip) RoundTrip(_ context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
-	return f(req)
+func (r roundTrip) RoundTrip(_ context.Context, _ net.Addr, req kafka.Request) (kafka.Response, error) {
+	return r(req)
 }

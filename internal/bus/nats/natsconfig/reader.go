@@ -13,7 +13,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/config/check"
 )
 
-// Reader confines those who read the bus to some of its subjects, as their permissions do.
+// Reader confines commands and relays that read the bus to some of its subjects. The permissions of
+// their user do so too.
 type Reader struct {
 	// Consumers is fromnats.JetStream.Consumers of commands. A relay appends its name to it.
 	Consumers string   `yaml:"consumers,omitempty"`
@@ -35,7 +36,8 @@ func (r *Reader) Only() string {
 
 var readerName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,` + fmt.Sprint(longestName) + `}$`)
 
-// readerSubject matches tokens separated by dots, of which a whole one may be a wildcard.
+// readerSubject matches tokens separated by dots. A token may be a wildcard, but not have one
+// inside.
 var readerSubject = regexp.MustCompile(`^([^\x00-\x20\x7f.*>]+|\*)(\.([^\x00-\x20\x7f.*>]+|\*))*(\.>)?$`)
 
 // withReaderKeys adds the constraints of the reader's keys.

@@ -23,8 +23,8 @@ const (
 // ErrSilent means that no data arrived within the limit.
 var ErrSilent = errors.New("the connection is dead: no data arrived")
 
-// After returns the limit for a client that sends a ping at an interval. Without pings (0 or less)
-// there is none: 0.
+// After returns the limit for a client that sends a ping at an interval. It returns 0, for no
+// limit, if the client sends no pings (0 or less).
 func After(ping time.Duration) time.Duration {
 	if ping <= 0 {
 		return 0

@@ -43,11 +43,11 @@ type Opened struct {
 }
 
 // Close closes the file, if there is one.
-func (t *Opened) Close() error {
-	if t.File == nil {
+func (o *Opened) Close() error {
+	if o.File == nil {
 		return nil
 	}
-	return t.File.Close()
+	return o.File.Close()
 }
 
 // errSource means that a replay would write to its own source.
@@ -87,8 +87,7 @@ func (t *Target) Open(ctx context.Context, o *Options) (*Opened, error) {
 		return nil, err
 	}
 	to.Target, err = agent.NewRelayTarget(cfg, config.RelayTarget(cfg.Bus), o.Cluster, o.Stdout, nil, o.Log)
-	if err !=
-		nil {
+	if err != nil {
 		return nil, errors.Join(agent.ConfigError{Err: fmt.Errorf("--target: %w", err)}, to.Close())
 	}
 	to.Split = agent.SplitsNamespaces(config.RelayTarget(cfg.Bus))

@@ -1,4 +1,4 @@
-package relaysource
+package subscription
 
 import (
 	"context"
@@ -53,13 +53,13 @@ func (r *Reading) Next(ctx context.Context) (*driver.Record, error) {
 		var unreadable *consume.RecordError
 		switch {
 		case err == nil:
-			return r.record(e.Position, e, nil), nil
+			return r.newRecord(e.Position, e, nil), nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, errWaited):
-			r.pass()
+			r.addPassed()
 		case errors.As(err, &unreadable):
-			return r.record(unreadable.Position, nil, unreadable.Err), nil
+			return r.newRecord(unreadable.Position, nil, unreadable.Err), nil
 		case errors.As(err, &missed) && missed.Recreated:
 			for _, p := range r.Positions() {
 				if p.Name == missed.Log.Name && p.Partition == missed.Log.Partition {
@@ -73,7 +73,7 @@ func (r *Reading) Next(ctx context.Context) (*driver.Record, error) {
 	}
 }
 
-func (r *Reading) record(at consume.Position, e *consume.Event, err error) *driver.Record {
+func (r *Reading) newRecord(at consume.Position, e *consume.Event, err error) *driver.Record {
 	rec := &driver.Record{
 		Log:      at.Log,
 		Position: at.Next - 1,
@@ -88,8 +88,8 @@ func (r *Reading) record(at consume.Position, e *consume.Event, err error) *driv
 	return rec
 }
 
-// pass adds records for the positions that the reader has passed without an event.
-func (r *Reading) pass() {
+// addPassed adds records for the positions that the reader has passed without an event.
+func (r *Reading) addPassed() {
 	for _, at := range r.Positions() {
 		known, ok := r.known[at.Log]
 		if ok && at.Next > known {

@@ -20,9 +20,9 @@ const (
 	progressLog = "*progress*"
 )
 
-// source hands the snapshot and the events of a replay to a relay. Its fields belong to the
+// subscription hands the snapshot and the events of a replay to a relay. Its fields belong to the
 // goroutine that calls Next.
-type source struct {
+type subscription struct {
 	r      *Replay
 	pace   pace
 	resume map[consume.Log]uint64 // an earlier run has sent all below
@@ -78,8 +78,8 @@ func resourceOf(e *consume.Event) resourceKey {
 	return resourceKey{e.Position.Log, e.ClusterKey(), e.GroupResource()}
 }
 
-func (r *Replay) newSource() *source {
-	s := &source{
+func (r *Replay) newSubscription() *subscription {
+	s := &subscription{
 		r: r,
 		pace: pace{
 			speed: r.o.Speed,
@@ -96,8 +96,8 @@ func (r *Replay) newSource() *source {
 	return s
 }
 
-// Open implements driver.Source.
-func (s *source) Open(ctx context.Context) error {
+// Open implements driver.Subscription.
+func (s *subscription) Open(ctx context.Context) error {
 	parts, events := s.r.parts()
 	var err error
 	s.resume, err = s.r.o.Position.begin(events)
@@ -109,8 +109,8 @@ func (s *source) Open(ctx context.Context) error {
 	return err
 }
 
-// Close implements driver.Source.
-func (s *source) Close() error {
+// Close implements driver.Subscription.
+func (s *subscription) Close() error {
 	if s.stop != nil {
 		s.stop()
 	}
@@ -120,14 +120,14 @@ func (s *source) Close() error {
 	return s.in.Close()
 }
 
-// Ready implements driver.Source.
-func (s *source) Ready() error { return nil }
+// Ready implements driver.Subscription.
+func (s *subscription) Ready() error { return nil }
 
-// Behind implements driver.Source.
-func (s *source) Behind(context.Context, []driver.Mark) (uint64, error) { return 0, nil }
+// Behind implements driver.Subscription.
+func (s *subscription) Behind(context.Context, []driver.Mark) (uint64, error) { return 0, nil }
 
-// Save implements driver.Source.
-func (s *source) Save(_ context.Context, marks []driver.Mark) error {
+// Save implements driver.Subscription.
+func (s *subscription) Save(_ context.Context, marks []driver.Mark) error {
 	if len(marks) == 0 {
 		return nil
 	}
@@ -143,8 +143,8 @@ func (s *source) Save(_ context.Context, marks []driver.Mark) error {
 	return s.r.o.Position.save(marks)
 }
 
-// Next implements driver.Source. It returns io.EOF after the last event.
-func (s *source) Next(ctx context.Context) (*driver.Record, error) {
+// Next implements driver.Subscription. It returns io.EOF after the last event.
+func (s *subscription) Next(ctx context.Context) (*driver.Record, error) {
 	for len(s.ready) == 0 {
 		if s.ended && s.finished {
 			return nil, io.EOF
@@ -172,7 +172,7 @@ func (s *source) Next(ctx context.Context) (*driver.Record, error) {
 }
 
 // fill adds what follows to ready, if anything does.
-func (s *source) fill(ctx context.Context) error {
+func (s *subscription) fill(ctx context.Context) error {
 	if s.snapshot != nil {
 		e, err, ok := s.snapshot()
 		if !ok {
@@ -209,7 +209,7 @@ func (s *source) fill(ctx context.Context) error {
 }
 
 // finish adds the progress at the end.
-func (s *source) finish() error {
+func (s *subscription) finish() error {
 	s.finished = true
 	events, err := s.r.finish(s.claims)
 	for i, e := range events {
@@ -225,17 +225,17 @@ func (s *source) finish() error {
 	return err
 }
 
-// progress takes the progress of an agent.
-func (s *source) progress(e *consume.Event) error {
+// addProgress takes the progress of an agent.
+func (s *subscription) addProgress(e *consume.Event) error {
 	if s.r.o.Record.HasSeveralLogs() {
 		id := eventKey{e.ClusterKey(), e.ID}
 		s.claims.copies[id]++
 		if s.claims.copies[id] == s.r.o.Copies(s.in.Positions(), e) {
 			delete(s.claims.copies, id)
-			s.claims.progress(e, s.r.isWhole, s.r.hasProgress(e))
+			s.claims.noteProgress(e, s.r.isWhole, s.r.hasProgress(e))
 		}
 	} else {
-		s.claims.progress(e, s.r.isWhole, s.r.hasProgress(e))
+		s.claims.noteProgress(e, s.r.isWhole, s.r.hasProgress(e))
 	}
 	if s.r.precedes(e) || !s.r.hasProgress(e) || !s.r.sendsProgress() {
 		return nil
@@ -244,7 +244,7 @@ func (s *source) progress(e *consume.Event) error {
 }
 
 // add takes an event of the record.
-func (s *source) add(e *consume.Event) error {
+func (s *subscription) add(e *consume.Event) error {
 	r, resource := s.r, resourceOf(e)
 	versions := r.fold.Add(e)
 	included := r.o.To.Includes(e)
@@ -253,7 +253,7 @@ func (s *source) add(e *consume.Event) error {
 	}
 	switch {
 	case e.Progress != nil:
-		return s.progress(e)
+		return s.addProgress(e)
 	case e.Stream != nil:
 		s.claims.note(e, included)
 	}
@@ -304,7 +304,7 @@ func (s *source) add(e *consume.Event) error {
 			break // the target sweeps by itself
 		}
 		for _, v := range versions {
-			if e := r.deletion(v); r.matches(e) {
+			if e := r.newDeletion(v); r.matches(e) {
 				s.deleted++
 				s.ready = append(s.ready, &driver.Record{
 					Log: consume.Log{
@@ -325,7 +325,7 @@ func (s *source) add(e *consume.Event) error {
 }
 
 // send sends an event of the record, unless an earlier run has.
-func (s *source) send(e *consume.Event) error {
+func (s *subscription) send(e *consume.Event) error {
 	if e.Position.Next <= s.resume[e.Position.Log] || !s.r.matches(e) {
 		return nil
 	}
