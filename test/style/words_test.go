@@ -18,13 +18,9 @@ import (
 // name. The list only becomes shorter.
 var notRenamed = []string{
 	"agent.RelaySource",  // an opened subscription of a relay
-	"answer.History",     // versions of objects, and their certainty
-	"audit.Record",       // what was read
 	"driver.RelaySource", // a subscription of a relay
 	"driver.Source",      // a subscription: records, and the position of one reader
 	"publish.Source",     // a queue
-	"terminal.NewProgress",
-	"terminal.Progress", // a region of the terminal that is redrawn
 }
 
 // TestWords checks that a word of the glossary's part about the code means one thing in exported

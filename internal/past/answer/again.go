@@ -7,8 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
 )
 
-// undecidedEvery is how often a server reads a moment that is old, and of which the record may say
-// more. Progress comes each minute.
+// undecidedEvery is how often a server reads an old moment again, if the record may say more about
+// it. Progress comes each minute.
 const undecidedEvery = time.Minute
 
 // A quiet scope without bookmarks is settled at the end of each watch. See decision 0040.

@@ -217,7 +217,7 @@ func TestPartsOfPartitionsAreEnough(t *testing.T) {
 			}
 		}
 		if slices.ContainsFunc(whole.Scopes(), func(s certainty.Scope) bool { return s.Name == "" }) {
-			return // retention has left objects of an agent of which it left nothing else
+			return // retention has removed all of an agent but objects
 		}
 		if w, g := objectsOf(whole), objectsOf(states[0]); !slices.Equal(w, g) {
 			t.Fatalf("at %s: %v\nfrom all records: %v\n%+v\n%+v\n%s", moment, g, w, got, want, k)

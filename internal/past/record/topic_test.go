@@ -202,7 +202,7 @@ type live struct {
 	gone                      bool
 }
 
-func (o *live) uid() string { return o.resource + "-" + o.namespace + "-" + o.name }
+func (l *live) uid() string { return l.resource + "-" + l.namespace + "-" + l.name }
 
 // scopeAgent is an agent of one scope.
 type scopeAgent struct {

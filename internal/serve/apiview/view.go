@@ -106,7 +106,7 @@ func NewView(s *timeline.State, o Options) *View {
 			if scopes[i].Resource != name {
 				continue
 			}
-			r.first.version = max(r.first.version, number(scopes[i].Complete().ResourceVersion))
+			r.first.version = max(r.first.version, number(scopes[i].CompleteUpTo().ResourceVersion))
 			if o.Warn != nil {
 				r.warnings = append(r.warnings, o.Warn(&scopes[i])...)
 			}
@@ -192,11 +192,11 @@ func (p *packer) pack(v *timeline.Version, body []byte) *object.Object {
 }
 
 // key returns the key of an object of the content.
-func (r *content) key(namespace, name string) string {
+func (c *content) key(namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
 	}
-	return r.name + "/" + name
+	return c.name + "/" + name
 }
 
 // find returns an object, nil if it does not exist.
