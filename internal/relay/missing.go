@@ -81,8 +81,8 @@ func (m *missing) lose(e *consume.Event, now time.Time) {
 	}
 }
 
-// loseAny notes that the target does not get records of which nothing is known but that they were
-// on the bus before now.
+// loseAny notes that the target does not get some records. Nothing is known about them, except that
+// they were on the bus before now.
 func (m *missing) loseAny(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

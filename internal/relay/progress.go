@@ -86,7 +86,7 @@ func (r *Relay) isWhole(resource, scope string) bool {
 // is nothing. The result is e if it says nothing else.
 func (r *Relay) reduce(e *consume.Event) (*consume.Event, error) {
 	p := e.Progress
-	leftOut := map[string]bool{} // resources of which a named scope is left out
+	leftOut := map[string]bool{} // resources with a named scope that is left out
 	for i := range p.Scopes {
 		if s := &p.Scopes[i]; s.Scope != "" && !r.isWhole(s.Resource, s.Scope) {
 			leftOut[s.Resource] = true

@@ -82,7 +82,7 @@ type Data struct {
 	Snapshot  string   `json:"snapshot,omitempty"` // of a Read
 	Inferred  bool     `json:"inferred,omitempty"` // found by comparing lists, not seen on a watch
 	// Redacted reports whether values of After were removed or replaced. Nil: no, unless the object
-	// is a Secret, of which it is not known then: an earlier agent did not say so.
+	// is a Secret: then it is not known, because an earlier agent did not say so.
 	Redacted *bool `json:"redacted,omitempty"`
 	// Skipped is the number of versions that filters have withheld since the object's last event.
 	// Before is the last of them, not the After of that event. After a stream event of the scope

@@ -17,8 +17,8 @@ type Progress struct {
 	// APIServerVersion is the version of the API server ("v1.37.1"). The first progress of a run
 	// has it, and each that follows a change, and one in an hour; "": as before.
 	APIServerVersion string `json:"apiServerVersion,omitempty"`
-	// Since is the beginning of the time of which the event has all interruptions and hidden spans:
-	// those whose end was noted at Since or later. Two events of a run have all of them if Since of
+	// Since: the event has all interruptions and hidden spans whose end was noted at Since or
+	// later. Two events of a run have all of them if Since of
 	// the later one is not after the time of the earlier one. An entry also has earlier hidden
 	// spans that reach above its ResourceVersion.
 	Since time.Time `json:"since"`
@@ -71,7 +71,7 @@ type Interruption struct {
 }
 
 // HiddenSpan is a span in which the last version of at least one object, or its deletion, was
-// withheld by filters. Each end has a time and a ResourceVersion, of which either may be unknown.
+// withheld by filters. Each end has a time and a ResourceVersion. Either may be unknown.
 type HiddenSpan struct {
 	From                 time.Time `json:"from,omitzero"`
 	FromResourceVersion  string    `json:"fromResourceVersion,omitempty"`

@@ -166,7 +166,7 @@ func (w *writer) end(resource, name string, at time.Time) {
 	w.ended[strings.Clone(name)] = at
 }
 
-// dropParts removes the parts of a scope of which a snapshot was taken.
+// dropParts removes the parts of a scope that had a snapshot of their own.
 func (w *writer) dropParts(resource, name string) {
 	for part, o := range w.observed[resource] {
 		if !o.started && IsPartOf(part, name) {

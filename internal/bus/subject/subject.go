@@ -115,7 +115,7 @@ func (s *Template) Append(dst []byte, d *object.Delta) []byte {
 	return appendParts(dst, s.object, d.Ref.Resource, d.Ref.Namespace(), d.Ref.Name())
 }
 
-// OfStream returns the subjects of all stream events of a resource, of which the last one is a NATS
+// OfStream returns the subjects of all stream events of a resource. The last one is a NATS
 // wildcard.
 func (s *Template) OfStream(r *object.Resource) []string {
 	return []string{string(appendParts(nil, s.stream, r, "", "")), string(appendParts(nil, s.scopes, r, "", "")) + ".*"}

@@ -42,7 +42,7 @@ type writerKey struct {
 type writer struct {
 	run    string
 	scopes map[string]string // the scopes that the run observes, with their resources
-	parts  map[string]bool   // those of which only a snapshot is known: each may be a part of another
+	parts  map[string]bool   // those with nothing but a snapshot: each may be a part of another
 }
 
 // claim is what is known of a scope.
@@ -124,7 +124,7 @@ func (w *writer) covers(p *consume.Progress, entry *consume.ScopeProgress) []str
 	return out
 }
 
-// isPart reports whether a scope is the part of another one, of which a snapshot was taken.
+// isPart reports whether a scope is a part of another one, with a snapshot of its own.
 func (w *writer) isPart(scope string) bool {
 	if !w.parts[scope] {
 		return false

@@ -148,7 +148,7 @@ func TestReplayedRecordIsAsCertain(t *testing.T) {
 	}
 }
 
-// A replay sends progress about the scopes of which it sends everything.
+// A replay sends progress about the scopes that it sends whole.
 func TestProgressOfAReplay(t *testing.T) {
 	record := observedRecord()
 	span := replay.Options{From: timeline.At(minute(2.3)), To: timeline.At(minute(4.3))}

@@ -25,7 +25,7 @@
 //     with the ids of deletions.
 //   - snapshot.completed, if events of its resource precede it in the record that are later than
 //     To. A consumer would sweep their objects. Deletions take its place, too.
-//   - The end of a scope of which not all objects are sent: it would say that those that are sent
+//   - The end of a scope, if not all its objects are sent: it would say that those that are sent
 //     were all.
 //
 // A scope that is inside a gap at From has no snapshot.completed. Its objects may be wrong, so a

@@ -17,7 +17,7 @@ import (
 // So a partition that has no leader holds up the others. Its end is known from the beginning: one
 // without records has ended at once.
 
-// kafkaHand is a batch of which at least one record was not returned.
+// kafkaHand is a batch with at least one record that was not returned.
 type kafkaHand struct {
 	*kafkaBatch
 

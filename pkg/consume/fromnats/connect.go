@@ -129,7 +129,7 @@ func withoutUser(urls string) (string, error) {
 			s = "nats://" + s
 		}
 		u, err := url.Parse(s)
-		if err != nil { // it may quote the password, of which a part before '/' or '#' looks like a port
+		if err != nil { // it may quote the password: a part of it before '/' or '#' looks like a port
 			return "",
 				errors.New(
 					"url: want nats://host:port: in user and password, escape characters like / # ? , % as %2F %23 %3F %2C %25")

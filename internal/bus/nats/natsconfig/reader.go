@@ -35,7 +35,8 @@ func (r *Reader) Only() string {
 
 var readerName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,` + fmt.Sprint(longestName) + `}$`)
 
-// readerSubject matches tokens separated by dots, of which a whole one may be a wildcard.
+// readerSubject matches tokens separated by dots. A token may be the wildcard *, and the last one
+// may be >.
 var readerSubject = regexp.MustCompile(`^([^\x00-\x20\x7f.*>]+|\*)(\.([^\x00-\x20\x7f.*>]+|\*))*(\.>)?$`)
 
 // withReaderKeys adds the constraints of the reader's keys.
