@@ -212,7 +212,7 @@ func (e *recordEnd) read(ctx context.Context, from *agent.WritableBus) (*writers
 	return e.Choose(fold.Writers(), time.Now())
 }
 
-// ends returns what is to be sent, and the lines of the output in the same order.
+// ends returns the ends to send, and the lines of the output in the same order.
 func (e *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.Ends, lines []*endedScope) {
 	for _, chosen := range choice.Ends { // the clock of an agent may be ahead, and an earlier end counts as late
 		if last := chosen.Writer.Last(); !last.Before(now) {

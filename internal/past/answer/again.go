@@ -69,8 +69,8 @@ func settledAt(m timeline.Moment, complete, began time.Time) time.Time {
 	return wholeSecond(final)
 }
 
-// ReadAgain returns the time from which on a server reads a moment again, which it has begun to
-// read at began; zero: the moment is final.
+// ReadAgain returns the time after which a server has to read a moment again. The last read began
+// at began. Zero: the moment is final.
 func ReadAgain(m timeline.Moment, scopes []certainty.Scope, began time.Time) time.Time {
 	if m.IsNow() {
 		return time.Time{}

@@ -330,8 +330,8 @@ func (h *Happening) IsLate() bool {
 	return h.Op == consume.Read || h.Time.Sub(h.Last).Abs() >= lateAfter
 }
 
-// assessEvents adds to an answer what is to be said of its Events in the whole span: if some may be
-// missing, it is not exact.
+// assessEvents judges the Events of the whole span. If some may be missing, the answer is not
+// exact, and gets the causes.
 func (r *SpanReader) assessEvents(a *Assessment) {
 	isCaptured := false
 	for i := range a.Scopes {

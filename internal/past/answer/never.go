@@ -113,8 +113,8 @@ func namespacesOf(ctx context.Context, r *record.Record, s *record.Selection) []
 	return r.Namespaces(ctx, s)
 }
 
-// suggestSimilar returns what is to be added to the message that the record has no object of a
-// name: those among the names of a selection that are similar. A topic is not read again for that.
+// suggestSimilar returns the end of the message that the record has no object of a name: the
+// similar names of a selection. It does not read a topic again for that.
 func (q *Question) suggestSimilar(
 	ctx context.Context, name string, s *record.Selection, list func(
 		context.Context, *record.Record, *record.Selection,

@@ -95,7 +95,7 @@ func (a *Answer) UpTo() time.Time {
 // mostNames is how many scopes a line names, less one.
 const mostNames = 6
 
-// Lines returns what is to be said beside the level: one line for the scopes that share a cause, an
+// Lines returns the lines that explain the level: one line for the scopes that share a cause, an
 // end or a count. name returns the name of a scope.
 func (a *Answer) Lines(name func(*Scope) string) []string {
 	of := map[string][]string{}

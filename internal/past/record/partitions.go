@@ -70,8 +70,8 @@ type logIndex struct {
 	unnamed bool                        // Fold.Unnamed at the moment
 }
 
-// findStartInLogs returns from where to read the state of a moment. A resourceVersion has no time
-// to begin at.
+// findStartInLogs returns the start from which the state of a moment is read. A resourceVersion has
+// no time, so its state is read from the beginning.
 func (r *Record) findStartInLogs(ctx context.Context, s *Selection, m timeline.Moment) (*logStart, error) {
 	if _, _, isVersion := m.ResourceVersion(); isVersion {
 		return &logStart{start: consume.Beginning()}, nil

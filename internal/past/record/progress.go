@@ -262,8 +262,8 @@ func (w *window) lacking(s *Selection, x *logIndex) map[string]bool {
 	return out
 }
 
-// startFrom returns from where to read the state, and leaves in known what is needed of the events
-// before.
+// startFrom returns the start from which the state is read. It sets known to the earlier events
+// that the state needs.
 func (w *window) startFrom(x *logIndex) consume.Start {
 	w.known = marks{}
 	isUnended := func(scopeKey) bool { return true }

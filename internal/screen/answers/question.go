@@ -38,8 +38,8 @@ func New(
 	return q
 }
 
-// displayLock is held by what draws on a terminal, which shows one progress at a time. The zero
-// value is not held.
+// displayLock is held by the one Display that a terminal shows at a time. The zero value is not
+// held.
 type displayLock struct {
 	once sync.Once
 	free chan struct{}

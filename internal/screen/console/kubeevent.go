@@ -70,7 +70,7 @@ func (p *Printer) PrintKubernetesEvent(e *KubernetesEvent) error {
 	return p.write()
 }
 
-// eventRemarks returns what is to be said after the reason: how often, when, and what is missing.
+// eventRemarks returns the text after the reason: how often, when, and the parts that are missing.
 func (p *Printer) eventRemarks(e *KubernetesEvent) string {
 	var parts []string
 	clock := func(t time.Time) string {

@@ -354,7 +354,7 @@ func (c *content) countUpTo(version uint64, shown int) (int, bool) {
 	return n, true
 }
 
-// clock returns what ages are as of.
+// clock returns the time to which ages are relative.
 func (v *View) clock() time.Time {
 	if p := v.replay; p != nil {
 		p.mu.Lock()
