@@ -25,7 +25,7 @@ type jetStream struct {
 }
 
 // streamOf returns the only partition of a topic as a stream.
-func streamOf(k *topic) *jetStream {
+func streamOf(k *kafkaTopic) *jetStream {
 	j := &jetStream{
 		records: slices.Clone(k.partitions[0].records),
 		first:   k.partitions[0].first,
@@ -241,7 +241,7 @@ func TestEarlierStreamEventsAreNotRead(t *testing.T) {
 		{"one agent is gone", 3, "", 200, certainty.Unknown, 2},
 		{"an operator has ended a scope", 3, consume.EndForgotten, 200, certainty.Unknown, 2},
 	} {
-		k := &topic{partitions: []*topicPartition{{}}, distinct: true}
+		k := &kafkaTopic{partitions: []*topicPartition{{}}, distinct: true}
 		world := &cluster{objects: map[string]live{}}
 		agents := []*scopeAgent{}
 		for n, ns := range []string{"shop", "tools"} {
