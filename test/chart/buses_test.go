@@ -80,7 +80,17 @@ func TestChartHasTheBusesOfTheCatalog(t *testing.T) {
 			}
 		}
 	}
+	values, err := os.ReadFile("../../charts/kubecdc/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, d := range catalog.Buses() {
+		if !strings.Contains(string(values), "`bus."+d.Name) {
+			t.Errorf("values.yaml does not name bus.%s where it lists the buses", d.Name)
+		}
+		if d.Name != "stdout" && !strings.Contains(text, "--set bus."+d.Name+".") {
+			t.Errorf("kubecdc.busExamples has no example of %s", d.Name)
+		}
 		_, isReadable := d.Default().(driver.Readable)
 		keeps := strings.Contains(text, `define "kubecdc.`+d.Name+`.kind" -}}keeps{{-`)
 		if keeps != isReadable {
