@@ -83,8 +83,8 @@ func (c *counter) repeatable() []failure {
 	return tests
 }
 
-// withSubtests returns the output of a failed test and of its failed subtests, one of which may
-// have printed the seed.
+// withSubtests returns the output of a failed test and of its failed subtests: one of them may have
+// printed the seed.
 func (c *counter) withSubtests(test failure) string {
 	output := test.output
 	for _, f := range c.failures {

@@ -87,10 +87,10 @@ type explained struct {
 }
 
 // Read implements consume.Source.
-func (s explained) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
-	r, err := s.Source.Read(ctx, q)
+func (e explained) Read(ctx context.Context, q consume.Query) (consume.Reader, error) {
+	r, err := e.Source.Read(ctx, q)
 	if err != nil && ctx.Err() == nil {
-		err = s.explain(err)
+		err = e.explain(err)
 	}
 	return r, err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/record"
 )
 
-// The names of objects are complete, whatever subjects the record has. They cost one event for each
-// object if each object has a subject of its own.
+// Completion offers the names of all objects, whatever subjects the record has. It reads one event
+// of each object if each object has a subject of its own.
 func TestNamesOfALongRecord(t *testing.T) {
 	t.Parallel()
 	const (

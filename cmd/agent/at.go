@@ -101,7 +101,7 @@ func runAt(ctx context.Context, f *serveFlags, moment string, command []string, 
 		return err
 	}
 	signal.Reset(syscall.SIGPIPE) // the child inherits the default action
-	view, err := viewsOf(q).View(ctx, at, nil)
+	view, err := viewsOf(q).ReadView(ctx, at, nil)
 	if err != nil {
 		return err
 	}

@@ -198,7 +198,7 @@ func TestAuditFindsWhatIsMissing(t *testing.T) {
 				`{"resource":"deployments.apps","resourceVersion":"145","hidden":[{"from":"2026-11-20T14:04:10Z","fromResourceVersion":"138","until":"2026-11-20T14:04:20Z","untilResourceVersion":"140"}]`),
 			want: []string{"filtered 14:04:10 14:04:20 deployments.apps "},
 		},
-		"versions that a filter withheld, of which progress says nothing": {
+		"versions that a filter withheld, and progress does not say so": {
 			damage: replaced("deployments.apps/u-web/140", `"op":"u","resourceVersion":"140"`,
 				`"op":"u","skipped":2,"resourceVersion":"140"`),
 			want: []string{"filtered 14:02:30 14:04:20 deployments.apps " + web},

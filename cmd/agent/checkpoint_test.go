@@ -34,8 +34,8 @@ func TestARunGoesOnFromTheCheckpoint(t *testing.T) {
 	first.says(t, "connected to bus")
 
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"checkpoint", "reset", "--data-dir", dir}, io.Discard, &stderr); code !=
-		exitFailed ||
+	code := run(t.Context(), []string{"checkpoint", "reset", "--data-dir", dir}, io.Discard, &stderr)
+	if code != exitFailed ||
 		!regexp.MustCompile(`checkpoint\.json: in use by another kubecdc \(pid \d+\): stop that one`).
 			MatchString(stderr.String()) {
 		t.Errorf("reset under an agent: exit code %d, %s", code, &stderr)
@@ -141,9 +141,9 @@ func TestACheckpointInAConfigMap(t *testing.T) {
 		written == "" || strings.Contains(written, "checkpoint.json") {
 		t.Fatalf("reset: exit code %d, %s; written is %s", code, &stderr, written)
 	}
-	if want := "checkpoint ConfigMap cdc/kubecdc-checkpoint: removed, with 1 scopes.\n" +
-		"The next start takes a new snapshot of all that is captured.\nA running agent stops when it detects this.\n"; stdout.String() !=
-		want {
+	const wantReset = "checkpoint ConfigMap cdc/kubecdc-checkpoint: removed, with 1 scopes.\n" +
+		"The next start takes a new snapshot of all that is captured.\nA running agent stops when it detects this.\n"
+	if stdout.String() != wantReset {
 		t.Errorf("reset: got %q", &stdout)
 	}
 }
@@ -260,9 +260,8 @@ func TestForgetStartsTheEmbeddedJetStream(t *testing.T) {
 		}},
 	})
 	var out, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"checkpoint", "forget", "pods", "--data-dir", dir}, &out, &stderr); code !=
-		exitOK ||
-		!strings.HasPrefix(out.String(), "The bus has the end of pods.\n") {
+	code := run(t.Context(), []string{"checkpoint", "forget", "pods", "--data-dir", dir}, &out, &stderr)
+	if code != exitOK || !strings.HasPrefix(out.String(), "The bus has the end of pods.\n") {
 		t.Errorf("exit code %d: %s%s", code, &out, &stderr)
 	}
 }

@@ -86,14 +86,14 @@ The agent may run: it saves changes every 5 seconds.`,
 			}); err != nil {
 				return err
 			}
-			if out.Structured() {
+			if out.IsStructured() {
 				return out.write(stdout, struct {
 					Place      string               `json:"place"`
 					Checkpoint *checkpoint.Document `json:"checkpoint"` // null without a checkpoint
 				}{k.String(), d})
 			}
 			d.Write(stdout, k.String(), time.Now())
-			if d == nil && o.Embedded() {
+			if d == nil && o.IsEmbedded() {
 				fmt.Fprintln(stdout, notOfThisAgent)
 			}
 			return nil
@@ -218,7 +218,7 @@ is not retiring.`,
 			fmt.Fprintf(stdout,
 				"%s: %s was removed. The agent sends nothing more about it; consumers may keep its objects.\n", k,
 				args[0])
-			if k.Unlocked() {
+			if k.IsUnlocked() {
 				fmt.Fprintln(stdout, "A running agent stops when it detects this.")
 			}
 			return nil
@@ -264,7 +264,7 @@ func sayReset(w io.Writer, k *agent.KeptCheckpoint, resource string, removed []s
 	} else {
 		fmt.Fprintf(w, "The next start takes a new snapshot of %s.\n", what)
 	}
-	if k.Unlocked() {
+	if k.IsUnlocked() {
 		fmt.Fprintln(w, "A running agent stops when it detects this.")
 	}
 }

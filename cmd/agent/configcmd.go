@@ -140,13 +140,13 @@ func checkConfigs(stdin io.Reader, stdout io.Writer, files []string, set []yamld
 			result.Valid = true
 			result.Doubts = f.Doubts(explain.Doubts)
 			result.Summary = explain.Summarize(f)
-			if !out.Structured() {
+			if !out.IsStructured() {
 				result.write(stdout)
 			}
 		}
 		results = append(results, result)
 	}
-	if out.Structured() {
+	if out.IsStructured() {
 		if err := out.write(stdout, results); err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func newConfigExplainCommand() *cobra.Command {
 			switch {
 			case err != nil:
 				return err
-			case out.Structured():
+			case out.IsStructured():
 				return out.write(cmd.OutOrStdout(), e)
 			}
 			e.Write(cmd.OutOrStdout())

@@ -69,7 +69,7 @@ func listStuck(ctx context.Context, socket string, out *output, stdout io.Writer
 	if err != nil {
 		return err
 	}
-	if out.Structured() {
+	if out.IsStructured() {
 		return out.write(stdout, list)
 	}
 	if len(list) == 0 {

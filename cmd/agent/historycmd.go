@@ -37,11 +37,11 @@ spec.replicas, data["app.conf"], metadata.labels[app], spec.template.spec.contai
 are the element of that name, wherever it stands; [0] is the first element, [*] are all. The forms {.spec.replicas} of
 kubectl and /spec/replicas of JSON patches are taken, too. A path that no version has is an error with similar paths.
 
---by, --op, --changed and --no-status select versions, of which all changes are shown. --by helm: those of which helm
-is a manager; * and ? are allowed, and --by '!kube-*' leaves out versions that only such managers made. Deletions
-have no manager, and a manager is the name of a client, not of a user. --changed spec: those in which something in spec
-was added, changed or removed. --no-status: not those in which only status differs. Standard error says how many
-versions are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.
+--by, --op, --changed and --no-status select versions. A selected version is shown with all its changes. --by helm:
+those that helm made, alone or with others; * and ? are allowed, and --by '!kube-*' leaves out versions that only such
+managers made. Deletions have no manager, and a manager is the name of a client, not of a user. --changed spec: those in
+which something in spec was added, changed or removed. --no-status: not those in which only status differs. Standard
+error says how many versions are hidden, and by which flag; JSON has it as hidden. Gaps are always shown.
 
 --with-events also shows the Events of Kubernetes about the objects and about what they own, if the agent captured them.
 A Deployment has those of its ReplicaSets and Pods, by the ownerReferences of that time. An Event that happens again is

@@ -57,33 +57,33 @@ func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath
 // manPage returns a page in the macros that both groff and mandoc support (man(7)).
 func manPage(c *cobra.Command) []byte {
 	p := &page{}
-	p.macro("TH", strings.ToUpper(pageName(c)), "1", "", "kubecdc "+version, "kubecdc manual")
-	p.macro("SH", "NAME")
-	p.text(pageName(c) + " - " + strings.ToLower(c.Short[:1]) + c.Short[1:])
-	p.macro("SH", "SYNOPSIS")
-	p.macro("B", c.UseLine())
-	p.macro("SH", "DESCRIPTION")
+	p.writeMacro("TH", strings.ToUpper(pageName(c)), "1", "", "kubecdc "+version, "kubecdc manual")
+	p.writeMacro("SH", "NAME")
+	p.writeText(pageName(c) + " - " + strings.ToLower(c.Short[:1]) + c.Short[1:])
+	p.writeMacro("SH", "SYNOPSIS")
+	p.writeMacro("B", c.UseLine())
+	p.writeMacro("SH", "DESCRIPTION")
 	description := c.Long
 	if description == "" {
 		description = c.Short + "."
 	}
-	p.paragraphs(description)
+	p.writeParagraphs(description)
 	if below := commands(c)[1:]; len(below) > 0 {
-		p.macro("SH", "COMMANDS")
+		p.writeMacro("SH", "COMMANDS")
 		for _, b := range below {
 			if b.Parent() == c {
-				p.macro("TP")
-				p.macro("BR", pageName(b), "(1)")
-				p.text(b.Short)
+				p.writeMacro("TP")
+				p.writeMacro("BR", pageName(b), "(1)")
+				p.writeText(b.Short)
 			}
 		}
 	}
-	p.options(c.LocalFlags())
+	p.writeOptions(c.LocalFlags())
 	if c.Example != "" {
-		p.macro("SH", "EXAMPLES")
-		p.verbatim(c.Example)
+		p.writeMacro("SH", "EXAMPLES")
+		p.writeVerbatim(c.Example)
 	}
-	p.seeAlso(c)
+	p.writeSeeAlso(c)
 	return []byte(p.String())
 }
 
@@ -94,8 +94,8 @@ type page struct {
 	last string // the last macro; "" after text
 }
 
-// macro writes a request with quoted arguments.
-func (p *page) macro(name string, args ...string) {
+// writeMacro writes a request with quoted arguments.
+func (p *page) writeMacro(name string, args ...string) {
 	if name == "PP" && p.last == "SH" {
 		return // a section already starts a paragraph
 	}
@@ -107,8 +107,8 @@ func (p *page) macro(name string, args ...string) {
 	p.WriteByte('\n')
 }
 
-// text writes filled lines. It escapes a line that looks like a request.
-func (p *page) text(s string) {
+// writeText writes filled lines. It escapes a line that looks like a request.
+func (p *page) writeText(s string) {
 	p.last = ""
 	for line := range strings.SplitSeq(s, "\n") {
 		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
@@ -118,34 +118,34 @@ func (p *page) text(s string) {
 	}
 }
 
-// paragraphs writes text with blank lines between its paragraphs. A paragraph that is indented by
-// two spaces is written verbatim.
-func (p *page) paragraphs(s string) {
+// writeParagraphs writes text with blank lines between its paragraphs. A paragraph that is indented
+// by two spaces is written verbatim.
+func (p *page) writeParagraphs(s string) {
 	for block := range strings.SplitSeq(strings.TrimSpace(s), "\n\n") {
 		if strings.HasPrefix(block, "  ") {
-			p.verbatim(block)
+			p.writeVerbatim(block)
 			continue
 		}
-		p.macro("PP")
-		p.text(block)
+		p.writeMacro("PP")
+		p.writeText(block)
 	}
 }
 
-func (p *page) verbatim(s string) {
-	p.macro("PP")
-	p.macro("EX")
-	p.text(s)
-	p.macro("EE")
+func (p *page) writeVerbatim(s string) {
+	p.writeMacro("PP")
+	p.writeMacro("EX")
+	p.writeText(s)
+	p.writeMacro("EE")
 }
 
-func (p *page) options(flags *pflag.FlagSet) {
+func (p *page) writeOptions(flags *pflag.FlagSet) {
 	begun := false
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {
 			return
 		}
 		if !begun {
-			p.macro("SH", "OPTIONS")
+			p.writeMacro("SH", "OPTIONS")
 			begun = true
 		}
 		value, usage := pflag.UnquoteUsage(f)
@@ -153,20 +153,20 @@ func (p *page) options(flags *pflag.FlagSet) {
 		if f.Shorthand != "" {
 			name = "-" + f.Shorthand + ", " + name
 		}
-		p.macro("TP")
+		p.writeMacro("TP")
 		if value == "" {
-			p.macro("B", name)
+			p.writeMacro("B", name)
 		} else {
-			p.macro("BI", name+" ", value)
+			p.writeMacro("BI", name+" ", value)
 		}
 		if !slices.Contains([]string{"", "0", "0s", "false", "[]"}, f.DefValue) {
 			usage += " (default " + f.DefValue + ")"
 		}
-		p.text(usage)
+		p.writeText(usage)
 	})
 }
 
-func (p *page) seeAlso(c *cobra.Command) {
+func (p *page) writeSeeAlso(c *cobra.Command) {
 	var names []string
 	if c.HasParent() {
 		names = append(names, pageName(c.Parent()))
@@ -178,13 +178,13 @@ func (p *page) seeAlso(c *cobra.Command) {
 	}
 	for i, name := range names {
 		if i == 0 {
-			p.macro("SH", "SEE ALSO")
+			p.writeMacro("SH", "SEE ALSO")
 		}
 		end := "(1),"
 		if i == len(names)-1 {
 			end = "(1)"
 		}
-		p.macro("BR", name, end)
+		p.writeMacro("BR", name, end)
 	}
 }
 

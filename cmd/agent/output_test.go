@@ -62,8 +62,8 @@ func TestOutputVariable(t *testing.T) {
 			t.Run(line+"/"+format, func(t *testing.T) {
 				t.Setenv("KUBECDC_OUTPUT", format)
 				var stdout, stderr bytes.Buffer
-				if code := run(t.Context(), slices.Concat(strings.Fields(name), args), &stdout, &stderr); code ==
-					exitUsage {
+				code := run(t.Context(), slices.Concat(strings.Fields(name), args), &stdout, &stderr)
+				if code == exitUsage {
 					t.Errorf("exit code %d:\n%s", code, &stderr)
 				}
 			})

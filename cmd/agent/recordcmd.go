@@ -122,40 +122,40 @@ permissions of a reader too. From Kafka it reads the whole topic.`,
 	return cmd
 }
 
-func (c *recordEnd) run(ctx context.Context) error {
-	record, err := c.OpenWritable()
+func (e *recordEnd) run(ctx context.Context) error {
+	record, err := e.OpenWritable()
 	if err != nil {
 		return err
 	}
-	c.Cluster = cmp.Or(c.Cluster, record.Config.Cluster)
-	choice, err := c.choose(ctx, record)
+	e.Cluster = cmp.Or(e.Cluster, record.Config.Cluster)
+	choice, err := e.choose(ctx, record)
 	if err != nil {
 		return err
 	}
-	ends, lines := c.ends(choice, time.Now())
-	if len(lines) > 0 && !c.dryRun {
+	ends, lines := e.ends(choice, time.Now())
+	if len(lines) > 0 && !e.dryRun {
 		question := fmt.Sprintf("End %d scopes of %d writers?", len(lines), len(ends))
-		if !c.yes && !terminal.Confirm(ctx, question, c.Stdin, c.stderr) {
+		if !e.yes && !terminal.Confirm(ctx, question, e.Stdin, e.stderr) {
 			return errors.New("record end: nothing was changed")
 		}
-		if err := c.send(ctx, record, ends, lines); err != nil {
+		if err := e.send(ctx, record, ends, lines); err != nil {
 			return err
 		}
 	}
-	if err := c.show(lines); err != nil {
+	if err := e.show(lines); err != nil {
 		return err
 	}
 	if len(choice.Left) > 0 {
-		return c.aliveError("these agents may still work, and keep their scopes", choice.Left)
+		return e.aliveError("these agents may still work, and keep their scopes", choice.Left)
 	}
 	return nil
 }
 
 // choose reads the record until no agent in it may work, or the wait is over.
-func (c *recordEnd) choose(ctx context.Context, record *agent.WritableBus) (*writers.Choice, error) {
-	until := time.Now().Add(c.wait)
+func (e *recordEnd) choose(ctx context.Context, record *agent.WritableBus) (*writers.Choice, error) {
+	until := time.Now().Add(e.wait)
 	for {
-		choice, err := c.read(ctx, record)
+		choice, err := e.read(ctx, record)
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +164,7 @@ func (c *recordEnd) choose(ctx context.Context, record *agent.WritableBus) (*wri
 		case len(choice.Refused)+len(choice.Left) == 0:
 			return choice, nil
 		case isOver && len(choice.Refused) > 0:
-			return nil, c.aliveError("nothing was changed, because these agents may still work", choice.Refused)
+			return nil, e.aliveError("nothing was changed, because these agents may still work", choice.Refused)
 		case isOver:
 			return choice, nil
 		}
@@ -176,7 +176,7 @@ func (c *recordEnd) choose(ctx context.Context, record *agent.WritableBus) (*wri
 	}
 }
 
-func (c *recordEnd) aliveError(what string, all []*writers.Writer) error {
+func (e *recordEnd) aliveError(what string, all []*writers.Writer) error {
 	lines := make([]string, len(all))
 	for i, w := range all {
 		lines[i] = w.String()
@@ -186,8 +186,8 @@ func (c *recordEnd) aliveError(what string, all []*writers.Writer) error {
 }
 
 // read reads the record to its end, and shows progress.
-func (c *recordEnd) read(ctx context.Context, from *agent.WritableBus) (*writers.Choice, error) {
-	out := terminal.Detect(c.stderr, os.Getenv)
+func (e *recordEnd) read(ctx context.Context, from *agent.WritableBus) (*writers.Choice, error) {
+	out := terminal.Detect(e.stderr, os.Getenv)
 	events := &record.Record{Source: explained{from.Source, from.Explain}}
 	var said consume.Query
 	sayInterruptions(&said, out)
@@ -209,11 +209,11 @@ func (c *recordEnd) read(ctx context.Context, from *agent.WritableBus) (*writers
 	if n := reading.Unreadable.Total(); n > 0 {
 		fmt.Fprintf(out, "kubecdc: %d records cannot be read\n", n)
 	}
-	return c.Choose(fold.Writers(), time.Now())
+	return e.Choose(fold.Writers(), time.Now())
 }
 
-// ends returns what is to be sent, and the lines of the output in the same order.
-func (c *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.Ends, lines []*endedScope) {
+// ends returns the ends to send, and the lines of the output in the same order.
+func (e *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.Ends, lines []*endedScope) {
 	for _, chosen := range choice.Ends { // the clock of an agent may be ahead, and an earlier end counts as late
 		if last := chosen.Writer.Last(); !last.Before(now) {
 			now = last.Add(time.Millisecond)
@@ -255,21 +255,21 @@ func (c *recordEnd) ends(choice *writers.Choice, now time.Time) (all []agent.End
 	return all, lines
 }
 
-func (c *recordEnd) send(
+func (e *recordEnd) send(
 	ctx context.Context, record *agent.WritableBus, ends []agent.Ends, lines []*endedScope,
 ) error {
 	timeout := endTimeout + time.Duration(len(lines))*10*time.Millisecond
 	late := fmt.Errorf("the bus did not accept them within %v", timeout.Round(time.Second))
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
-	log := slog.New(terminal.NewHandler(terminal.Detect(c.stderr, os.Getenv), slog.LevelWarn))
+	log := slog.New(terminal.NewHandler(terminal.Detect(e.stderr, os.Getenv), slog.LevelWarn))
 	var mu sync.Mutex
 	ended := 0
-	err := agent.SendEnds(ctx, record.Config, record.Embedded, ends, func(e *agent.Ends, s *agent.EndedScope) {
+	err := agent.SendEnds(ctx, record.Config, record.Embedded, ends, func(of *agent.Ends, s *agent.EndedScope) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, l := range lines {
-			if l.Writer == e.Writer && l.Scope == s.Name {
+			if l.Writer == of.Writer && l.Scope == s.Name {
 				l.Ended = true
 				ended++
 			}
@@ -282,21 +282,21 @@ func (c *recordEnd) send(
 	return nil
 }
 
-func (c *recordEnd) show(lines []*endedScope) error {
-	if c.output.Structured() {
-		return c.output.write(c.stdout, struct {
+func (e *recordEnd) show(lines []*endedScope) error {
+	if e.output.IsStructured() {
+		return e.output.write(e.stdout, struct {
 			Scopes []*endedScope `json:"scopes"`
 		}{append([]*endedScope{}, lines...)})
 	}
 	if len(lines) == 0 {
-		fmt.Fprintln(c.stdout, "Nothing to end: the record shows no such scope without an end.")
+		fmt.Fprintln(e.stdout, "Nothing to end: the record shows no such scope without an end.")
 		return nil
 	}
 	done := "ENDED"
-	if c.dryRun {
+	if e.dryRun {
 		done = "WOULD END"
 	}
-	table := tabwriter.NewWriter(c.stdout, 0, 0, 3, ' ', 0)
+	table := tabwriter.NewWriter(e.stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, done+"\tRESOURCEVERSION\tWRITER\tCHECKPOINT\tLAST EVENT")
 	for _, l := range lines {
 		last := l.LastEvent.UTC().Format(time.RFC3339)

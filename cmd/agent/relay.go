@@ -28,8 +28,8 @@ type relayFlags struct {
 	agent.Overrides
 }
 
-// given reports whether flags describe a relay.
-func (f *relayFlags) given() bool {
+// areSet reports whether flags describe a relay.
+func (f *relayFlags) areSet() bool {
 	words := []string{f.bus, f.dataDir, f.to, f.name, f.start, f.refuse, f.format}
 	isWord := slices.ContainsFunc(words, func(word string) bool { return word != "" })
 	return isWord || len(f.access.Flags) > 0 || len(f.namespaces) > 0 || len(f.ops) > 0
@@ -112,7 +112,7 @@ func addRelayFlags(cmd *cobra.Command, f *relayFlags) {
 // load returns the configuration with only the selected relays.
 func (f *relayFlags) load(args []string) (*config.Config, error) {
 	switch {
-	case f.config != "" && f.given():
+	case f.config != "" && f.areSet():
 		return nil, usageError{
 			errors.New(
 				"--config describes relays completely: remove the other flags, and name relays of the file as arguments"),

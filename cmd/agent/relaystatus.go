@@ -68,7 +68,7 @@ func showRelays(ctx context.Context, f *relayFlags, args []string, out *output, 
 		}
 		all = append(all, relayStatus{r.Name, cursors})
 	}
-	if out.Structured() {
+	if out.IsStructured() {
 		return out.write(stdout, all)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)

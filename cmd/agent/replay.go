@@ -180,7 +180,7 @@ func (f *replayFlags) replay(
 		return err
 	}
 	scopes, reading := r.Start()
-	if err := q.Judge(ctx, o.From, scopes, reading); err != nil {
+	if err := q.JudgeMoment(ctx, o.From, scopes, reading); err != nil {
 		return err
 	}
 	clusters := answer.Clusters(r.Clusters())
@@ -376,7 +376,7 @@ func (f *replayFlags) send(
 		return fmt.Errorf("the replay is not complete%s: %w", advice, err)
 	}
 	scopes, reading := r.End()
-	q.Say(o.To, scopes, reading)
+	q.SayMoment(o.To, scopes, reading)
 	fmt.Fprintf(q.Stderr, "sent %s events in %s, %s a second\n", wording.Count(sent), took.Round(time.Millisecond),
 		wording.Count(int(float64(sent)/took.Seconds())))
 	return nil

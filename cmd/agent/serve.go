@@ -115,11 +115,11 @@ func servePast(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) err
 		return err
 	}
 	reader := viewsOf(q)
-	view, err := reader.View(ctx, at, to)
+	view, err := reader.ReadView(ctx, at, to)
 	if err != nil {
 		return err
 	}
-	api := &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: reader.ViewForClient}
+	api := &apiview.Server{Root: view, MaxMoments: f.maxMoments, Open: reader.ReadViewForClient}
 	if q.Record.Reads != nil {
 		api.MaxOpening = 1 // consumers with fixed names serve one reading at a time
 	}

@@ -274,9 +274,10 @@ func TestServeReplay(t *testing.T) {
 			}
 		}
 		w.Stop()
-		if want := "105 1: MODIFIED 120,MODIFIED 140,DELETED 150,ADDED 160"; want !=
-			fmt.Sprintf("%s %d: %s", list.GetResourceVersion(), len(list.Items), strings.Join(got, ",")) {
-			t.Errorf("%s: want %s, got %s %d: %v", bus, want, list.GetResourceVersion(), len(list.Items), got)
+		const want = "105 1: MODIFIED 120,MODIFIED 140,DELETED 150,ADDED 160"
+		replayed := fmt.Sprintf("%s %d: %s", list.GetResourceVersion(), len(list.Items), strings.Join(got, ","))
+		if replayed != want {
+			t.Errorf("%s: want %s, got %s", bus, want, replayed)
 		}
 		stderr.has(t, "The replay begins 2 s after the first watch.\n")
 		stderr.has(t, "The replay from rv:105 has begun.\n")

@@ -108,7 +108,7 @@ func snapshot(
 	if err != nil {
 		return err
 	}
-	if out.Structured() {
+	if out.IsStructured() {
 		if err := out.write(stdout, a); err != nil {
 			return err
 		}

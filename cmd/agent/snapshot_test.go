@@ -85,8 +85,8 @@ pods                    48190-1763737100   3000      in progress already
 	}
 
 	stdout.Reset()
-	if code := run(t.Context(), []string{"snapshot", "--agent", agent, "-o", "json"}, &stdout, io.Discard); code !=
-		exitFailed || !strings.Contains(stdout.String(), `"running": true`) {
+	code = run(t.Context(), []string{"snapshot", "--agent", agent, "-o", "json"}, &stdout, io.Discard)
+	if code != exitFailed || !strings.Contains(stdout.String(), `"running": true`) {
 		t.Errorf("exit code %d, %s", code, &stdout)
 	}
 	if want := `{"resource":"","namespace":""}`; asked != want {

@@ -132,8 +132,8 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	show := func(args ...string) string {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), append([]string{"status", "--agent", s.URL}, args...), &stdout, &stderr); code !=
-			exitOK || stderr.Len() > 0 {
+		code := run(t.Context(), append([]string{"status", "--agent", s.URL}, args...), &stdout, &stderr)
+		if code != exitOK || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d, %s", args, code, &stderr)
 		}
 		return stdout.String()
@@ -164,8 +164,9 @@ watching    3 scopes: 1 live, 1 relisting, 1 waiting; 1 forbidden, 1 stale; 4,33
 	standby.Standby = true
 	standby.Leader = &admin.LeaderStatus{Holder: "kubecdc-1", Epoch: 5}
 	standby.Checks = nil
-	if got := textOf(standby.Lines(false, nil)); got !=
-		"kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\nleader      kubecdc-1, epoch 5; this agent is a standby\n" {
+	const wantStandby = "kubecdc v1.2.3, cluster prod (8d6f), https://10.0.0.1:443, up 2d3h: standing by\n" +
+		"leader      kubecdc-1, epoch 5; this agent is a standby\n"
+	if got := textOf(standby.Lines(false, nil)); got != wantStandby {
 		t.Error(got)
 	}
 	// Rates are computed between two looks.

@@ -117,11 +117,11 @@ func (v *statusView) ask(ctx context.Context) (*admin.Status, error) {
 }
 
 func (v *statusView) print(s *admin.Status) error {
-	if v.output.Structured() {
+	if v.output.IsStructured() {
 		return v.output.write(v.out, s)
 	}
 	var text []byte
-	for _, l := range s.Lines(v.output.Wide(), nil) {
+	for _, l := range s.Lines(v.output.IsWide(), nil) {
 		text = v.out.AppendLine(text, l)
 	}
 	_, err := v.out.Write(text)
@@ -131,7 +131,7 @@ func (v *statusView) print(s *admin.Status) error {
 // watch shows first, and then the status at intervals until ctx ends. If the agent stops
 // responding, watch keeps trying.
 func (v *statusView) watch(ctx context.Context, first *admin.Status) {
-	if v.output.Structured() { // one document per interval
+	if v.output.IsStructured() { // one document per interval
 		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
 		for s := first; ; {
@@ -154,16 +154,16 @@ func (v *statusView) watch(ctx context.Context, first *admin.Status) {
 	terminal.NewBoard(v.out, watchEvery, func(ctx context.Context) []terminal.Line {
 		if first != nil {
 			first = nil
-			return last.Lines(v.output.Wide(), nil)
+			return last.Lines(v.output.IsWide(), nil)
 		}
 		s, err := v.ask(ctx)
 		if err != nil {
 			return append([]terminal.Line{{{
 				Style: terminal.Red,
 				Text:  "! " + err.Error(),
-			}}}, last.Lines(v.output.Wide(), nil)...)
+			}}}, last.Lines(v.output.IsWide(), nil)...)
 		}
 		before, last = last, s
-		return last.Lines(v.output.Wide(), before)
+		return last.Lines(v.output.IsWide(), before)
 	}).Run(ctx)
 }

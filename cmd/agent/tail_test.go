@@ -232,8 +232,8 @@ func TestTailPassesWhatItCannotRead(t *testing.T) {
 	}
 	publishAll(t, s.ClientURL(), 2, 2)
 	var out, complaints bytes.Buffer
-	if code := run(t.Context(), []string{"tail", "--bus", s.ClientURL(), "--no-follow"}, &out, &complaints); code !=
-		exitFailed {
+	code := run(t.Context(), []string{"tail", "--bus", s.ClientURL(), "--no-follow"}, &out, &complaints)
+	if code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}
 	if got := shownNames(out.String()); got != names(1, 2) {

@@ -106,7 +106,7 @@ func (f *tailFlags) source(stderr io.Writer) (_ consume.Source, explain func(err
 	}
 	return source, func(err error) error {
 		explained := refused(err)
-		if f.Embedded() && explained == err { //nolint:errorlint // it was not wrapped
+		if f.IsEmbedded() && explained == err { //nolint:errorlint // it was not wrapped
 			return fmt.Errorf(
 				"%w\nNo kubecdc with a bus of its own runs here; start one (kubecdc run), or give its URL (--bus)", err)
 		}

@@ -65,7 +65,7 @@ func newVersionCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := buildVersions()
-			if out.Structured() {
+			if out.IsStructured() {
 				v.Dependencies, v.DependenciesOmitted = dependencies(maxDependencies)
 				return out.write(cmd.OutOrStdout(), v)
 			}

@@ -95,7 +95,7 @@ func (c *Checks) look(now time.Time, details bool) Readiness {
 	r := Readiness{Ready: true, Checks: make([]Check, 0, len(c.probes)+1)}
 	if c.election != nil {
 		status := c.election.Status()
-		k := c.note("leader", c.election.Ready(), status.String(), now)
+		k := c.noteCheck("leader", c.election.Ready(), status.String(), now)
 		k.words = k.Detail
 		r.Ready = k.OK
 		r.Standby = !status.Leading && status.Over == nil
@@ -110,7 +110,7 @@ func (c *Checks) look(now time.Time, details bool) Readiness {
 		if details && err == nil && p.Detail != nil {
 			detail = p.Detail()
 		}
-		result := c.note(p.Name, err, detail, now)
+		result := c.noteCheck(p.Name, err, detail, now)
 		result.Aside = p.Aside && (err == nil || p.Lasts == nil || !p.Lasts())
 		r.Ready = r.Ready && (result.OK || result.Aside)
 		r.Checks = append(r.Checks, result)
@@ -118,8 +118,8 @@ func (c *Checks) look(now time.Time, details bool) Readiness {
 	return r
 }
 
-// note records a result.
-func (c *Checks) note(name string, err error, detail string, now time.Time) Check {
+// noteCheck records a result.
+func (c *Checks) noteCheck(name string, err error, detail string, now time.Time) Check {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was, known := c.since[name]

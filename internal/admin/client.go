@@ -71,7 +71,7 @@ func (c *Client) Status(ctx context.Context, scopes int) (*Status, error) {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK || !isJSON(response) {
-		return nil, c.notAnAgent(response, "status")
+		return nil, c.notAnAgentError(response, "status")
 	}
 	s := new(Status)
 	if err := json.NewDecoder(io.LimitReader(response.Body, 256<<20)).Decode(s); err != nil {
@@ -83,7 +83,7 @@ func (c *Client) Status(ctx context.Context, scopes int) (*Status, error) {
 // Snapshot starts snapshots. The answer may contain errors of scopes that could not start.
 func (c *Client) Snapshot(ctx context.Context, request SnapshotRequest) (*SnapshotAnswer, error) {
 	a := new(SnapshotAnswer)
-	err := c.command(ctx, http.MethodPost, "/snapshot", "snapshots on demand", &request, a)
+	err := c.sendCommand(ctx, http.MethodPost, "/snapshot", "snapshots on demand", &request, a)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil,
 			fmt.Errorf(
@@ -96,13 +96,13 @@ func (c *Client) Snapshot(ctx context.Context, request SnapshotRequest) (*Snapsh
 // Stuck lists the events that the bus has not accepted and that are retried.
 func (c *Client) Stuck(ctx context.Context) ([]StuckEvent, error) {
 	var list []StuckEvent
-	return list, c.command(ctx, http.MethodGet, "/stuck", "stuck events", nil, &list)
+	return list, c.sendCommand(ctx, http.MethodGet, "/stuck", "stuck events", nil, &list)
 }
 
 // DeadLetter moves one of these events to the dead letters.
 func (c *Client) DeadLetter(ctx context.Context, id string) error {
 	var a deadLetterAnswer
-	if err := c.command(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id},
+	if err := c.sendCommand(ctx, http.MethodPost, "/dead-letter", "stuck events", &deadLetterRequest{ID: id},
 		&a); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *Client) Profile(ctx context.Context, name string, query url.Values, w i
 	defer cancel()
 	response, err := c.do(ctx, http.MethodGet, "/debug/pprof/"+url.PathEscape(name)+"?"+query.Encode(), nil)
 	if err != nil {
-		return c.noSocket(err)
+		return c.noSocketError(err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -134,18 +134,18 @@ func (c *Client) Profile(ctx context.Context, name string, query url.Values, w i
 	return nil
 }
 
-// command sends a request to the socket and decodes the JSON of the response, whatever its code. If
-// the response is something else, the agent lacks feature.
-func (c *Client) command(ctx context.Context, method, path, feature string, request, answer any) error {
+// sendCommand sends a request to the socket and decodes the JSON of the response, whatever its
+// code. If the response is something else, the agent lacks feature.
+func (c *Client) sendCommand(ctx context.Context, method, path, feature string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	response, err := c.do(ctx, method, path, request)
 	if err != nil {
-		return c.noSocket(err)
+		return c.noSocketError(err)
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(response.Body, 16<<20)).Decode(answer); err != nil || !isJSON(response) {
-		return c.notAnAgent(response, feature)
+		return c.notAnAgentError(response, feature)
 	}
 	return nil
 }
@@ -167,14 +167,14 @@ func (c *Client) do(ctx context.Context, method, path string, request any) (*htt
 	return c.http.Do(r)
 }
 
-// noSocket returns the error of a socket at which no agent listens.
-func (c *Client) noSocket(err error) error {
+// noSocketError returns the error of a socket at which no agent listens.
+func (c *Client) noSocketError(err error) error {
 	return fmt.Errorf("no agent accepts commands at %s: start one (kubecdc run), or name another with --agent: %w",
 		c.agent, withoutRequest(err))
 }
 
-// notAnAgent returns the error of another server, or of an agent without the feature.
-func (c *Client) notAnAgent(r *http.Response, feature string) error {
+// notAnAgentError returns the error of another server, or of an agent without the feature.
+func (c *Client) notAnAgentError(r *http.Response, feature string) error {
 	return fmt.Errorf("the server at %s responds with %s: it is not an agent, or its release has no %s: set --agent",
 		c.agent, r.Status, feature)
 }

@@ -36,7 +36,7 @@ type watchdog struct {
 }
 
 // run acquires the locks at intervals until ctx ends. It does not return while an attempt hangs.
-func (d *watchdog) run(ctx context.Context) {
+func (w *watchdog) run(ctx context.Context) {
 	var g errgroup.Group
 	defer func() { _ = g.Wait() }() // an attempt has no error
 	tick := time.NewTicker(watchdogInterval)
@@ -48,33 +48,33 @@ func (d *watchdog) run(ctx context.Context) {
 			return
 		case <-over:
 			over = nil
-			d.missed.Store(0)
+			w.missed.Store(0)
 		case <-tick.C:
 			if over != nil {
-				d.missed.Add(1)
+				w.missed.Add(1)
 				continue
 			}
 			done := make(chan struct{})
 			over = done
 			g.Go(func() error {
 				defer close(done)
-				d.acquire()
+				w.acquire()
 				return nil
 			})
 		}
 	}
 }
 
-// alive returns an error if an attempt hangs.
-func (d *watchdog) alive() error {
-	hangs := time.Duration(d.missed.Load()) * watchdogInterval
+// checkAlive returns an error if an attempt hangs.
+func (w *watchdog) checkAlive() error {
+	hangs := time.Duration(w.missed.Load()) * watchdogInterval
 	if hangs < hangsAfter {
 		return nil
 	}
-	d.once.Do(func() { // a restart loses the goroutines
+	w.once.Do(func() { // a restart loses the goroutines
 		var b bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer never fails
-		d.log.Error("the agent hangs, so /healthz fails to get it restarted: please report this, with the goroutines",
+		w.log.Error("the agent hangs, so /healthz fails to get it restarted: please report this, with the goroutines",
 			"hangs_for", hangs, "goroutines", b.String())
 	})
 	return fmt.Errorf("the agent hangs: it could not acquire its locks for %s; its goroutines are in the log",

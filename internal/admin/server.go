@@ -209,7 +209,7 @@ func NewBuildInfo(b Build) prometheus.Collector {
 
 // healthz reports whether a restart would help.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	if err := s.watchdog.alive(); err != nil {
+	if err := s.watchdog.checkAlive(); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

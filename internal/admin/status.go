@@ -180,13 +180,13 @@ func showStatus(w http.ResponseWriter, r *http.Request, look func() Status) {
 		most = n
 	}
 	s := look()
-	s.keep(most)
+	s.keepScopes(most)
 	w.Header().Set("Cache-Control", "no-store")
 	respond(w, http.StatusOK, &s)
 }
 
-// keep removes all but the first n scopes.
-func (s *Status) keep(n int) {
+// keepScopes removes all but the first n scopes.
+func (s *Status) keepScopes(n int) {
 	if more := len(s.Scopes) - n; more > 0 {
 		s.Scopes, s.Omitted = s.Scopes[:n], more
 	}

@@ -70,13 +70,13 @@ func TestUnmatchedRedactionIsShown(t *testing.T) {
 		}
 		shown += "\n"
 	}
-	if want := "! watch[1].redact: spec.tokn has matched nothing for 26h0m: is it misspelled?\n"; !strings.Contains(
-		shown, want) {
+	const wantLine = "! watch[1].redact: spec.tokn has matched nothing for 26h0m: is it misspelled?\n"
+	if !strings.Contains(shown, wantLine) {
 		t.Errorf("shows:\n%s", shown)
 	}
 	text, err := json.Marshal(&s)
-	if want := `"unmatchedRedaction":[{"rule":"watch[1]","path":"spec.tokn","since":"2026-11-19T13:00:00Z"}]`; err !=
-		nil || !strings.Contains(string(text), want) {
+	const want = `"unmatchedRedaction":[{"rule":"watch[1]","path":"spec.tokn","since":"2026-11-19T13:00:00Z"}]`
+	if err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -40,10 +40,10 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 		out = append(out, terminal.Line{{Style: terminal.Dim, Text: fmt.Sprintf("%-12s", name)}, {Text: text}})
 	}
 	if s.Leader != nil {
-		add("leader", s.leading())
+		add("leader", s.leaderText())
 	}
 	if s.Config != nil {
-		add("config", s.configured())
+		add("config", s.configText())
 		for _, p := range s.Config.Problems {
 			out = append(out, terminal.Line{{Style: terminal.Yellow, Text: strings.Repeat(" ", 12) + p}})
 		}
@@ -51,11 +51,11 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	if s.Standby {
 		return out // a standby has no other state
 	}
-	add("bus", s.onBus())
-	add("queue", s.queued())
-	add("checkpoint", s.remembered())
-	add("published", s.published(before))
-	add("watching", s.watching())
+	add("bus", s.busText())
+	add("queue", s.queueText())
+	add("checkpoint", s.memoryText())
+	add("published", s.publishedText(before))
+	add("watching", s.scopesText())
 	for i := range s.Unmatched {
 		u := &s.Unmatched[i]
 		out = append(out, terminal.Line{{
@@ -122,7 +122,7 @@ func (s *Status) headline() terminal.Line {
 	}, {Style: look, Text: state}}
 }
 
-func (s *Status) leading() string {
+func (s *Status) leaderText() string {
 	l := s.Leader
 	switch {
 	case l.Paused:
@@ -133,7 +133,7 @@ func (s *Status) leading() string {
 	return fmt.Sprintf("%s, epoch %d; this agent is a standby", cmp.Or(l.Holder, "none"), l.Epoch)
 }
 
-func (s *Status) configured() string {
+func (s *Status) configText() string {
 	c := s.Config
 	text := fmt.Sprintf("%s, sha256 %s, in force for %s", c.File, ShortHash(c.SHA256),
 		terminal.Duration(s.Now.Sub(c.Since)))
@@ -146,7 +146,7 @@ func (s *Status) configured() string {
 	return text
 }
 
-func (s *Status) onBus() string {
+func (s *Status) busText() string {
 	state := "not connected"
 	if s.Bus.Connected {
 		state = "connected"
@@ -165,7 +165,7 @@ func (s *Status) onBus() string {
 	return text
 }
 
-func (s *Status) queued() string {
+func (s *Status) queueText() string {
 	q := &s.Queue
 	text := fmt.Sprintf("%s of %s events, %s of %s", wording.Count(q.Events), wording.Count(q.MaxEvents),
 		terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
@@ -179,7 +179,7 @@ func (s *Status) queued() string {
 	return text
 }
 
-func (s *Status) remembered() string {
+func (s *Status) memoryText() string {
 	switch c := s.Checkpoint; {
 	case c == nil:
 		return "none"
@@ -190,7 +190,7 @@ func (s *Status) remembered() string {
 	}
 }
 
-func (s *Status) published(before *Status) string {
+func (s *Status) publishedText(before *Status) string {
 	p := &s.Published
 	text := fmt.Sprintf("%s events, %s", wording.Count(int(p.Events)), terminal.Size(int64(p.Bytes)))
 	if before != nil {
@@ -209,7 +209,7 @@ func (s *Status) published(before *Status) string {
 	return text
 }
 
-func (s *Status) watching() string {
+func (s *Status) scopesText() string {
 	i := &s.Informers
 	text := wording.Count(i.Scopes) + " scopes"
 	if i.Scopes > 0 {

@@ -85,7 +85,7 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 			Parse:      o.parse,
 			Apply:      a.apply,
 			Unapplied:  a.unapplied,
-			Standby:    a.standby,
+			Standby:    a.isStandby,
 			HUP:        hup,
 			Log:        log,
 			Level:      level,
@@ -125,7 +125,7 @@ func Run(ctx context.Context, o *Options, stdout, stderr io.Writer) error {
 		Checks:       a.report.checks,
 		AcquireLocks: a.report.acquireLocks,
 		Informers:    a.informers,
-		Stuck:        a.stuck,
+		Stuck:        a.stuckEvents,
 		Status:       a.report.status,
 		Profiles:     cfg.Server.Pprof,
 	})
@@ -212,8 +212,8 @@ type agent struct {
 	dispatcher atomic.Pointer[publish.Dispatcher[*queue.Item[*object.Delta]]] // nil until this agent leads
 }
 
-// stuck returns the dispatcher, nil while nothing is published.
-func (a *agent) stuck() admin.StuckEvents {
+// stuckEvents returns the dispatcher, nil while nothing is published.
+func (a *agent) stuckEvents() admin.StuckEvents {
 	if d := a.dispatcher.Load(); d != nil {
 		return d
 	}
@@ -288,8 +288,8 @@ func (a *agent) unapplied() (scopes string, since time.Time) {
 	return informer.Few(all), since
 }
 
-// standby reports whether another agent leads.
-func (a *agent) standby() bool { return a.elector != nil && !a.elector.Status().Leading }
+// isStandby reports whether another agent leads.
+func (a *agent) isStandby() bool { return a.elector != nil && !a.elector.Status().Leading }
 
 // lastEvent returns the last stream event on the bus, with the newest event of an object. The bus
 // is set before the informers run.
@@ -383,7 +383,7 @@ func (a *agent) replaced(r *object.Resource, namespace string) (number uint64, s
 	return 0, time.Time{}
 }
 
-func (a *agent) busReady() error {
+func (a *agent) checkBus() error {
 	if b := a.bus.Load(); b != nil {
 		return b.Ready()
 	}
@@ -403,7 +403,7 @@ func (a *agent) run(ctx context.Context) (err error) {
 	id := &identity{cmp.Or(a.cfg.Cluster, uid), uid}
 	a.report.identity.Store(id)
 	var local *localbus.Bus
-	if a.options.Embedded() {
+	if a.options.IsEmbedded() {
 		local, err = startLocalBus(ctx, a.options.DataDir, uid, a.server, a.cluster.url(), a.log)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -491,10 +491,10 @@ func (a *agent) lead(ctx context.Context, epoch uint64, id *identity, b *bus, hi
 	}
 	if a.startup != nil {
 		s.Observe = Beside(a.informers.Run, func(ctx context.Context) error {
-			a.startup.capturing(ctx, hints)
+			a.startup.showCapture(ctx, hints)
 			return nil
 		})
-		s.Draining = a.startup.draining
+		s.Draining = a.startup.showDrain
 	}
 	return a.runRelays(ctx, id.name, func(ctx context.Context) error {
 		return RunStages(ctx, a.options.Grace, s, a.log)

@@ -143,7 +143,7 @@ func (b *bus) options(cfg *config.Config) publish.Options {
 
 // busName returns the name of the bus for the log, without secrets.
 func busName(o *Options, b config.Bus) string {
-	if o.Embedded() {
+	if o.IsEmbedded() {
 		return "embedded JetStream"
 	}
 	_, settings := b.Chosen()

@@ -46,7 +46,7 @@ func configMapOf(o *Options, cfg *config.Config, namespace string) *config.Check
 		return cfg.Checkpoint.ConfigMap
 	case cfg.Checkpoint.File != nil, !KeepsCheckpoint(cfg), namespace == "":
 		return nil
-	case o.Embedded(): // with the records, also in a pod: without them the checkpoint would be wrong
+	case o.IsEmbedded(): // with the records, also in a pod: without them the checkpoint would be wrong
 		return nil
 	}
 	return &config.CheckpointConfigMap{Namespace: namespace, Name: config.DefaultCheckpoint}
@@ -64,7 +64,7 @@ func locateCheckpoint(
 		return checkpointLocation{File: cfg.Checkpoint.File.Path}, nil
 	case cfg.Checkpoint.ConfigMap != nil:
 		return checkpointLocation{ConfigMap: cfg.Checkpoint.ConfigMap}, nil
-	case o.Embedded():
+	case o.IsEmbedded():
 		dir, err := dataDirectory(o.DataDir, uid)
 		return checkpointLocation{File: filepath.Join(dir, "checkpoint.json")}, err
 	}
@@ -119,7 +119,7 @@ func ignored(o *Options, cfg *config.Config, c *Cluster) []informers.Name {
 // Kafka cluster of the same name. The identity of an HTTP receiver is its URL without possible
 // secrets.
 func busIdentity(o *Options, cfg *config.Config) string {
-	if o.Embedded() {
+	if o.IsEmbedded() {
 		return "the embedded JetStream"
 	}
 	_, settings := cfg.Bus.Chosen()

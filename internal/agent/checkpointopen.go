@@ -71,9 +71,9 @@ func OpenCheckpoint(ctx context.Context, o *Options, timeout time.Duration, stde
 	return k, nil
 }
 
-// Unlocked reports whether the checkpoint can be changed while its agent runs. The agent ends when
-// it detects that.
-func (k *KeptCheckpoint) Unlocked() bool { return k.host != "" }
+// IsUnlocked reports whether the checkpoint can be changed while its agent runs. The agent ends
+// when it detects that.
+func (k *KeptCheckpoint) IsUnlocked() bool { return k.host != "" }
 
 // Do calls f within the timeout, and reports a slow API server.
 func (k *KeptCheckpoint) Do(ctx context.Context, f func(context.Context) error) error {

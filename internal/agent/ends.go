@@ -154,7 +154,7 @@ func (o *Options) OpenWritable() (*WritableBus, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &WritableBus{Config: cfg, Embedded: o.Embedded()}
+	w := &WritableBus{Config: cfg, Embedded: o.IsEmbedded()}
 	if w.Embedded {
 		up := localBuses(o.DataDir)
 		if len(up) == 0 {
@@ -225,7 +225,7 @@ func (k *KeptCheckpoint) SendEnd(ctx context.Context, d *checkpoint.Document, sc
 	}
 	log := slog.New(terminal.NewHandler(terminal.Detect(k.stderr, os.Getenv), slog.LevelWarn))
 	cfg := k.Config
-	if k.options.Embedded() {
+	if k.options.IsEmbedded() {
 		local, err := startLocalBus(ctx, k.options.DataDir, d.ClusterUID, "", &url.URL{}, log)
 		if err != nil {
 			return err
@@ -238,5 +238,5 @@ func (k *KeptCheckpoint) SendEnd(ctx context.Context, d *checkpoint.Document, sc
 			return err
 		}
 	}
-	return SendEnds(ctx, cfg, k.options.Embedded(), []Ends{ends}, nil, log)
+	return SendEnds(ctx, cfg, k.options.IsEmbedded(), []Ends{ends}, nil, log)
 }

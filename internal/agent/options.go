@@ -69,12 +69,12 @@ func (o *Overrides) touches(key string) bool {
 	return false
 }
 
-// Embedded reports whether the agent runs an embedded JetStream.
-func (o *Options) Embedded() bool { return o.Config == "" && o.Bus == "" && !o.touches("bus") }
+// IsEmbedded reports whether the agent runs an embedded JetStream.
+func (o *Options) IsEmbedded() bool { return o.Config == "" && o.Bus == "" && !o.touches("bus") }
 
 // checkDataDir returns an error for a directory of the embedded JetStream if another bus is named.
 func (o *Options) checkDataDir() error {
-	if o.DataDir != "" && !o.Embedded() {
+	if o.DataDir != "" && !o.IsEmbedded() {
 		return ConfigError{
 			errors.New(
 				"--data-dir is the directory of the embedded JetStream, which runs only without --config and --bus: " +

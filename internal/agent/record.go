@@ -27,7 +27,7 @@ func (o *Options) OpenRecord(
 		return nil, nil, err
 	}
 	chosen, url := cfg.Bus, o.Bus
-	if o.Embedded() {
+	if o.IsEmbedded() {
 		url, err = FindBus(o.DataDir, stderr)
 		if err != nil {
 			return nil, nil, err

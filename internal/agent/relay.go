@@ -254,12 +254,12 @@ func (h *RelayHost) Probes() []admin.Probe {
 	}
 	var all []admin.Probe
 	for _, r := range h.relays {
-		all = append(all, admin.Probe{Name: "relay " + r.cfg.Name, Ready: r.ready, Aside: true})
+		all = append(all, admin.Probe{Name: "relay " + r.cfg.Name, Ready: r.checkReady, Aside: true})
 	}
 	return all
 }
 
-func (r *hostedRelay) ready() error {
+func (r *hostedRelay) checkReady() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running == nil {
@@ -268,7 +268,7 @@ func (r *hostedRelay) ready() error {
 	return r.running.Ready()
 }
 
-func (r *hostedRelay) set(running Runner, failure error) {
+func (r *hostedRelay) setRunning(running Runner, failure error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.failure = running, failure
@@ -302,7 +302,7 @@ func (h *RelayHost) keep(
 		began := time.Now()
 		running, err := openRelay(ctx, r.cfg, fence, open)
 		if err == nil {
-			r.set(running, nil)
+			r.setRunning(running, nil)
 			err = running.Run(ctx)
 		}
 		if ctx.Err() != nil {
@@ -315,12 +315,12 @@ func (h *RelayHost) keep(
 		elsewhere := errors.Is(err, subscription.ErrElsewhere)
 		switch {
 		case errors.Is(err, leader.ErrLost): // the agent ends with this error
-			r.set(nil, err)
+			r.setRunning(nil, err)
 			return
 		case elsewhere && takesBack:
 			takesBack = false
 		case elsewhere: // the two would take the cursor from each other forever
-			r.set(nil, err)
+			r.setRunning(nil, err)
 			h.log.Error("another relay of this name is running, so this one stops: run only one", "relay", r.cfg.Name,
 				"err", err)
 			return
@@ -330,7 +330,7 @@ func (h *RelayHost) keep(
 		if time.Since(began) >= mostRelayPause {
 			rest = h.pause
 		}
-		r.set(nil, err)
+		r.setRunning(nil, err)
 		h.log.Error("relay failed, restarting it; records wait on the bus meanwhile", "relay", r.cfg.Name, "err", err,
 			"after", rest)
 		if pause.For(ctx, rest) != nil {

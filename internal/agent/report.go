@@ -52,9 +52,9 @@ func (r *reporter) probes() []admin.Probe {
 	a := r.agent
 	probes := []admin.Probe{
 		{Name: "informers", Ready: a.informers.Ready, Detail: r.scopes},
-		{Name: "bus", Ready: a.busReady},
-		{Name: "queue", Ready: r.room, Aside: true, Detail: r.filled},
-		{Name: "checkpoint", Ready: r.saved, Aside: true, Lasts: r.unsavable, Detail: r.location},
+		{Name: "bus", Ready: a.checkBus},
+		{Name: "queue", Ready: r.checkRoom, Aside: true, Detail: r.filled},
+		{Name: "checkpoint", Ready: r.checkSaved, Aside: true, Lasts: r.isUnsavable, Detail: r.location},
 	}
 	if a.reload != nil {
 		probes = append(probes, admin.Probe{
@@ -94,8 +94,8 @@ func (r *reporter) scopes() string {
 	return text
 }
 
-// room returns an error while informers wait for space in the queue.
-func (r *reporter) room() error {
+// checkRoom returns an error while informers wait for space in the queue.
+func (r *reporter) checkRoom() error {
 	if s := r.agent.queue.Stats(); s.Waiting > 0 {
 		return fmt.Errorf("full, %s: %d informers wait until the bus acknowledges events", r.filled(), s.Waiting)
 	}
@@ -108,8 +108,8 @@ func (r *reporter) filled() string {
 		terminal.Size(q.Bytes), terminal.Size(q.MaxBytes))
 }
 
-// saved returns an error while the checkpoint is not saved in time.
-func (r *reporter) saved() error {
+// checkSaved returns an error while the checkpoint is not saved in time.
+func (r *reporter) checkSaved() error {
 	if r.agent.keeper == nil {
 		return nil
 	}
@@ -133,9 +133,9 @@ func (r *reporter) saved() error {
 	return nil
 }
 
-// unsavable reports whether saves of the checkpoint have failed for so long that the agent is not
+// isUnsavable reports whether saves of the checkpoint have failed for so long that the agent is not
 // ready.
-func (r *reporter) unsavable() bool {
+func (r *reporter) isUnsavable() bool {
 	k := r.keeper.Load()
 	return k != nil && k.State().Failing >= unsavableFor
 }

@@ -32,8 +32,8 @@ func (*refusing) Lock(context.Context) (func() error, error) { return func() err
 func (*refusing) Load(context.Context) ([]byte, error)       { return nil, nil }
 func (*refusing) String() string                             { return "checkpoint file /x" }
 
-func (s *refusing) Save(context.Context, []byte) error {
-	if err := s.err.Load(); err != nil {
+func (r *refusing) Save(context.Context, []byte) error {
+	if err := r.err.Load(); err != nil {
 		return *err
 	}
 	return nil

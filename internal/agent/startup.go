@@ -23,9 +23,10 @@ type startupUI struct {
 	queue     *queue.Queue[*object.Delta]
 }
 
-// capturing shows the progress of the first snapshot until it is complete, and then the next steps.
-func (u *startupUI) capturing(ctx context.Context, hints []driver.Hint) {
-	terminal.NewProgress(u.out, func() ([]terminal.Item, bool) {
+// showCapture shows the progress of the first snapshot until it is complete, and then the next
+// steps.
+func (u *startupUI) showCapture(ctx context.Context, hints []driver.Hint) {
+	terminal.NewDisplay(u.out, func() ([]terminal.Item, bool) {
 		select {
 		case <-u.informers.Captured():
 			return items(u.informers.Status()), true
@@ -73,8 +74,8 @@ func items(all []informer.Status) []terminal.Item {
 	return out
 }
 
-// draining shows the number of queued events until ctx ends.
-func (u *startupUI) draining(ctx context.Context) {
+// showDrain shows the number of queued events until ctx ends.
+func (u *startupUI) showDrain(ctx context.Context) {
 	terminal.NewCounter(u.out, func() (string, bool) {
 		return "draining: " + wording.Count(u.queue.Len()) + " events left", ctx.Err() != nil
 	}).Run(ctx)

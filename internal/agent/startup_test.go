@@ -52,8 +52,8 @@ func TestItemsOfTheFirstSnapshot(t *testing.T) {
 	}
 }
 
-// What is shown to be typed has to be something that works: flags that exist, and a bus that is
-// named where tail would not find it.
+// The commands that the agent shows must work: their flags exist, and they name the bus where tail
+// would not find it.
 func TestHints(t *testing.T) {
 	for name, test := range map[string]struct {
 		bus   config.Bus

@@ -74,7 +74,7 @@ func doubtAsks(c *config.Config, i int, asks []filter.Ask, doubt func(format str
 				doubt("%s is never true: this is stripped, or removed by redaction", call)
 			case takesSecrets && ofSecrets.Removes(path) && strings.HasPrefix(path, "metadata.annotations"):
 				doubt(
-					"%s is never true of Secrets, of which redaction keeps only listed annotations (docs/guides/redact.md)",
+					"%s is never true of Secrets: redaction keeps only their listed annotations (docs/guides/redact.md)",
 					call)
 			case takesSecrets && ofSecrets.Removes(path):
 				doubt(

@@ -91,8 +91,8 @@ func (c *Cutter) compile() (err error) {
 	return err
 }
 
-// newTree compiles paths that are cut, of which values are redacted, beside those whose values c
-// replaces.
+// newTree compiles paths that are cut and paths whose values are redacted, beside those whose
+// values c replaces.
 func (c *Cutter) newTree(paths, values []string) (*node, error) {
 	root := &node{}
 	var errs []error

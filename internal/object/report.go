@@ -6,8 +6,8 @@ import "time"
 // when it did not observe them.
 type Report struct {
 	Number uint64 // of the events of the run, from 1
-	// Since is the beginning of the time of which the event has all interruptions and hidden spans:
-	// those whose end was noted at Since or later.
+	// Since: the event has all interruptions and hidden spans whose end was noted at Since or
+	// later.
 	Since time.Time
 	Ends  bool // the run ends
 	// APIServerVersion is the version of the API server, as it says it itself; "": nothing is said.

@@ -50,8 +50,8 @@ type class struct {
 	resource string // "*" for every resource
 }
 
-// meet returns the intersection of both, and false if it is empty.
-func (c class) meet(d class) (class, bool) {
+// intersect returns the intersection of both, and false if it is empty.
+func (c class) intersect(d class) (class, bool) {
 	both := func(a, b string) (string, bool) {
 		switch {
 		case a == "*":
@@ -66,9 +66,9 @@ func (c class) meet(d class) (class, bool) {
 	return class{g, r}, ok && too
 }
 
-// within reports whether d contains all of c.
-func (c class) within(d class) bool {
-	m, ok := c.meet(d)
+// isWithin reports whether d contains all of c.
+func (c class) isWithin(d class) bool {
+	m, ok := c.intersect(d)
 	return ok && m == c
 }
 
@@ -122,7 +122,7 @@ func (n *needs) ofPatterns(wanted func(config.ResourcePattern) bool) {
 	// need more than each pattern does.
 	for _, a := range slices.Clone(all) {
 		for _, b := range slices.Clone(all) {
-			if c, ok := a.meet(b); ok {
+			if c, ok := a.intersect(b); ok {
 				all = append(all, c)
 			}
 		}
@@ -144,7 +144,7 @@ func (n *needs) takers(c class) []int {
 			continue
 		}
 		if slices.ContainsFunc(rule.Resources, func(p config.ResourcePattern) bool {
-			return slices.ContainsFunc(n.classes(j, p), c.within)
+			return slices.ContainsFunc(n.classes(j, p), c.isWithin)
 		}) && !excepts(rule, c) {
 			out = append(out, j)
 		}

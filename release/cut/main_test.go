@@ -107,8 +107,8 @@ func TestCut(t *testing.T) {
 	if changed := strings.Fields(git(t, c, "diff", "--name-only", "HEAD^")); !slices.Equal(changed, want) {
 		t.Errorf("the commit changes %s", changed)
 	}
-	if page := read(t, c, "README.md"); page !=
-		"helm install kubecdc oci://ghcr.io/kubecdc/charts/kubecdc --version 0.1.0\n" {
+	const wantPage = "helm install kubecdc oci://ghcr.io/kubecdc/charts/kubecdc --version 0.1.0\n"
+	if page := read(t, c, "README.md"); page != wantPage {
 		t.Errorf("README: %s", page)
 	}
 	var notes strings.Builder

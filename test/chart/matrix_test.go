@@ -227,7 +227,7 @@ func checkMemory(t *testing.T, w *workload) {
 	// away.
 	if q, err := resource.ParseQuantity(limit); err == nil && at(w.config, "queue", "bytes") == nil &&
 		q.Value()*9/10 < (50+64)<<20 {
-		t.Errorf("%s has a limit of %s, of which 90 %% are not enough for 50 MiB and a full queue of 64 MiB", w.name(),
+		t.Errorf("%s has a limit of %s: 90 %% of it are not enough for 50 MiB and a full queue of 64 MiB", w.name(),
 			limit)
 	}
 	for _, e := range items(w.container, "env") {

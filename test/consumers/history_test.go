@@ -207,8 +207,8 @@ func widened(t testing.TB) ([]record, map[string]row) {
 }
 
 // selectedAgain is a history in which a scope was no longer selected, and selected again. Its
-// objects did not change. The read has a lower sequence than the left event, a copy of which comes
-// late.
+// objects did not change. The read has a lower sequence than the left event. A copy of the left
+// event comes late.
 func selectedAgain(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	c := newCluster(t, "selected-again", rand.New(rand.NewPCG(1, 2)))

@@ -17,9 +17,9 @@
 // [Options.NoControllerManager]. [Installed] also finds binaries on PATH, for [Options.Binaries].
 //
 // test/cluster/go.mod has the version of Kubernetes with which tests run. [Options.Version] is
-// another minor, of which test/cluster/versions has the modules, for example v1.36.mod and
-// v1.36.sum. The sources are the same, and so are the requirements. Such a file has, from the
-// go.mod of k8s.io/kubernetes of that release:
+// another minor. Its modules are in test/cluster/versions, for example v1.36.mod and v1.36.sum. The
+// sources are the same, and so are the requirements. Such a file has, from the go.mod of
+// k8s.io/kubernetes of that release:
 //
 //   - the version of etcd;
 //   - the line godebug;

@@ -114,9 +114,9 @@ func TestConfinedReaderOfTopics(t *testing.T) {
 	pass(finalWithin)                             // The progress that includes the snapshots is in all topics.
 	first := time.Now()
 	pass(40 * time.Second)
-	if got := ask(t, "configmaps", "-n", quiet, "--at", stamp(first), "--config", config); got.Kubecdc.Certainty !=
-		"unknown" {
-		t.Errorf("quiet, without progress: %s", got.Kubecdc.Certainty)
+	inQuiet := ask(t, "configmaps", "-n", quiet, "--at", stamp(first), "--config", config)
+	if inQuiet.Kubecdc.Certainty != "unknown" {
+		t.Errorf("quiet, without progress: %s", inQuiet.Kubecdc.Certainty)
 	}
 	changed := time.Now()
 	write(quiet)
@@ -141,8 +141,8 @@ func TestConfinedReaderOfTopics(t *testing.T) {
 		questions = open
 		pass(3 * time.Second)
 	}
-	if got := ask(t, "configmaps", "-n", hidden, "--at", stamp(first), "--config", config); got.Kubecdc.Certainty ==
-		exactly {
+	inHidden := ask(t, "configmaps", "-n", hidden, "--at", stamp(first), "--config", config)
+	if inHidden.Kubecdc.Certainty == exactly {
 		t.Error("the answer about a namespace whose topic is hidden is exact")
 	}
 }

@@ -207,9 +207,9 @@ func TestForApplyRestores(t *testing.T) {
 			"crd/gizmos.past.example.com")
 		restored.applyUntilUnchanged(t, manifests, 3)
 		restored.waitBound(t)
-		if got := restored.do(t, "", "get", "-n", "shop", "svc/fixed", "-o", "jsonpath={.spec.clusterIP}"); got !=
-			"10.77.3.3" {
-			t.Errorf("the cluster IP that the user had set is %s", got)
+		address := restored.do(t, "", "get", "-n", "shop", "svc/fixed", "-o", "jsonpath={.spec.clusterIP}")
+		if address != "10.77.3.3" {
+			t.Errorf("the cluster IP that the user had set is %s", address)
 		}
 		if got := restored.do(t, "", "get", "-n", "shop", "svc/web", "-o", "jsonpath={.spec.clusterIP}"); got == "" {
 			t.Error("a Service has no cluster IP")

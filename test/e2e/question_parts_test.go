@@ -140,7 +140,7 @@ func (x *trial) awaitRecord(t *testing.T, what string, is func(*oracle.Record) b
 	})
 }
 
-// beginElected starts two agents, one of which leads.
+// beginElected starts two agents: one leads, the other stands by.
 func (x *trial) beginElected(t *testing.T) {
 	t.Helper()
 	for k := range x.elected {

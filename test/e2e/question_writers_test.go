@@ -92,7 +92,8 @@ func (x *trial) writeEnded(ctx context.Context, n int) error {
 	return err
 }
 
-// newFiltered returns topics of which an agent withholds some changes, one for each kind of filter.
+// newFiltered returns topics with an agent that withholds some changes, one for each kind of
+// filter.
 func newFiltered(api *world.API) []*topic {
 	where := newTopic("filtered", "configmaps", "q-where", "ConfigMap", nil)
 	where.withhold = func(ctx context.Context, n int) error {

@@ -15,7 +15,7 @@ import (
 // exact: its watch lasts up to ten minutes, and progress comes each minute.
 const settledWithin = 13 * time.Minute
 
-// TestQuietEventsAreSettled asks for Events of which none changes, while other objects do. The API
+// TestQuietEventsAreSettled asks for Events that do not change, while other objects do. The API
 // server sends no bookmarks for Events. Answers about a moment, by version and by time, become
 // exact nevertheless. The agent then resumes where it was settled.
 func TestQuietEventsAreSettled(t *testing.T) {

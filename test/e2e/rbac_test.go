@@ -503,8 +503,8 @@ func awaitWritten(t *testing.T, sub *nats.Subscription, resource string) {
 // forgetCheckpoint deletes the checkpoint, so that the next agent creates it.
 func forgetCheckpoint(t *testing.T, p *world.Plane) {
 	t.Helper()
-	if err := p.API.Remove(t.Context(), world.Collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint"); err !=
-		nil && !apierrors.IsNotFound(err) {
+	err := p.API.Remove(t.Context(), world.Collection("configmaps", "rbac-bank")+"/kubecdc-checkpoint")
+	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }

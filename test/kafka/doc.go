@@ -43,7 +43,7 @@
 //
 // Variables of the environment make the tests longer, as make test-long does:
 //
-//	NODES=3           nodes of the clusters of which a test takes the leader
+//	NODES=3           nodes of the clusters whose leader a test takes
 //	LEADERS=4,400     how often the leader of a partition is killed, and versions of each object
 //	ROTATIONS=3       how often the certificates are replaced
 //	AT_REST=20,12,10  namespaces, partitions and scopes of an agent at rest

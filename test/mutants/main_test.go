@@ -232,8 +232,8 @@ func TestOnly(t *testing.T) {
 		rows[0].Verdict != "caught" {
 		t.Errorf("%v: %s", err, out.String())
 	}
-	if err := run(t.Context(), []string{"-root", root, "-patches", patches, "-only", "three"}, &out, &log); err ==
-		nil || !strings.Contains(err.Error(), "no patch") {
+	err := run(t.Context(), []string{"-root", root, "-patches", patches, "-only", "three"}, &out, &log)
+	if err == nil || !strings.Contains(err.Error(), "no patch") {
 		t.Errorf("run returned %v", err)
 	}
 }

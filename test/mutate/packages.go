@@ -24,7 +24,7 @@ type pack struct {
 	Accepted []accept `json:"accepted,omitempty"`
 }
 
-// floor is the least of which the package is held, in percent.
+// floor has the lowest results that the package may have, in percent.
 type floor struct {
 	Efficacy float64 `json:"efficacy"` // see verdict.efficacy
 	Covered  float64 `json:"covered"`  // see verdict.coverage

@@ -53,7 +53,7 @@ func JudgeEpochs(records []Record, late map[uint64]uint64) ([]Term, []Fault) {
 		}
 		n, known := at[rec.Epoch]
 		if !known {
-			add(rec, "epoch", "%s is of epoch %d, of which there was nothing before epoch %d", rec.ID, rec.Epoch,
+			add(rec, "epoch", "%s is of epoch %d, which had no record before epoch %d", rec.ID, rec.Epoch,
 				leader.Epoch)
 			continue
 		}

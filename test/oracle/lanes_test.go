@@ -167,3 +167,39 @@ func TestOracleKnowsDeadLetters(t *testing.T) {
 		})
 	}
 }
+
+// TestOracleKnowsWhichLanesHaveProgress loses a report in one lane.
+func TestOracleKnowsWhichLanesHaveProgress(t *testing.T) {
+	f := newFakeProgress()
+	f.judge()
+	var both []Record
+	for _, rec := range f.records {
+		for rec.Lane = range 2 {
+			if rec.Stream != "" || rec.Lane == 0 {
+				both = append(both, rec)
+			}
+		}
+	}
+	lanes := Lanes{N: 2, Of: func(ObjectKey) int { return 0 }}
+	got := lanes.JudgeProgress(f.want, both, f.outside)
+	if len(got) > 0 {
+		t.Errorf("faults %v", got)
+	}
+	others := Lanes{N: 2, Of: func(ObjectKey) int { return 1 }} // Which has no change.
+	got = others.JudgeProgress(f.want, both, f.outside)
+	if len(got) == 0 {
+		t.Error("a report is in a lane that lacks the changes, and there is no fault")
+	}
+	got = lanes.misplaced(both)
+	if len(got) > 0 {
+		t.Fatalf("faults %v", got)
+	}
+	for number, want := range map[int]int{3: 1, 6: 0} { // The last one of a run may be on its way when it ends.
+		id := f.at(fakeRun1, number).ID
+		list := slices.DeleteFunc(slices.Clone(both), func(r Record) bool { return r.ID == id && r.Lane == 1 })
+		got := lanes.misplaced(list)
+		if len(got) != want {
+			t.Errorf("report %d is in one of two lanes: faults %v, want %d", number, got, want)
+		}
+	}
+}

@@ -261,7 +261,7 @@ func (s *Observation) hide(all []HiddenSpan) {
 	}
 }
 
-// lost returns the spans of which nothing is known, in order and without overlaps.
+// lost returns the spans without any claim, in order and without overlaps.
 func (s *Observation) lost() []span {
 	all := slices.Clone(s.unknown)
 	if s.Open != nil {

@@ -15,7 +15,7 @@ import (
 type Report struct {
 	Writer, Run string
 	Number      int // Of the events of the run, from 1.
-	// Since is the beginning of the time of which the event has all interruptions and hidden spans.
+	// Since: the event has all interruptions and hidden spans from this time on.
 	Since time.Time
 	Ends  bool // The run ends.
 	// APIServerVersion is the version of the API server; "": nothing is said.

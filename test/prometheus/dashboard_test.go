@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const dashboardFile = "../../charts/kubecdc/monitoring/dashboard.json"
@@ -120,12 +122,47 @@ func TestDashboard(t *testing.T) {
 			refs[target.RefID] = true
 			// Each selector uses the selected values.
 			selectors := strings.Count(target.Expr, "{")
-			if selectors == 0 ||
-				strings.Count(target.Expr, `{namespace=~"$namespace", job=~"$job", instance=~"$instance"`) !=
-					selectors {
+			byInstance := strings.Count(target.Expr, `{namespace=~"$namespace", job=~"$job", instance=~"$instance"`)
+			if selectors == 0 || byInstance != selectors {
 				t.Errorf("panel %q: %s does not select by namespace, job and instance", p.Title, target.Expr)
 			}
 		}
+	}
+}
+
+// gapSelectors returns the selectors by which an expression chooses gaps, and those that they must
+// not meet, without the selection at the top of the dashboard.
+func gapSelectors(expr string) []string {
+	expr = strings.NewReplacer(
+		`namespace=~"$namespace", job=~"$job", instance=~"$instance", `, "",
+		`{namespace=~"$namespace", job=~"$job", instance=~"$instance"}`, "",
+	).Replace(expr)
+	all := regexp.MustCompile(`kubecdc_\w+(?:\{[^}]*\})?`).FindAllString(expr, -1)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestLostGapsAreThoseOfTheAlert checks that a panel that counts lost history counts the gaps for
+// which the alert fires: otherwise one of them shows a loss that the other denies.
+func TestLostGapsAreThoseOfTheAlert(t *testing.T) {
+	want := gapSelectors(allRules(t)["KubecdcGap"].Expr)
+	if !slices.ContainsFunc(want, func(s string) bool { return strings.Contains(s, `recovered="false"`) }) {
+		t.Fatalf("the alert selects %q", want)
+	}
+	panels := 0
+	for _, p := range readDashboard(t).Panels {
+		for _, target := range p.Targets {
+			if !strings.Contains(target.Expr, `recovered="false"`) {
+				continue
+			}
+			panels++
+			if diff := cmp.Diff(want, gapSelectors(target.Expr)); diff != "" {
+				t.Errorf("panel %q selects other gaps than the alert (-want +got):\n%s", p.Title, diff)
+			}
+		}
+	}
+	if panels == 0 {
+		t.Error("no panel counts lost history")
 	}
 }
 

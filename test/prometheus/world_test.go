@@ -34,9 +34,9 @@ const (
 	job       = "kubecdc-agent"
 )
 
-// world is everything to monitor: a cluster, a JetStream, and two agents, one of which leads, with
-// a relay and its receiver. It also has a Prometheus that scrapes them and evaluates the chart's
-// rules.
+// world is everything to monitor: a cluster, a JetStream, and two agents (a leader and a standby)
+// with a relay and its receiver. It also has a Prometheus that scrapes them and evaluates the
+// chart's rules.
 type world struct {
 	*prometheus.Server
 

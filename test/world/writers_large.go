@@ -21,7 +21,7 @@ func Noise(size int) string {
 	return b.String()
 }
 
-// Large is one step of a writer of ConfigMaps, many of which are too large for the bus.
+// Large is one step of a writer of ConfigMaps. Many of them are too large for the bus.
 func (w *Writer) Large(ctx context.Context) error {
 	all := Collection("configmaps", w.Namespace)
 	name := w.Name()

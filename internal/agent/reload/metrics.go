@@ -47,15 +47,15 @@ func newMetrics(reg prometheus.Registerer, pending func() time.Duration) *metric
 	return m
 }
 
-func (m *metrics) done(r result) {
+func (m *metrics) countResult(r result) {
 	m.reloads.WithLabelValues(string(r)).Inc()
 	if r == resultRefused || r == resultFailed {
 		m.successful.Set(0)
 	}
 }
 
-// inForce records that a file is in force since at.
-func (m *metrics) inForce(hash string, at time.Time) {
+// setInForce records that a file is in force since at.
+func (m *metrics) setInForce(hash string, at time.Time) {
 	m.successful.Set(1)
 	m.last.Set(float64(at.UnixNano()) / 1e9)
 	m.info.Reset()

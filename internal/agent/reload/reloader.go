@@ -89,7 +89,7 @@ func New(o Options) *Reloader {
 	r := &Reloader{o: o}
 	r.metrics = newMetrics(o.Registerer, r.pending)
 	r.state = state{force: o.First, since: time.Now()}
-	r.metrics.inForce(o.First.Hash, r.state.since)
+	r.metrics.setInForce(o.First.Hash, r.state.since)
 	return r
 }
 
@@ -158,7 +158,7 @@ func (r *Reloader) Detail() string {
 func (r *Reloader) Run(ctx context.Context) error {
 	if i, err := os.Stat(r.o.File); err == nil && !i.Mode().IsRegular() {
 		r.o.Log.Info("the configuration is not a regular file: it is read once", "config", r.o.File)
-		r.cannot(ctx)
+		r.refuseSignals(ctx)
 		return nil
 	}
 	// Hashes of the last reading with a decision, and of the last reading. Both start empty: the
@@ -201,9 +201,9 @@ func (r *Reloader) Run(ctx context.Context) error {
 	}
 }
 
-// cannot answers each SIGHUP with a warning: a configuration that is not a regular file cannot be
-// read again.
-func (r *Reloader) cannot(ctx context.Context) {
+// refuseSignals answers each SIGHUP with a warning: a configuration that is not a regular file
+// cannot be read again.
+func (r *Reloader) refuseSignals(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -246,10 +246,10 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 		})
 		return
 	case len(changes) == 0:
-		r.unchanged(next, asked)
+		r.noteUnchanged(next, asked)
 		return
 	}
-	r.taking(began)
+	r.noteTaking(began)
 	slow := time.AfterFunc(slowAfter, func() {
 		r.o.Log.Warn(
 			"the changed configuration is not in force yet: waiting until earlier events are on the bus, or for the API server",
@@ -257,7 +257,7 @@ func (r *Reloader) decide(ctx context.Context, now reading, next *Loaded, proble
 	})
 	scopes, err := r.o.Apply(ctx, next)
 	slow.Stop()
-	r.taking(time.Time{})
+	r.noteTaking(time.Time{})
 	switch {
 	case ctx.Err() != nil:
 		return
@@ -314,7 +314,7 @@ func (r *Reloader) refuse(f refusal) {
 		r.state.tried = time.Now()
 	}
 	r.mu.Unlock()
-	r.metrics.done(f.outcome)
+	r.metrics.countResult(f.outcome)
 	if known && !f.asked {
 		return
 	}
@@ -326,9 +326,9 @@ func (r *Reloader) refuse(f refusal) {
 	}
 }
 
-// unchanged handles a file that means the same as the one in force. It logs this if the content
+// noteUnchanged handles a file that means the same as the one in force. It logs this if the content
 // differs, or after SIGHUP.
-func (r *Reloader) unchanged(next *Loaded, asked bool) {
+func (r *Reloader) noteUnchanged(next *Loaded, asked bool) {
 	s := r.look()
 	if s.force.Hash == next.Hash && len(s.problems) == 0 && !asked {
 		return
@@ -348,11 +348,11 @@ func (r *Reloader) nowInForce(next *Loaded, outcome result) {
 	r.state.problems = nil
 	r.state.tried = time.Time{}
 	r.mu.Unlock()
-	r.metrics.done(outcome)
-	r.metrics.inForce(next.Hash, now)
+	r.metrics.countResult(outcome)
+	r.metrics.setInForce(next.Hash, now)
 }
 
-func (r *Reloader) taking(since time.Time) {
+func (r *Reloader) noteTaking(since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.taking = since

@@ -13,10 +13,10 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Known returns an error if the record has none of the requested resources. If it has only some of
-// them, known adds the others to the scopes of c as unknown.
-func (q *Question) Known(ctx context.Context, c *Assessment, objects int) error {
-	if err := q.partlyKnown(ctx, c, objects); err != nil {
+// CheckKnown returns an error if the record has none of the requested resources. If it has only
+// some of them, CheckKnown adds the others to the scopes of c as unknown.
+func (q *Question) CheckKnown(ctx context.Context, c *Assessment, objects int) error {
+	if err := q.checkPartlyKnown(ctx, c, objects); err != nil {
 		return err
 	}
 	captured := map[string]bool{} // by the user's word
@@ -40,14 +40,14 @@ type NotInRecordError struct{ error }
 
 func (e NotInRecordError) Unwrap() error { return e.error }
 
-// partlyKnown returns an error if the record cannot answer for any of the requested resources at
-// the moment.
-func (q *Question) partlyKnown(ctx context.Context, c *Assessment, objects int) error {
+// checkPartlyKnown returns an error if the record cannot answer for any of the requested resources
+// at the moment.
+func (q *Question) checkPartlyKnown(ctx context.Context, c *Assessment, objects int) error {
 	if len(c.Scopes) == 0 && objects == 0 {
-		return q.neverCaptured(ctx)
+		return q.explainNeverCaptured(ctx)
 	}
-	if len(c.Scopes) > 0 &&
-		!slices.ContainsFunc(c.Scopes, func(s certainty.Scope) bool { return s.Find(certainty.OtherEtcd) == nil }) {
+	isOfThisEtcd := func(s certainty.Scope) bool { return s.Find(certainty.OtherEtcd) == nil }
+	if len(c.Scopes) > 0 && !slices.ContainsFunc(c.Scopes, isOfThisEtcd) {
 		return NotInRecordError{
 			fmt.Errorf("the resourceVersions of %s are of another etcd than %s, or not numbers: use a time (14:05, 2h)",
 				c.Scopes[0].Resource, c.Moment),
@@ -58,7 +58,7 @@ func (q *Question) partlyKnown(ctx context.Context, c *Assessment, objects int) 
 	}
 	var first certainty.Bound
 	for i := range c.Scopes {
-		begin, isLater := c.Scopes[i].Begins()
+		begin, isLater := c.Scopes[i].Begin()
 		if !isLater {
 			return nil
 		}
@@ -72,8 +72,8 @@ func (q *Question) partlyKnown(ctx context.Context, c *Assessment, objects int) 
 	}
 }
 
-// neverCaptured returns the error that the record has none of the requested resources.
-func (q *Question) neverCaptured(ctx context.Context) error {
+// explainNeverCaptured returns the error that the record has none of the requested resources.
+func (q *Question) explainNeverCaptured(ctx context.Context) error {
 	var known []record.Resource
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
 		known, err = q.Record.Resources(ctx)
@@ -153,7 +153,7 @@ func (q *Question) ExplainNone(ctx context.Context, at timeline.Moment) error {
 	}
 	return fmt.Errorf("%s is not in the record%s at any moment: check the name, the namespace and the cluster%s", name,
 		where,
-		q.similar(ctx, r.Names[0], q.Wanted.WithoutNames(), namesOf))
+		q.suggestSimilar(ctx, r.Names[0], q.Wanted.WithoutNames(), namesOf))
 }
 
 // ended describes how an object left the record.

@@ -7,8 +7,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
 )
 
-// undecidedEvery is how often a server reads a moment that is old, and of which the record may say
-// more. Progress comes each minute.
+// undecidedEvery is how often a server reads an old moment again, if the record may say more about
+// it. Progress comes each minute.
 const undecidedEvery = time.Minute
 
 // A quiet scope without bookmarks is settled at the end of each watch. See decision 0040.
@@ -69,8 +69,8 @@ func settledAt(m timeline.Moment, complete, began time.Time) time.Time {
 	return wholeSecond(final)
 }
 
-// ReadAgain returns the time from which on a server reads a moment again, which it has begun to
-// read at began; zero: the moment is final.
+// ReadAgain returns the time after which a server has to read a moment again. The last read began
+// at began. Zero: the moment is final.
 func ReadAgain(m timeline.Moment, scopes []certainty.Scope, began time.Time) time.Time {
 	if m.IsNow() {
 		return time.Time{}

@@ -51,7 +51,7 @@ func MakeManifests(objects []*timeline.Version, agent *Agent, toNamespace string
 		if v.Namespace != "" {
 			name += " -n " + v.Namespace
 		}
-		if err := a.add(v, name); err != nil {
+		if err := a.addObject(v, name); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -60,17 +60,17 @@ func MakeManifests(objects []*timeline.Version, agent *Agent, toNamespace string
 	return &a, nil
 }
 
-// Omitted returns the error that objects were omitted, nil if all are there.
-func (a *Manifests) Omitted() error {
+// CheckOmitted returns the error that objects were omitted, nil if all are there.
+func (m *Manifests) CheckOmitted() error {
 	var omitted []string
-	if len(a.redacted) > 0 {
+	if len(m.redacted) > 0 {
 		omitted = append(omitted,
-			"left out, because the record has redacted values of them: "+strings.Join(a.redacted, ", "))
+			"left out, because the record has redacted values of them: "+strings.Join(m.redacted, ", "))
 	}
-	if len(a.lacking) > 0 {
+	if len(m.lacking) > 0 {
 		omitted = append(omitted,
 			"left out, because the agent may have removed values from them (-o yaml prints the rest): "+
-				strings.Join(a.lacking, ", "))
+				strings.Join(m.lacking, ", "))
 	}
 	if len(omitted) > 0 {
 		return errors.New(strings.Join(omitted, "; "))
@@ -94,7 +94,7 @@ type Manifests struct {
 	claims            []claim
 }
 
-// claim is a PersistentVolumeClaim of which the volume is known.
+// claim is a PersistentVolumeClaim whose volume is known.
 type claim struct{ name, volume string }
 
 // note is what people have to know of some of the objects.
@@ -145,22 +145,22 @@ func (n note) String() string {
 }
 
 // Notes returns what people have to know of the objects, a line each.
-func (a *Manifests) Notes() []string {
+func (m *Manifests) Notes() []string {
 	var out []string
-	if a.events > 0 {
-		out = append(out, "left out, because Events only report what happened: "+wording.Count(a.events))
+	if m.events > 0 {
+		out = append(out, "left out, because Events only report what happened: "+wording.Count(m.events))
 	}
-	if a.toNamespace != "" && len(a.Objects) > 0 {
-		out = append(out, fmt.Sprintf("for namespace %s, which has to exist", a.toNamespace))
+	if m.toNamespace != "" && len(m.Objects) > 0 {
+		out = append(out, fmt.Sprintf("for namespace %s, which has to exist", m.toNamespace))
 	}
-	for n, names := range a.notes {
+	for n, names := range m.notes {
 		if len(names) > 0 {
 			out = append(out, fmt.Sprintf("%s: %s", note(n), strings.Join(names, ", ")))
 		}
 	}
 	switch {
-	case len(a.Objects) == 0:
-	case a.agent == nil:
+	case len(m.Objects) == 0:
+	case m.agent == nil:
 		out = append(out,
 			"objects may lack values that the agent removed: name its configuration with --config, or run 'kubectl diff' before you apply")
 	default:
@@ -171,31 +171,31 @@ func (a *Manifests) Notes() []string {
 
 // noteVolumes notes the claims. Their volumes may still exist, and an apply does not make them
 // Available again.
-func (a *Manifests) noteVolumes() {
-	for _, c := range a.claims {
-		a.notes[needsVolume] = append(a.notes[needsVolume], fmt.Sprintf("%s (%s)", c.name, c.volume))
+func (m *Manifests) noteVolumes() {
+	for _, c := range m.claims {
+		m.notes[needsVolume] = append(m.notes[needsVolume], fmt.Sprintf("%s (%s)", c.name, c.volume))
 	}
 }
 
 // noteDefinitions notes the resources whose definitions are among the objects.
-func (a *Manifests) noteDefinitions() {
-	for _, v := range a.Objects {
-		isDefined := slices.ContainsFunc(a.Objects, func(d *timeline.Version) bool {
+func (m *Manifests) noteDefinitions() {
+	for _, v := range m.Objects {
+		isDefined := slices.ContainsFunc(m.Objects, func(d *timeline.Version) bool {
 			return d.Resource == definitions && d.Name == v.Resource
 		})
-		if isDefined && !slices.Contains(a.notes[needsDefinition], v.Resource) {
-			a.notes[needsDefinition] = append(a.notes[needsDefinition], v.Resource)
+		if isDefined && !slices.Contains(m.notes[needsDefinition], v.Resource) {
+			m.notes[needsDefinition] = append(m.notes[needsDefinition], v.Resource)
 		}
 	}
 }
 
-func (a *Manifests) add(v *timeline.Version, name string) error {
+func (m *Manifests) addObject(v *timeline.Version, name string) error {
 	if isOfEvents(v.Resource) {
-		a.events++
+		m.events++
 		return nil
 	}
 	if v.Redacted() {
-		a.redacted = append(a.redacted, name)
+		m.redacted = append(m.redacted, name)
 		return nil
 	}
 	var o map[string]any
@@ -204,52 +204,52 @@ func (a *Manifests) add(v *timeline.Version, name string) error {
 	if err := d.Decode(&o); err != nil {
 		return err
 	}
-	m := manifest{resource: v.Resource, object: o}
-	if n, isMade := a.isMade(&m, v); isMade {
-		a.notes[n] = append(a.notes[n], name)
+	one := manifest{resource: v.Resource, object: o}
+	if n, isMade := m.isMade(&one, v); isMade {
+		m.notes[n] = append(m.notes[n], name)
 		return nil
 	}
-	if lacks, err := a.lacks(v.Resource, o); err != nil || len(lacks) > 0 {
-		a.lacking = append(a.lacking, fmt.Sprintf("%s (%s)", name, strings.Join(lacks, ", ")))
+	if lacks, err := m.lacks(v.Resource, o); err != nil || len(lacks) > 0 {
+		m.lacking = append(m.lacking, fmt.Sprintf("%s (%s)", name, strings.Join(lacks, ", ")))
 		return err
 	}
-	m.reduce()
-	if a.toNamespace != "" {
-		m.move(a.toNamespace)
+	one.reduce()
+	if m.toNamespace != "" {
+		one.move(m.toNamespace)
 	}
-	for _, n := range m.notes {
+	for _, n := range one.notes {
 		about := name
 		if n == withoutAddress {
-			about += " (" + m.address + ")"
+			about += " (" + one.address + ")"
 		}
 		if n == refersToOld {
-			about += " (" + strings.Join(m.refers, ", ") + ")"
+			about += " (" + strings.Join(one.refers, ", ") + ")"
 		}
-		a.notes[n] = append(a.notes[n], about)
+		m.notes[n] = append(m.notes[n], about)
 	}
-	if m.volume != "" {
-		a.claims = append(a.claims, claim{name, m.volume})
+	if one.volume != "" {
+		m.claims = append(m.claims, claim{name, one.volume})
 	}
-	raw, err := json.Marshal(m.object)
-	a.Objects = append(a.Objects, &timeline.Version{Object: v.Object, After: raw, SaysRedacted: v.SaysRedacted})
+	raw, err := json.Marshal(one.object)
+	m.Objects = append(m.Objects, &timeline.Version{Object: v.Object, After: raw, SaysRedacted: v.SaysRedacted})
 	return err
 }
 
 // isMade reports whether something makes the object, and the note about it.
-func (a *Manifests) isMade(m *manifest, v *timeline.Version) (note, bool) {
-	if m.isMadeByServer(v) {
+func (m *Manifests) isMade(one *manifest, v *timeline.Version) (note, bool) {
+	if one.isMadeByServer(v) {
 		return madeByServer, true
 	}
-	return madeByController, a.uids[m.controller()]
+	return madeByController, m.uids[one.controller()]
 }
 
 // lacks returns the paths at which the agent may have removed a value from an object that has to be
 // in a manifest.
-func (a *Manifests) lacks(resource string, o map[string]any) ([]string, error) {
-	if a.agent == nil {
+func (m *Manifests) lacks(resource string, o map[string]any) ([]string, error) {
+	if m.agent == nil {
 		return nil, nil
 	}
-	paths, known := a.removed[resource]
+	paths, known := m.removed[resource]
 	if !known {
 		unneeded, err := object.NewCutter(
 			append(object.Copies(), "status", "metadata.creationTimestamp", "metadata.generation",
@@ -258,16 +258,16 @@ func (a *Manifests) lacks(resource string, o map[string]any) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		paths = slices.DeleteFunc(slices.Clone(a.agent.Strips), func(path string) bool {
+		paths = slices.DeleteFunc(slices.Clone(m.agent.Strips), func(path string) bool {
 			// of controllers
 			return strings.HasPrefix(path, "metadata.annotations") || strings.HasPrefix(path, "metadata.labels")
 		})
-		if !a.agent.Hashes { // a hash would be in the object
-			paths = a.agent.Withholds(resource)
+		if !m.agent.Hashes { // a hash would be in the object
+			paths = m.agent.Withholds(resource)
 		}
 		slices.Sort(paths)
 		paths = slices.DeleteFunc(slices.Compact(paths), unneeded.Removes)
-		a.removed[resource] = paths
+		m.removed[resource] = paths
 	}
 	var lacks []string
 	for _, path := range paths {

@@ -30,7 +30,7 @@ type AuditSpan struct {
 func (q *Question) Audit(ctx context.Context, s *AuditSpan) (*audit.Report, error) {
 	auditor := audit.New(s.Since, s.Until)
 	if q.Wanted.Selector != nil {
-		auditor.Matches = func(object json.RawMessage) bool { return q.labelled(object) }
+		auditor.Matches = func(object json.RawMessage) bool { return q.hasLabels(object) }
 	}
 	clusters := Clusters{}
 	var surveyed []timeline.Part
@@ -39,8 +39,8 @@ func (q *Question) Audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
 		surveyed, reading, err = q.Record.Survey(ctx, q.Wanted, s.Since, s.Until,
 			func(e *consume.Event, versions []*timeline.Version) error {
-				auditor.Event(e, versions)
-				seen.note(q.Wanted, versions)
+				auditor.TakeEvent(e, versions)
+				seen.noteVersions(q.Wanted, versions)
 				return nil
 			})
 		return err
@@ -56,7 +56,7 @@ func (q *Question) Audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 		parts[k] = audit.Part{Since: p.Since, Until: p.Until, Answer: sure.Answer}
 	}
 	if !hasScopes {
-		return nil, q.neverCaptured(ctx)
+		return nil, q.explainNeverCaptured(ctx)
 	}
 	if err := clusters.One("objects", "cluster"); err != nil {
 		return nil, err
@@ -70,12 +70,12 @@ func (q *Question) Audit(ctx context.Context, s *AuditSpan) (*audit.Report, erro
 	for _, m := range remarks {
 		report.AddRemark(m)
 	}
-	report.Record.AuditedAt = s.Now
+	report.Evidence.AuditedAt = s.Now
 	report.Question = s.Question
-	report.Record.Bus = s.Bus
-	report.Record.AuditedWith = s.Version
+	report.Evidence.Bus = s.Bus
+	report.Evidence.AuditedWith = s.Version
 	for key, name := range clusters {
-		report.Record.Cluster, report.Record.ClusterUID = name, key.UID
+		report.Evidence.Cluster, report.Evidence.ClusterUID = name, key.UID
 	}
 	return report, nil
 }

@@ -26,7 +26,7 @@ type Blame struct {
 
 // Blame returns the author of each line of an object at a moment.
 func (q *Question) Blame(ctx context.Context, at timeline.Moment) (*Blame, error) {
-	if !q.Wanted.One() {
+	if !q.Wanted.IsOne() {
 		return nil, UsageError{errors.New("blame: name one object (kubecdc blame deploy/web -n shop)")}
 	}
 	var b timeline.Blame
@@ -62,7 +62,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) (*Blame, error
 		return nil, err
 	}
 	out.Sure = Assess(at, scopes, reading)
-	if err := q.Known(ctx, &out.Sure, versions); err != nil {
+	if err := q.CheckKnown(ctx, &out.Sure, versions); err != nil {
 		return nil, err
 	}
 	if len(places) > 1 {
@@ -76,7 +76,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) (*Blame, error
 	if err != nil {
 		return nil, err
 	}
-	out.drop(first)
+	out.dropBefore(first)
 	for i := range lines {
 		lines[i].Origin = out.withTime(lines[i].Origin)
 	}

@@ -94,7 +94,7 @@ func (a *Assessment) isOfOtherEtcd(v *timeline.Version) bool {
 func (a *Assessment) knows(v *timeline.Version) bool {
 	return !slices.ContainsFunc(a.Scopes, func(s certainty.Scope) bool {
 		isOf := s.ClusterKey() == v.ClusterKey() && s.Resource == v.Resource && s.Covers(v.Namespace)
-		_, later := s.Begins()
+		_, later := s.Begin()
 		return isOf && (later || s.Find(certainty.OtherEtcd) != nil)
 	})
 }

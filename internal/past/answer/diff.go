@@ -30,7 +30,7 @@ func (q *Question) Diff(ctx context.Context, from, to timeline.Moment) (*Diff, e
 	if err != nil {
 		return nil, err
 	}
-	unlabelled := func(d timeline.Difference) bool { return !d.Any(q.labelled) }
+	unlabelled := func(d timeline.Difference) bool { return !d.Any(q.hasLabels) }
 	found := slices.DeleteFunc(timeline.Diff(states[0].State, states[1].State), unlabelled)
 	return q.diff(found, &states[0].Sure, &states[1].Sure), nil
 }

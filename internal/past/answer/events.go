@@ -145,8 +145,8 @@ func (q *Question) CanShowEvents() error {
 }
 
 // PlanEvents reads what is needed to select the Events of the history.
-func (h *History) PlanEvents(ctx context.Context) (err error) {
-	h.events, h.asked, err = h.q.planEvents(ctx, h.Span)
+func (r *SpanReader) PlanEvents(ctx context.Context) (err error) {
+	r.events, r.asked, err = r.q.planEvents(ctx, r.Span)
 	return err
 }
 
@@ -171,24 +171,24 @@ func (q *Question) planEvents(ctx context.Context, s *Span) (*happenings, *recor
 	for i := range events {
 		events[i].Namespaces = namespaces
 	}
-	return h, q.Wanted.Adding(events...), nil
+	return h, q.Wanted.With(events...), nil
 }
 
 // takeEvent shows a version of an Event, if it says something new about the objects of the
 // question.
-func (h *History) takeEvent(v *timeline.Version, e *consume.Event, in bool) error {
+func (r *SpanReader) takeEvent(v *timeline.Version, e *consume.Event, in bool) error {
 	if v.Gone() {
 		if in && v.Op == consume.Left {
-			h.events.partly[v.ClusterKey()] = true
+			r.events.partly[v.ClusterKey()] = true
 		}
 		return nil
 	}
 	k := happeningOf(v, e)
 	if k == nil {
-		h.events.noteUnplaced(v, e, in, "")
+		r.events.noteUnplaced(v, e, in, "")
 		return nil
 	}
-	if h.events.ownership != nil {
+	if r.events.ownership != nil {
 		about := reference{
 			APIVersion: k.Regarding.APIVersion,
 			Kind:       k.Regarding.Kind,
@@ -196,9 +196,9 @@ func (h *History) takeEvent(v *timeline.Version, e *consume.Event, in bool) erro
 			Name:       k.Regarding.Name,
 			UID:        k.Regarding.UID,
 		}
-		object, where := h.events.ownership.place(v.ClusterKey(), &about, e.Time)
+		object, where := r.events.ownership.place(v.ClusterKey(), &about, e.Time)
 		if where == unplaced {
-			h.events.noteUnplaced(v, e, in,
+			r.events.noteUnplaced(v, e, in,
 				certainty.ObjectName(k.Regarding.Resource, k.Regarding.Namespace, k.Regarding.Name))
 		}
 		if where != owned {
@@ -208,13 +208,13 @@ func (h *History) takeEvent(v *timeline.Version, e *consume.Event, in bool) erro
 		k.Regarding.Name, k.Regarding.UID = object.name, object.uid
 	}
 	// On Kafka, a snapshot in the span may be the first that is read of an Event.
-	isBefore := k.Op == consume.Read && h.Since != nil && k.Last.Before(h.Since.Time())
-	if !h.events.isNews(v, k) || !in || isBefore {
+	isBefore := k.Op == consume.Read && r.Since != nil && k.Last.Before(r.Since.Time())
+	if !r.events.isNews(v, k) || !in || isBefore {
 		return nil
 	}
-	h.meet(e)
-	h.events.shown++
-	return h.shower.ShowHappening(v, e, k)
+	r.noteCluster(e)
+	r.events.shown++
+	return r.shower.ShowHappening(v, e, k)
 }
 
 // noteUnplaced notes an Event that may be about an object of the question. One that came after the
@@ -326,13 +326,13 @@ func latest(times ...time.Time) (last time.Time) {
 }
 
 // IsLate reports whether an Event was not observed when it happened.
-func (k *Happening) IsLate() bool {
-	return k.Op == consume.Read || k.Time.Sub(k.Last).Abs() >= lateAfter
+func (h *Happening) IsLate() bool {
+	return h.Op == consume.Read || h.Time.Sub(h.Last).Abs() >= lateAfter
 }
 
-// assessEvents adds to an answer what is to be said of its Events in the whole span: if some may be
-// missing, it is not exact.
-func (h *History) assessEvents(a *Assessment) {
+// assessEvents judges the Events of the whole span. If some may be missing, the answer is not
+// exact, and gets the causes.
+func (r *SpanReader) assessEvents(a *Assessment) {
 	isCaptured := false
 	for i := range a.Scopes {
 		s := &a.Scopes[i]
@@ -340,7 +340,7 @@ func (h *History) assessEvents(a *Assessment) {
 			continue
 		}
 		isCaptured = true
-		for _, c := range h.events.causes(s) {
+		for _, c := range r.events.causes(s) {
 			s.Lower(c)
 		}
 		a.Certainty = max(a.Certainty, s.Certainty)
@@ -397,11 +397,11 @@ func (h *happenings) causes(s *certainty.Scope) (causes []certainty.Cause) {
 
 // EventsWords says, a line each, why there are no Events, and about which objects there may be
 // others.
-func (h *History) EventsWords() []string {
-	if h.events == nil {
+func (r *SpanReader) EventsWords() []string {
+	if r.events == nil {
 		return nil
 	}
-	isCaptured := slices.ContainsFunc(h.Sure.Scopes, func(s certainty.Scope) bool {
+	isCaptured := slices.ContainsFunc(r.Sure.Scopes, func(s certainty.Scope) bool {
 		return isOfEvents(s.Resource) && s.Find(certainty.NoSnapshot) == nil
 	})
 	var lines []string
@@ -410,10 +410,10 @@ func (h *History) EventsWords() []string {
 		lines = append(lines,
 			"Events were not captured, so none can be shown: by default an agent leaves them out. To capture them, "+
 				"add the resource 'events' to its rules (watch).")
-	case h.events.shown == 0:
+	case r.events.shown == 0:
 		lines = append(lines, "No Events of these objects, and of what they own, are in this span.")
 	}
-	if names := slices.Compact(slices.Sorted(maps.Values(h.events.unplaced))); len(names) > 0 {
+	if names := slices.Compact(slices.Sorted(maps.Values(r.events.unplaced))); len(names) > 0 {
 		if more := len(names) - maxExamples; more > 0 {
 			names = append(names[:maxExamples], fmt.Sprintf("%d more", more))
 		}

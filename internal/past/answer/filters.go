@@ -44,19 +44,19 @@ func (h *Hidden) Total() int { return h.Op + h.By + h.Changed + h.Status + h.Fie
 
 // hides reports whether a filter, except Field, hides a version, and counts it. before is the
 // object before it, nil if that is not known.
-func (h *History) hides(v *timeline.Version, before json.RawMessage) bool {
+func (r *SpanReader) hides(v *timeline.Version, before json.RawMessage) bool {
 	switch {
-	case h.Ops != nil && !h.takesOp(v, before):
-		h.Hidden.Op++
-	case h.By != nil && !h.takesManagers(v):
-		h.Hidden.By++
+	case r.Ops != nil && !r.takesOp(v, before):
+		r.Hidden.Op++
+	case r.By != nil && !r.takesManagers(v):
+		r.Hidden.By++
 		if len(v.ChangedBy) == 0 {
-			h.Hidden.WithoutManager++
+			r.Hidden.WithoutManager++
 		}
-	case h.Changed != nil && !h.takesChange(before, v.After):
-		h.Hidden.Changed++
-	case h.NoStatus && isOnlyStatus(before, v.After):
-		h.Hidden.Status++
+	case r.Changed != nil && !r.takesChange(before, v.After):
+		r.Hidden.Changed++
+	case r.NoStatus && isOnlyStatus(before, v.After):
+		r.Hidden.Status++
 	default:
 		return false
 	}
@@ -65,8 +65,8 @@ func (h *History) hides(v *timeline.Version, before json.RawMessage) bool {
 
 // takesOp reports whether the operation of a version is selected. A change that a snapshot shows is
 // a read and an update.
-func (h *History) takesOp(v *timeline.Version, before json.RawMessage) bool {
-	return slices.Contains(h.Ops, v.Op) || isInferredUpdate(v, before) && slices.Contains(h.Ops, consume.Updated)
+func (r *SpanReader) takesOp(v *timeline.Version, before json.RawMessage) bool {
+	return slices.Contains(r.Ops, v.Op) || isInferredUpdate(v, before) && slices.Contains(r.Ops, consume.Updated)
 }
 
 // isInferredUpdate reports whether a snapshot shows that an object has changed.
@@ -76,9 +76,9 @@ func isInferredUpdate(v *timeline.Version, before json.RawMessage) bool {
 
 // takesManagers reports whether one of the managers of a version is selected. If all patterns
 // exclude, so is a version without any manager.
-func (h *History) takesManagers(v *timeline.Version) bool {
+func (r *SpanReader) takesManagers(v *timeline.Version) bool {
 	var wanted, excluded []string
-	for _, pattern := range h.By {
+	for _, pattern := range r.By {
 		if except, ok := strings.CutPrefix(pattern, "!"); ok {
 			excluded = append(excluded, except)
 		} else {
@@ -101,8 +101,8 @@ func matchesAny(patterns []string, name string) bool {
 	})
 }
 
-func (h *History) takesChange(before, after json.RawMessage) bool {
-	return slices.ContainsFunc(h.Changed, func(p Path) bool { return p.compare(before, after).isChange })
+func (r *SpanReader) takesChange(before, after json.RawMessage) bool {
+	return slices.ContainsFunc(r.Changed, func(p Path) bool { return p.compare(before, after).isChange })
 }
 
 // isOnlyStatus reports whether the status of an object differs, and nothing else but what each
@@ -149,16 +149,16 @@ func withoutNoise(metadata json.RawMessage) json.RawMessage {
 }
 
 // HiddenByFilters returns what filters hide, nil without filters.
-func (h *History) HiddenByFilters() *Hidden {
-	if !h.areSet() {
+func (r *SpanReader) HiddenByFilters() *Hidden {
+	if !r.areSet() {
 		return nil
 	}
-	return &h.Hidden
+	return &r.Hidden
 }
 
 // HiddenWords says how many versions filters hide, "" if they hide none.
-func (h *History) HiddenWords() string {
-	n := h.Hidden.Total()
+func (r *SpanReader) HiddenWords() string {
+	n := r.Hidden.Total()
 	if n == 0 {
 		return ""
 	}
@@ -167,16 +167,16 @@ func (h *History) HiddenWords() string {
 		flag string
 		n    int
 	}{
-		{"--op", h.Hidden.Op}, {"--by", h.Hidden.By}, {"--changed", h.Hidden.Changed}, {
-			"--no-status", h.Hidden.Status,
-		}, {"--field", h.Hidden.Field},
+		{"--op", r.Hidden.Op}, {"--by", r.Hidden.By}, {"--changed", r.Hidden.Changed}, {
+			"--no-status", r.Hidden.Status,
+		}, {"--field", r.Hidden.Field},
 	} {
 		if f.n > 0 {
 			by = append(by, fmt.Sprintf("%s: %d", f.flag, f.n))
 		}
 	}
-	text := fmt.Sprintf("hidden: %d of %d versions (%s)", n, n+h.Shown, strings.Join(by, ", "))
-	if none := h.Hidden.WithoutManager; none > 0 {
+	text := fmt.Sprintf("hidden: %d of %d versions (%s)", n, n+r.Shown, strings.Join(by, ", "))
+	if none := r.Hidden.WithoutManager; none > 0 {
 		text += fmt.Sprintf("; of those of --by, without any manager (such as deletions): %d", none)
 	}
 	return text
@@ -213,8 +213,8 @@ func newSought(f *Filters) sought {
 	return s
 }
 
-// look looks for the paths in a version and in the object before it.
-func (s *sought) look(v *timeline.Version, before json.RawMessage) {
+// lookForPaths looks for the paths in a version and in the object before it.
+func (s *sought) lookForPaths(v *timeline.Version, before json.RawMessage) {
 	s.isPart = s.isPart || v.After == nil && !v.Gone()
 	s.redacted = s.redacted || len(s.paths) > 0 && v.Redacted()
 	for i := range s.paths {
@@ -231,8 +231,8 @@ func (s *sought) look(v *timeline.Version, before json.RawMessage) {
 	}
 }
 
-// missing returns the error that no version has the value of a path.
-func (s *sought) missing() error {
+// checkFound returns the error that no version has the value of a path.
+func (s *sought) checkFound() error {
 	var objects []json.RawMessage
 	for _, resource := range slices.Sorted(maps.Keys(s.examples)) {
 		objects = append(objects, s.examples[resource])

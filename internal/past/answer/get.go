@@ -30,7 +30,7 @@ func (q *Question) States(ctx context.Context, moments ...timeline.Moment) ([]St
 	for k, s := range read {
 		sure := Assess(moments[k], s.Scopes(), reading)
 		objects := q.objects(s, &sure)
-		if err := q.Known(ctx, &sure, len(objects)); err != nil {
+		if err := q.CheckKnown(ctx, &sure, len(objects)); err != nil {
 			return nil, err
 		}
 		clusters.Add(objects)
@@ -48,7 +48,7 @@ func (q *Question) objects(s *timeline.State, c *Assessment) []*timeline.Version
 		case c.isOfOtherEtcd(v):
 		case v.After == nil:
 			c.AddIncomplete(certainty.ObjectName(v.Resource, v.Namespace, v.Name), "existed")
-		case q.labelled(v.After):
+		case q.hasLabels(v.After):
 			out = append(out, v)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Span selects the versions of a History.
+// Span selects the versions that a SpanReader reads.
 type Span struct {
 	Since *timeline.Moment // nil for the beginning of the record
 	Until timeline.Moment
@@ -21,8 +21,8 @@ type Span struct {
 	Filters
 }
 
-// Shower takes what a History finds, in the order of the record. An error ends the reading. It may
-// ask the History, and changes nothing that it gets.
+// Shower takes what a SpanReader finds, in the order of the record. An error ends the reading. It
+// may ask the SpanReader, and changes nothing that it gets.
 type Shower interface {
 	// ShowVersion takes a version that e has brought, and the objects before and after it: with
 	// Filters.Field, these have nothing else.
@@ -35,10 +35,10 @@ type Shower interface {
 	ShowHappening(v *timeline.Version, e *consume.Event, k *Happening) error
 }
 
-// History reads the versions of the objects of a question in a span. Its methods are called in this
-// order: PlanEvents with Span.Events, then Read. The fields about the whole span are complete
+// SpanReader reads the versions of the objects of a question in a span. Its methods are called in
+// this order: PlanEvents with Span.Events, then Read. The fields about the whole span are complete
 // after Read; a Shower may read them before.
-type History struct {
+type SpanReader struct {
 	*Span
 	Breaks
 
@@ -60,12 +60,12 @@ type History struct {
 	events *happenings                   // nil: they are not asked for
 }
 
-// NewHistory returns the history of the objects of the question.
-func (q *Question) NewHistory(s *Span) *History {
+// NewSpanReader returns the reader of a span of the record.
+func (q *Question) NewSpanReader(s *Span) *SpanReader {
 	if s.Since != nil {
 		q.Record.Since = s.Since.Time()
 	}
-	return &History{
+	return &SpanReader{
 		q:        q,
 		Span:     s,
 		asked:    q.Wanted,
@@ -77,69 +77,69 @@ func (q *Question) NewHistory(s *Span) *History {
 
 // ReadsAll reports whether the whole record is read, although an index of objects, or the time at
 // which the span begins, would spare most of it.
-func (h *History) ReadsAll() bool { return h.q.Record.HasSeveralLogs() && h.q.Record.Since.IsZero() }
+func (r *SpanReader) ReadsAll() bool { return r.q.Record.HasSeveralLogs() && r.q.Record.Since.IsZero() }
 
 // Read reads the versions, and hands them to a Shower. It returns an error if the record has none
 // of the requested resources.
-func (h *History) Read(ctx context.Context, shower Shower) error {
-	h.shower = shower
-	q := h.q
+func (r *SpanReader) Read(ctx context.Context, shower Shower) error {
+	r.shower = shower
+	q := r.q
 	var scopes []certainty.Scope
 	var reading *record.Reading
 	if err := q.During(ctx, func(ctx context.Context) (err error) {
-		q.Record.OnLate = h.takeLate
+		q.Record.OnLate = r.takeLate
 		defer func() { q.Record.OnLate = nil }()
-		scopes, reading, err = q.Record.Versions(ctx, h.asked, h.Since, h.Until, h.take)
+		scopes, reading, err = q.Record.Versions(ctx, r.asked, r.Since, r.Until, r.take)
 		return err
 	}); err != nil {
 		return err
 	}
-	if h.Versions == 0 && !q.Record.Since.IsZero() {
-		if err := h.countEarlier(ctx); err != nil {
+	if r.Versions == 0 && !q.Record.Since.IsZero() {
+		if err := r.countEarlier(ctx); err != nil {
 			return err
 		}
 	}
 	var err error
-	h.Sure, err = h.assess(ctx, scopes, reading)
+	r.Sure, err = r.assess(ctx, scopes, reading)
 	if err != nil {
 		return err
 	}
-	h.LateUnknown = reading.LateUnknown
-	if h.Since != nil {
-		begin := Assess(*h.Since, reading.Begin, &record.Reading{
+	r.LateUnknown = reading.LateUnknown
+	if r.Since != nil {
+		begin := Assess(*r.Since, reading.Begin, &record.Reading{
 			Began:      reading.Began,
 			Only:       reading.Only,
 			Unreadable: reading.Unreadable,
 		})
-		h.Begin, h.Sure.Since = &begin, &begin.Answer
+		r.Begin, r.Sure.Since = &begin, &begin.Answer
 	}
 	return nil
 }
 
-// MissingPath returns the error that no version has a value at one of the paths that the flags
+// CheckPaths returns the error that no version has a value at one of the paths that the flags
 // name, nil if all have been found.
-func (h *History) MissingPath() error { return h.paths.missing() }
+func (r *SpanReader) CheckPaths() error { return r.paths.checkFound() }
 
 // assess returns how certain the answer is. It returns an error if the record has none of the
 // requested resources.
-func (h *History) assess(
+func (r *SpanReader) assess(
 	ctx context.Context, scopes []certainty.Scope, reading *record.Reading,
 ) (Assessment, error) {
-	sure := Assess(h.Until, scopes, reading)
-	if h.events == nil {
-		err := h.q.Known(ctx, &sure, h.Versions)
+	sure := Assess(r.Until, scopes, reading)
+	if r.events == nil {
+		err := r.q.CheckKnown(ctx, &sure, r.Versions)
 		return sure, err
 	}
-	isAsked := func(s certainty.Scope) bool { return h.q.Wanted.Resources == nil || h.q.Wanted.Has(s.Resource) }
+	isAsked := func(s certainty.Scope) bool { return r.q.Wanted.Resources == nil || r.q.Wanted.Has(s.Resource) }
 	others := slices.DeleteFunc(slices.Clone(scopes), func(s certainty.Scope) bool { return !isAsked(s) })
-	without := Assess(h.Until, others, reading)
-	if err := h.q.Known(ctx, &without, h.Versions); err != nil {
+	without := Assess(r.Until, others, reading)
+	if err := r.q.CheckKnown(ctx, &without, r.Versions); err != nil {
 		return sure, err
 	}
 	for _, missing := range without.Scopes[len(others):] {
 		sure.AddScope(missing)
 	}
-	h.assessEvents(&sure)
+	r.assessEvents(&sure)
 	return sure, nil
 }
 
@@ -162,13 +162,13 @@ type Gap struct {
 func newGap(e *consume.Event) Gap { return Gap{e.Time, e.Cluster, e.ClusterUID, e.Scope, e.Stream} }
 
 // countEarlier counts the versions before Since, which were perhaps not read.
-func (h *History) countEarlier(ctx context.Context) error {
-	h.q.Record.Since = time.Time{}
-	return h.q.During(ctx, func(ctx context.Context) error {
-		_, _, err := h.q.Record.Versions(ctx, h.q.Wanted, nil, h.Until,
+func (r *SpanReader) countEarlier(ctx context.Context) error {
+	r.q.Record.Since = time.Time{}
+	return r.q.During(ctx, func(ctx context.Context) error {
+		_, _, err := r.q.Record.Versions(ctx, r.q.Wanted, nil, r.Until,
 			func(v *timeline.Version, _ *consume.Event) error {
 				if v != nil {
-					h.Versions++
+					r.Versions++
 				}
 				return nil
 			})
@@ -177,71 +177,71 @@ func (h *History) countEarlier(ctx context.Context) error {
 }
 
 // take takes a version or a gap.
-func (h *History) take(v *timeline.Version, e *consume.Event) error {
-	in := h.Since == nil || !h.Since.Includes(e)
+func (r *SpanReader) take(v *timeline.Version, e *consume.Event) error {
+	in := r.Since == nil || !r.Since.Includes(e)
 	if v == nil {
-		return h.takeGap(e, in)
+		return r.takeGap(e, in)
 	}
-	if h.events != nil && isOfEvents(v.Resource) {
-		return h.takeEvent(v, e, in)
+	if r.events != nil && isOfEvents(v.Resource) {
+		return r.takeEvent(v, e, in)
 	}
-	h.Versions++
-	h.meet(e)
+	r.Versions++
+	r.noteCluster(e)
 	key := objectKey{v.ClusterKey(), v.Resource, v.UID}
 	before := v.Before
 	if before == nil {
-		before = h.last[key]
+		before = r.last[key]
 	}
 	if v.Gone() {
-		delete(h.last, key)
+		delete(r.last, key)
 	} else {
-		h.last[key] = v.After
+		r.last[key] = v.After
 	}
-	if !h.q.labelled(before) && !h.q.labelled(v.After) {
+	if !r.q.hasLabels(before) && !r.q.hasLabels(v.After) {
 		return nil
 	}
-	h.paths.look(v, before)
-	if !in || h.hides(v, before) {
+	r.paths.lookForPaths(v, before)
+	if !in || r.hides(v, before) {
 		return nil
 	}
 	after := v.After
-	if h.Field != nil {
-		c := h.Field.compare(before, after)
+	if r.Field != nil {
+		c := r.Field.compare(before, after)
 		if !c.isChange {
-			h.Hidden.Field++
+			r.Hidden.Field++
 			return nil
 		}
 		before, after = c.before, c.after
 	}
-	h.Shown++
-	return h.shower.ShowVersion(v, e, before, after)
+	r.Shown++
+	return r.shower.ShowVersion(v, e, before, after)
 }
 
-// meet notes the cluster of an event.
-func (h *History) meet(e *consume.Event) {
-	if len(h.Clusters) == 0 {
-		h.First = e.ClusterKey()
+// noteCluster notes the cluster of an event.
+func (r *SpanReader) noteCluster(e *consume.Event) {
+	if len(r.Clusters) == 0 {
+		r.First = e.ClusterKey()
 	}
-	h.Clusters[e.ClusterKey()] = e.Cluster
+	r.Clusters[e.ClusterKey()] = e.Cluster
 }
 
 // ClusterOf returns what the line of an event says of its cluster: nothing if all lines so far are
 // of one.
-func (h *History) ClusterOf(e *consume.Event) string {
-	if len(h.Clusters) < 2 {
+func (r *SpanReader) ClusterOf(e *consume.Event) string {
+	if len(r.Clusters) < 2 {
 		return ""
 	}
-	return h.Clusters.Label(e.ClusterKey())
+	return r.Clusters.Label(e.ClusterKey())
 }
 
-func (h *History) takeGap(e *consume.Event, in bool) error {
+func (r *SpanReader) takeGap(e *consume.Event, in bool) error {
 	if !in {
 		return nil
 	}
-	h.meet(e)
-	if h.events != nil && isOfEvents(e.GroupResource()) && e.Stream.Reason != consume.ReasonContentChanged {
-		h.events.gaps = append(h.events.gaps, e)
+	r.noteCluster(e)
+	if r.events != nil && isOfEvents(e.GroupResource()) && e.Stream.Reason != consume.ReasonContentChanged {
+		r.events.gaps = append(r.events.gaps, e)
 	}
-	h.Gaps = append(h.Gaps, newGap(e))
-	return h.shower.ShowGap(e)
+	r.Gaps = append(r.Gaps, newGap(e))
+	return r.shower.ShowGap(e)
 }

@@ -104,8 +104,8 @@ func (b *Breaks) lateSince(v *timeline.Version) time.Time {
 	return time.Time{}
 }
 
-// drop drops what ended before a time.
-func (b *Breaks) drop(before time.Time) {
+// dropBefore drops what ended before a time.
+func (b *Breaks) dropBefore(before time.Time) {
 	isBefore := func(t time.Time) bool { return !t.After(before) }
 	b.Gaps = slices.DeleteFunc(b.Gaps, func(g Gap) bool { return isBefore(g.Time) })
 	b.Late = slices.DeleteFunc(b.Late, func(l Late) bool { return isBefore(l.Until) })
@@ -128,10 +128,10 @@ func (b *Breaks) withTime(o *timeline.Origin) *timeline.Origin {
 }
 
 // takeLate takes late spans of the history.
-func (h *History) takeLate(all []timeline.Late) error {
-	groups := h.addLate(all)
+func (r *SpanReader) takeLate(all []timeline.Late) error {
+	groups := r.addLate(all)
 	for i := range groups {
-		if err := h.shower.ShowLate(&groups[i]); err != nil {
+		if err := r.shower.ShowLate(&groups[i]); err != nil {
 			return err
 		}
 	}
@@ -160,8 +160,9 @@ func (b *Breaks) Counts(lateUnknown bool) []string {
 	return lines
 }
 
-// Each returns a line for each gap and each late span. name returns the name of the scope of a gap.
-func (b *Breaks) Each(name func(*Gap) string) []string {
+// EachLine returns a line for each gap and each late span. name returns the name of the scope of a
+// gap.
+func (b *Breaks) EachLine(name func(*Gap) string) []string {
 	var lines []string
 	for i := range b.Gaps {
 		g := &b.Gaps[i]

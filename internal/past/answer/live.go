@@ -37,7 +37,7 @@ func (q *Question) CanCompare(s *State) error {
 // CompareLive compares a state with a running cluster.
 func (q *Question) CompareLive(ctx context.Context, to *Cluster, from *State) (*live.Answer, error) {
 	var answer *live.Answer
-	err := q.counting(ctx, func() (string, bool) {
+	err := q.showCount(ctx, func() (string, bool) {
 		return fmt.Sprintf("reading the cluster: %s objects", wording.Count(int(to.Live.Objects()))), false
 	}, func(ctx context.Context) (err error) {
 		answer, err = to.Live.Compare(ctx, &live.Question{
@@ -45,7 +45,7 @@ func (q *Question) CompareLive(ctx context.Context, to *Cluster, from *State) (*
 			Time:      from.Sure.time,
 			Takes:     q.Wanted.TakesObject,
 			Namespace: q.Wanted.LiteralNamespace(),
-			Labelled:  q.labelled,
+			Labelled:  q.hasLabels,
 			Withheld:  to.Agent.Withholds,
 			Known:     to.Known,
 			Own:       to.Agent.Owns,

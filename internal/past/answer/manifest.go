@@ -148,7 +148,7 @@ func (m *manifest) reduceMetadata() {
 	dropKeys(metadata, "annotations", m.isOfController)
 	finalizers, _ := metadata["finalizers"].([]any)
 	kept := slices.DeleteFunc(slices.Clone(finalizers), func(f any) bool {
-		// Of the garbage collector, for a deletion of the past, and of the Job of a pod.
+		// The garbage collector adds these for a deletion, and the Job of a pod adds its own.
 		return f == "foregroundDeletion" || f == "orphan" ||
 			m.resource == "pods" && f == "batch.kubernetes.io/job-tracking"
 	})

@@ -16,8 +16,8 @@ import (
 // read. "" is any object.
 type seenObjects map[string]bool
 
-// note notes the objects of versions.
-func (s seenObjects) note(wanted *record.Selection, versions []*timeline.Version) {
+// noteVersions notes the objects of versions.
+func (s seenObjects) noteVersions(wanted *record.Selection, versions []*timeline.Version) {
 	for _, v := range versions {
 		s[""] = true
 		for i := range wanted.Resources {
@@ -51,7 +51,7 @@ func (q *Question) neverExisted(ctx context.Context, seen seenObjects) ([]audit.
 			what := fmt.Sprintf("no object %q is in the record at any moment: check the spelling", name)
 			out = append(out, audit.Remark{
 				Kind: audit.NeverExisted,
-				What: what + q.similar(ctx, name, named.WithoutNames(), namesOf),
+				What: what + q.suggestSimilar(ctx, name, named.WithoutNames(), namesOf),
 			})
 		}
 	}
@@ -80,8 +80,8 @@ func (q *Question) neverExisted(ctx context.Context, seen seenObjects) ([]audit.
 	what := fmt.Sprintf("no object of namespace %q is in the record at any moment: check the spelling",
 		q.Wanted.Namespace)
 	all.Namespace = ""
-	return append(out,
-		audit.Remark{Kind: audit.NeverExisted, What: what + q.similar(ctx, q.Wanted.Namespace, all, namespacesOf)}), nil
+	what += q.suggestSimilar(ctx, q.Wanted.Namespace, all, namespacesOf)
+	return append(out, audit.Remark{Kind: audit.NeverExisted, What: what}), nil
 }
 
 // names returns the names that the question asks for, each once.
@@ -113,9 +113,9 @@ func namespacesOf(ctx context.Context, r *record.Record, s *record.Selection) []
 	return r.Namespaces(ctx, s)
 }
 
-// similar returns what is to be added to the message that the record has no object of a name: those
-// among the names of a selection that are similar. A topic is not read again for that.
-func (q *Question) similar(
+// suggestSimilar returns the end of the message that the record has no object of a name: the
+// similar names of a selection. It does not read a topic again for that.
+func (q *Question) suggestSimilar(
 	ctx context.Context, name string, s *record.Selection, list func(
 		context.Context, *record.Record, *record.Selection,
 	) []string,

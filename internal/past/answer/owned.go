@@ -108,8 +108,9 @@ func newOwnership(asked *record.Selection, isRoot func(*timeline.Version) bool) 
 	}
 }
 
-// note notes a version of an object, observed at a time. It is called in the order of the record.
-func (o *ownership) note(v *timeline.Version, at time.Time) error {
+// noteVersion notes a version of an object, observed at a time. It is called in the order of the
+// record.
+func (o *ownership) noteVersion(v *timeline.Version, at time.Time) error {
 	key := objectOfKind{uidKey{v.ClusterKey(), v.UID}, v.Kind}
 	known := o.objects[key]
 	if known == nil {
@@ -287,7 +288,7 @@ func (q *Question) owners(ctx context.Context, s *Span) (*ownership, []string, e
 		return nil, nil, err
 	}
 	isRoot := func(v *timeline.Version) bool {
-		return q.Wanted.TakesObject(v.Resource, v.Namespace, v.Name) && (q.labelled(v.Before) || q.labelled(v.After))
+		return q.Wanted.TakesObject(v.Resource, v.Namespace, v.Name) && (q.hasLabels(v.Before) || q.hasLabels(v.After))
 	}
 	o := newOwnership(q.ownable(namespaces), isRoot)
 	err = q.During(ctx, func(ctx context.Context) error {
@@ -299,7 +300,7 @@ func (q *Question) owners(ctx context.Context, s *Span) (*ownership, []string, e
 				if v == nil {
 					return nil
 				}
-				return o.note(v, e.Time)
+				return o.noteVersion(v, e.Time)
 			})
 		return err
 	})
@@ -326,7 +327,7 @@ func (q *Question) ownersAt(ctx context.Context, s *Span, o *ownership) error {
 		return err
 	}
 	for _, v := range states[0].Objects() {
-		if err := o.note(v, v.Time); err != nil {
+		if err := o.noteVersion(v, v.Time); err != nil {
 			return err
 		}
 	}
@@ -354,7 +355,7 @@ func (q *Question) ownable(namespaces []string) *record.Selection {
 		}
 	}
 	if !isAny {
-		return q.Wanted.Adding(more...)
+		return q.Wanted.With(more...)
 	}
 	all := *q.Wanted
 	all.Resources = nil

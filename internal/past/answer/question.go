@@ -47,7 +47,7 @@ func (q *Question) Resolve(ctx context.Context) error {
 // During calls f, which reads the record. If f takes long, Show shows the progress.
 func (q *Question) During(ctx context.Context, f func(context.Context) error) error {
 	began, before := time.Now(), q.Record.Events()
-	return q.counting(ctx, func() (string, bool) {
+	return q.showCount(ctx, func() (string, bool) {
 		n := int(q.Record.Events() - before)
 		if n == 0 { // a server that has just started reads the stream before it sends any
 			return "waiting for the first event of the record", false
@@ -60,8 +60,8 @@ func (q *Question) During(ctx context.Context, f func(context.Context) error) er
 	}, f)
 }
 
-// counting calls f, and lets Show show text.
-func (q *Question) counting(
+// showCount calls f, and lets Show show text.
+func (q *Question) showCount(
 	ctx context.Context, text func() (line string, done bool), f func(context.Context) error,
 ) error {
 	var err error
@@ -84,8 +84,8 @@ func (q *Question) CheckExact(c *Assessment) error {
 	return nil
 }
 
-// labelled reports whether an object matches the label selector.
-func (q *Question) labelled(object json.RawMessage) bool {
+// hasLabels reports whether an object matches the label selector.
+func (q *Question) hasLabels(object json.RawMessage) bool {
 	switch {
 	case q.Wanted.Selector == nil:
 		return true

@@ -209,7 +209,7 @@ func TestContradictions(t *testing.T) {
 			t.Parallel()
 			a := audit.New(at(0), at(60))
 			for _, v := range c.versions {
-				a.Event(&consume.Event{Time: v.Time}, []*timeline.Version{v})
+				a.TakeEvent(&consume.Event{Time: v.Time}, []*timeline.Version{v})
 			}
 			r := a.Report(audit.Asked{}, []audit.Part{part(0, 60, "pods")})
 			if got := kinds(r); got != c.want {
@@ -239,7 +239,7 @@ func TestGapExplainsWhatIsMissing(t *testing.T) {
 		v.Resource = "pods"
 		v.Name = "web"
 		v.UID = "u"
-		a.Event(&consume.Event{Time: v.Time}, []*timeline.Version{v})
+		a.TakeEvent(&consume.Event{Time: v.Time}, []*timeline.Version{v})
 		p := part(0, 60, "pods")
 		p.Answer.Scopes[0].Lower(certainty.Cause{Kind: kind})
 		if r := a.Report(audit.Asked{}, []audit.Part{p}); strings.Contains(kinds(r), "contradicted") == isExplained {

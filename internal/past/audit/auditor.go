@@ -25,7 +25,7 @@ type Auditor struct {
 	doubts    []Finding           // they count unless another finding says why
 	rules     map[scopeKey]string
 	remarks   []Remark
-	record    Record
+	evidence  Evidence
 	runs      map[writer]map[string]bool
 	agents    map[writer]Agent
 	truncated map[string]int // versions without another member, by resource
@@ -75,11 +75,11 @@ func New(since, until time.Time) *Auditor {
 	}
 }
 
-// Event takes the next event, with the versions that it shows.
-func (a *Auditor) Event(e *consume.Event, versions []*timeline.Version) {
+// TakeEvent takes the next event, with the versions that it shows.
+func (a *Auditor) TakeEvent(e *consume.Event, versions []*timeline.Version) {
 	in := a.includes(e.Time)
 	a.noteLog(e.Position.Log.Name)
-	a.record.ReadUpTo = latest(a.record.ReadUpTo, e)
+	a.evidence.ReadUpTo = latest(a.evidence.ReadUpTo, e)
 	if in {
 		a.noteRecord(e)
 	}
@@ -90,25 +90,25 @@ func (a *Auditor) Event(e *consume.Event, versions []*timeline.Version) {
 		a.noteRules(e, in)
 	}
 	for _, v := range versions {
-		a.version(v, e)
+		a.takeVersion(v, e)
 	}
 }
 
 func (a *Auditor) includes(t time.Time) bool { return t.After(a.Since) && !t.After(a.Until) }
 
 func (a *Auditor) noteLog(name string) {
-	if name != "" && !slices.Contains(a.record.Logs, name) {
-		a.record.Logs = append(a.record.Logs, strings.Clone(name))
+	if name != "" && !slices.Contains(a.evidence.Logs, name) {
+		a.evidence.Logs = append(a.evidence.Logs, strings.Clone(name))
 	}
 }
 
 // noteRecord notes an event of the span.
 func (a *Auditor) noteRecord(e *consume.Event) {
-	a.record.Records++
-	if a.record.First == nil || e.Time.Before(a.record.First.Time) {
-		a.record.First = &Event{e.Time, strings.Clone(e.ID)}
+	a.evidence.Records++
+	if a.evidence.First == nil || e.Time.Before(a.evidence.First.Time) {
+		a.evidence.First = &Event{e.Time, strings.Clone(e.ID)}
 	}
-	a.record.Last = latest(a.record.Last, e)
+	a.evidence.Last = latest(a.evidence.Last, e)
 }
 
 // latest returns the later of an event that is known, nil if there is none, and another one.
@@ -121,8 +121,8 @@ func latest(known *Event, e *consume.Event) *Event {
 
 func (a *Auditor) noteProgress(e *consume.Event, in bool) {
 	p := e.Progress
-	if v := p.APIServerVersion; v != "" && !slices.Contains(a.record.APIServers, v) && !e.Time.After(a.Until) {
-		a.record.APIServers = append(a.record.APIServers, strings.Clone(v))
+	if v := p.APIServerVersion; v != "" && !slices.Contains(a.evidence.APIServers, v) && !e.Time.After(a.Until) {
+		a.evidence.APIServers = append(a.evidence.APIServers, strings.Clone(v))
 	}
 	of := writer{e.ClusterKey(), p.Writer}
 	if !in || a.runs[of][p.Run] {
@@ -166,8 +166,8 @@ func (a *Auditor) noteRules(e *consume.Event, in bool) {
 	}
 }
 
-// version takes a version of an object.
-func (a *Auditor) version(v *timeline.Version, e *consume.Event) {
+// takeVersion takes a version of an object.
+func (a *Auditor) takeVersion(v *timeline.Version, e *consume.Event) {
 	key := objectKey{v.ClusterKey(), v.Resource, v.UID}
 	was := a.objects[key]
 	matches := a.Matches == nil || v.After != nil && a.Matches(v.After) || v.After == nil && was != nil && was.matches
@@ -180,8 +180,8 @@ func (a *Auditor) version(v *timeline.Version, e *consume.Event) {
 	of := a.changesOf(key.resource)
 	isChange := false
 	if isAsked && in {
-		a.doubt(v, was, e)
-		isChange = a.count(of, v, was)
+		a.noteDoubt(v, was, e)
+		isChange = a.countChange(of, v, was)
 	}
 	a.endLoss(key, was, v.Time)
 	if v.Gone() && v.Op != consume.Left {
@@ -220,9 +220,9 @@ func (a *Auditor) changesOf(resource string) *changes {
 	return of
 }
 
-// count counts a version of the span, and reports whether it is a change. A snapshot that reads
-// what is known already shows none.
-func (a *Auditor) count(of *changes, v *timeline.Version, was *known) bool {
+// countChange counts a version of the span, and reports whether it is a change. A snapshot that
+// reads what is known already shows none.
+func (a *Auditor) countChange(of *changes, v *timeline.Version, was *known) bool {
 	if v.Op == consume.Read && (was == nil || was.rv == v.ResourceVersion) {
 		return false
 	}
@@ -243,8 +243,8 @@ func (a *Auditor) count(of *changes, v *timeline.Version, was *known) bool {
 	return true
 }
 
-// doubt notes what a version shows to be missing.
-func (a *Auditor) doubt(v *timeline.Version, was *known, e *consume.Event) {
+// noteDoubt notes what a version shows to be missing.
+func (a *Auditor) noteDoubt(v *timeline.Version, was *known, e *consume.Event) {
 	f := Finding{Since: a.Since, Until: v.Time.Add(-1), Resource: strings.Clone(v.Resource)}
 	if was != nil {
 		f.Since = earlier(later(was.at, a.Since), f.Until)

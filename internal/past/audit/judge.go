@@ -31,14 +31,14 @@ func (a *Auditor) Report(asked Asked, parts []Part) *Report {
 		Since:     a.Since,
 		Until:     a.Until,
 		Certainty: certainty.Exact,
-		Record:    a.identity(),
+		Evidence:  a.allEvidence(),
 	}
 	for _, p := range parts {
 		r.Only = cmp.Or(r.Only, p.Answer.Only)
 	}
 	var findings []Finding
 	for i := range parts {
-		findings = append(findings, a.judge(&parts[i], asked)...)
+		findings = append(findings, a.judgePart(&parts[i], asked)...)
 	}
 	findings = append(findings, a.losses()...)
 	for _, doubt := range a.doubts {
@@ -51,7 +51,7 @@ func (a *Auditor) Report(asked Asked, parts []Part) *Report {
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		f.Certainty = f.Kind.Level()
-		f.say(r.Only)
+		f.setWords(r.Only)
 		r.Certainty = max(r.Certainty, f.Certainty)
 	}
 	r.Resources = a.resources(parts, r.Findings)
@@ -75,8 +75,8 @@ func explains(f, doubt *Finding) bool {
 		f.Kind != certainty.NotSelected
 }
 
-// judge returns the findings of a part.
-func (a *Auditor) judge(p *Part, asked Asked) []Finding {
+// judgePart returns the findings of a part.
+func (a *Auditor) judgePart(p *Part, asked Asked) []Finding {
 	var out []Finding
 	isLowered := map[string]bool{}
 	for i := range p.Answer.Scopes {
@@ -163,20 +163,20 @@ func resourcesOf(parts []Part) []string {
 
 // uncovered says why the scopes of a part did not have all objects of a resource that are asked
 // for; "": they had.
-func (q *Asked) uncovered(scopes []certainty.Scope, resource string) string {
+func (a *Asked) uncovered(scopes []certainty.Scope, resource string) string {
 	var ended *certainty.Scope
 	var partial []string
 	for i := range scopes {
 		s := &scopes[i]
 		switch {
 		case s.Resource != resource:
-		case s.Ended != nil && s.Ended.Reason == consume.EndRemoved && q.isIn(s.Name, resource):
+		case s.Ended != nil && s.Ended.Reason == consume.EndRemoved && a.isIn(s.Name, resource):
 			return "" // there is nothing to observe
 		case s.Ended != nil:
 			if ended == nil || ended.Ended.Time.Before(s.Ended.Time) {
 				ended = s
 			}
-		case q.isIn(s.Name, resource):
+		case a.isIn(s.Name, resource):
 			return ""
 		default:
 			partial = append(partial, s.Name)
@@ -196,7 +196,7 @@ func (q *Asked) uncovered(scopes []certainty.Scope, resource string) string {
 }
 
 // isIn reports whether all objects that are asked for are in a scope of their resource.
-func (q *Asked) isIn(scope, resource string) bool {
+func (a *Asked) isIn(scope, resource string) bool {
 	namespaces, selectors := scope, ""
 	if at := strings.IndexByte(scope, '='); at >= 0 { // a pattern of a namespace may have a question mark
 		mark := max(strings.LastIndexByte(scope[:at], '?'), 0)
@@ -204,18 +204,18 @@ func (q *Asked) isIn(scope, resource string) bool {
 	}
 	switch {
 	case namespaces == resource:
-	case q.Namespace == "" || !consume.ScopeCovers(namespaces, q.Namespace):
+	case a.Namespace == "" || !consume.ScopeCovers(namespaces, a.Namespace):
 		return false
 	}
 	if selectors == "" {
 		return true
 	}
 	wanted, isLabels := strings.CutPrefix(selectors, "labelSelector=")
-	if !isLabels || strings.Contains(wanted, "&") || len(q.Required) == 0 {
+	if !isLabels || strings.Contains(wanted, "&") || len(a.Required) == 0 {
 		return false
 	}
 	for one := range strings.SplitSeq(wanted, ",") {
-		if !slices.Contains(q.Required, one) {
+		if !slices.Contains(a.Required, one) {
 			return false
 		}
 	}
@@ -362,15 +362,15 @@ func ends(parts []Part) []Remark {
 	return out
 }
 
-// identity returns what was read.
-func (a *Auditor) identity() Record {
-	r := a.record
-	slices.Sort(r.Logs)
-	slices.Sort(r.APIServers)
-	r.Agents = []Agent{}
+// allEvidence returns what identifies the record, in order.
+func (a *Auditor) allEvidence() Evidence {
+	v := a.evidence
+	slices.Sort(v.Logs)
+	slices.Sort(v.APIServers)
+	v.Agents = []Agent{}
 	for _, of := range slices.SortedFunc(maps.Keys(a.agents),
 		func(x, y writer) int { return strings.Compare(x.name, y.name) }) {
-		r.Agents = append(r.Agents, a.agents[of])
+		v.Agents = append(v.Agents, a.agents[of])
 	}
-	return r
+	return v
 }

@@ -25,7 +25,7 @@ type Report struct {
 	Since     time.Time       `json:"since"`
 	Until     time.Time       `json:"until"`
 	Question  Question        `json:"question"`
-	Record    Record          `json:"record"`
+	Evidence  Evidence        `json:"record"`
 	Resources []Resource      `json:"resources"`
 	Findings  []Finding       `json:"findings"` // why the verdict is not Proven
 	Remarks   []Remark        `json:"remarks"`  // that do not change the verdict
@@ -46,8 +46,8 @@ type Question struct {
 	Command   string   `json:"command"` // repeats the audit, with absolute times
 }
 
-// Record identifies what was read.
-type Record struct {
+// Evidence identifies the record that was read.
+type Evidence struct {
 	Bus         string   `json:"bus"`            // without credentials
 	Logs        []string `json:"logs,omitempty"` // names of streams or topics
 	Cluster     string   `json:"cluster,omitempty"`

@@ -37,8 +37,8 @@ func (r *Report) Subject() string {
 	return text
 }
 
-// Counted returns how many changes and objects there were.
-func (r *Report) Counted() string {
+// ChangeCounts returns how many changes and objects there were.
+func (r *Report) ChangeCounts() string {
 	var versions, objects int
 	for _, of := range r.Resources {
 		versions, objects = versions+of.Changes, objects+of.Objects

@@ -10,8 +10,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// say writes what a finding means, and what to do about it.
-func (f *Finding) say(only string) {
+// setWords writes what a finding means, and what to do about it.
+func (f *Finding) setWords(only string) {
 	f.What, f.Advice = f.words(only)
 }
 

@@ -17,7 +17,7 @@ type Answer struct {
 	Scopes    []Scope `json:"scopes"`
 
 	Unreadable int      `json:"unreadable,omitempty"` // records
-	Incomplete []string `json:"incomplete,omitempty"` // objects of which the record lacks a part
+	Incomplete []string `json:"incomplete,omitempty"` // objects that the record has only in part
 	Only       string   `json:"only,omitempty"`       // what the reader may read, if not all that is asked for
 	Since      *Answer  `json:"since,omitempty"`      // of a history: at the beginning of its span
 
@@ -52,7 +52,7 @@ func (a *Answer) AddUnreadable(records, outside int) {
 // Outside returns how many unreadable records can be about none of the scopes.
 func (a *Answer) Outside() int { return a.outside }
 
-// AddIncomplete adds an object of which the record lacks a part. what says which part.
+// AddIncomplete adds an object that the record has only in part. what names the missing part.
 func (a *Answer) AddIncomplete(object, what string) {
 	isKnown := slices.ContainsFunc(a.Incomplete, func(text string) bool { return strings.HasPrefix(text, object+":") })
 	if !isKnown {
@@ -84,7 +84,7 @@ func (a *Answer) IsExact() bool { return a.Certainty == Exact && (a.Since == nil
 func (a *Answer) UpTo() time.Time {
 	var least time.Time
 	for i := range a.Scopes {
-		at := a.Scopes[i].Complete().Time
+		at := a.Scopes[i].CompleteUpTo().Time
 		if i == 0 || at.Before(least) {
 			least = at
 		}
@@ -95,7 +95,7 @@ func (a *Answer) UpTo() time.Time {
 // mostNames is how many scopes a line names, less one.
 const mostNames = 6
 
-// Lines returns what is to be said beside the level: one line for the scopes that share a cause, an
+// Lines returns the lines that explain the level: one line for the scopes that share a cause, an
 // end or a count. name returns the name of a scope.
 func (a *Answer) Lines(name func(*Scope) string) []string {
 	of := map[string][]string{}

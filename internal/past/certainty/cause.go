@@ -21,9 +21,9 @@ const (
 	// Gap: versions are missing between From and To. To is zero if nothing has made the state right
 	// again. ScopeEnded is when the scope ended before that. Reason is that of the gap.
 	Gap Kind = "gap"
-	// RecoveredGap: a Gap of which every version is in the record of the objects that existed at
-	// one of its ends. At a resourceVersion, only objects that were created and deleted inside it
-	// may be wrong. They may be missing. If an agent that was killed had sent them, they may be
+	// RecoveredGap: a Gap whose versions are all in the record, for objects that existed at one of
+	// its ends. At a resourceVersion, only objects that were created and deleted inside it may be
+	// wrong. They may be missing. If an agent that was killed had sent them, they may be
 	// outdated or deleted by then. At a time, the other changes inside it may be missing too: they
 	// have the time at which they were found.
 	RecoveredGap Kind = "recovered-gap"

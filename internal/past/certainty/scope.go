@@ -124,17 +124,17 @@ func (s *Scope) IsUndecided() bool {
 	})
 }
 
-// Complete returns up to where, at or before the moment, the record is known to be complete. It is
-// zero if nothing shows that.
-func (s *Scope) Complete() Bound {
+// CompleteUpTo returns up to where, at or before the moment, the record is known to be complete. It
+// is zero if nothing shows that.
+func (s *Scope) CompleteUpTo() Bound {
 	if len(s.Causes) == 0 {
 		return s.From
 	}
 	return s.Causes[0].From
 }
 
-// Begins returns where the record of the scope begins, if that is after the moment.
-func (s *Scope) Begins() (begin Bound, isLater bool) {
+// Begin returns where the record of the scope begins, if that is after the moment.
+func (s *Scope) Begin() (begin Bound, isLater bool) {
 	for i := range s.Causes {
 		if c := &s.Causes[i]; c.Kind.Level() == Unknown && c.To != (Bound{}) {
 			return c.To, true

@@ -86,12 +86,12 @@ func (e *AnotherClusterError) Error() string {
 // Compare returns the differences between a state and the cluster. It omits scopes without a state
 // at the moment in the record.
 func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
-	if err := c.same(ctx, q.State); err != nil {
+	if err := c.checkIdentity(ctx, q.State); err != nil {
 		return nil, err
 	}
 	scopes := map[string][]certainty.Scope{}
 	for _, s := range q.State.Scopes() {
-		if s.Name != "" && (s.Certainty != certainty.Unknown || s.Complete() != certainty.Bound{}) {
+		if s.Name != "" && (s.Certainty != certainty.Unknown || s.CompleteUpTo() != certainty.Bound{}) {
 			scopes[s.Resource] = append(scopes[s.Resource], s)
 		}
 	}
@@ -117,8 +117,8 @@ func (c *Cluster) Compare(ctx context.Context, q *Question) (*Answer, error) {
 	return out, nil
 }
 
-// same returns an error if the state belongs to another cluster.
-func (c *Cluster) same(ctx context.Context, s *timeline.State) error {
+// checkIdentity returns an error if the state belongs to another cluster.
+func (c *Cluster) checkIdentity(ctx context.Context, s *timeline.State) error {
 	recorded := ""
 	for _, v := range s.Objects() {
 		recorded = v.ClusterUID
@@ -156,25 +156,25 @@ type comparison struct {
 	own         []string                          // see Answer.Own
 }
 
-func (k *comparison) run(ctx context.Context, out *Answer) error {
-	k.byUID, k.seen = map[string]*timeline.Version{}, map[string]bool{}
+func (c *comparison) run(ctx context.Context, out *Answer) error {
+	c.byUID, c.seen = map[string]*timeline.Version{}, map[string]bool{}
 	var versions []string // API versions of the record, that of the newest object first
-	slices.SortStableFunc(k.recorded, func(a, b *timeline.Version) int { return b.Time.Compare(a.Time) })
-	for _, v := range k.recorded {
-		k.byUID[v.UID] = v
+	slices.SortStableFunc(c.recorded, func(a, b *timeline.Version) int { return b.Time.Compare(a.Time) })
+	for _, v := range c.recorded {
+		c.byUID[v.UID] = v
 		if !slices.Contains(versions, v.APIVersion) {
 			versions = append(versions, v.APIVersion)
 		}
 	}
-	served, err := k.cluster.served(ctx, k.resource)
+	served, err := c.cluster.findServed(ctx, c.resource)
 	if err != nil {
 		return err
 	}
 	var paths []string
-	if k.q.Withheld != nil {
-		paths = k.q.Withheld(k.resource)
+	if c.q.Withheld != nil {
+		paths = c.q.Withheld(c.resource)
 	}
-	k.mask, err = newMask(k.resource, paths, k.q.Known)
+	c.mask, err = newMask(c.resource, paths, c.q.Known)
 	if err != nil {
 		return err
 	}
@@ -191,46 +191,47 @@ func (k *comparison) run(ctx context.Context, out *Answer) error {
 				"the record has objects in %s, which the cluster does not serve any more: compare two moments of the record instead",
 				apiVersion)
 		}
-		if err := k.list(ctx, &served[i], n == 0); err != nil {
+		if err := c.listResource(ctx, &served[i], n == 0); err != nil {
 			return err
 		}
 	}
-	for _, v := range k.recorded {
-		if !k.seen[v.UID] {
-			k.changed = append(k.changed, timeline.Difference{Before: v})
+	for _, v := range c.recorded {
+		if !c.seen[v.UID] {
+			c.changed = append(c.changed, timeline.Difference{Before: v})
 		}
 	}
-	if k.q.Labelled != nil {
-		k.changed = slices.DeleteFunc(k.changed, func(d timeline.Difference) bool { return !d.Any(k.q.Labelled) })
+	if c.q.Labelled != nil {
+		c.changed = slices.DeleteFunc(c.changed, func(d timeline.Difference) bool { return !d.Any(c.q.Labelled) })
 	}
-	for _, d := range k.changed {
+	for _, d := range c.changed {
 		if d.Before != nil && d.Before.After != nil {
-			if err := k.mask.note(d.Before.After); err != nil {
+			if err := c.mask.noteRedacted(d.Before.After); err != nil {
 				return err
 			}
 		}
 	}
-	for _, d := range k.changed {
-		if err := k.mask.apply(&d); err != nil {
+	for _, d := range c.changed {
+		if err := c.mask.apply(&d); err != nil {
 			return err
 		}
 		out.Differences = append(out.Differences, d)
 	}
-	out.Own = append(out.Own, k.own...)
-	if len(k.changed) > 0 && len(k.mask.paths) > 0 {
-		out.Withheld[k.resource] = slices.Clone(k.mask.paths)
+	out.Own = append(out.Own, c.own...)
+	if len(c.changed) > 0 && len(c.mask.paths) > 0 {
+		out.Withheld[c.resource] = slices.Clone(c.mask.paths)
 	}
-	if k.mask.hides {
-		out.Withheld[k.resource] = append(out.Withheld[k.resource], "copies of Secrets")
+	if c.mask.hides {
+		out.Withheld[c.resource] = append(out.Withheld[c.resource], "copies of Secrets")
 	}
-	if len(k.mask.unproven) > 0 {
-		out.Unproven[k.resource] = slices.Sorted(maps.Keys(k.mask.unproven))
+	if len(c.mask.unproven) > 0 {
+		out.Unproven[c.resource] = slices.Sorted(maps.Keys(c.mask.unproven))
 	}
 	return nil
 }
 
-// served returns the versions in which the API server serves a resource, the preferred one first.
-func (c *Cluster) served(ctx context.Context, resource string) ([]object.Resource, error) {
+// findServed returns the versions in which the API server serves a resource, the preferred one
+// first.
+func (c *Cluster) findServed(ctx context.Context, resource string) ([]object.Resource, error) {
 	plural, group, _ := strings.Cut(resource, ".")
 	groups, err := c.Client.Discovery.ServerGroupsWithContext(ctx)
 	if err != nil {
@@ -271,24 +272,24 @@ func (c *Cluster) served(ctx context.Context, resource string) ([]object.Resourc
 	return out, nil
 }
 
-// list compares the objects that the record has in the version of r; if first is set, also live
-// ones that are not in the record.
-func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) error {
+// listResource compares the objects that the record has in the version of r; if first is set, also
+// live ones that are not in the record.
+func (c *comparison) listResource(ctx context.Context, r *object.Resource, first bool) error {
 	scanner := object.NewScanner(nil)
-	for _, namespace := range k.namespaces(r) {
+	for _, namespace := range c.namespaces(r) {
 		o := metav1.ListOptions{Limit: apiserver.PageSize}
 		for {
-			meta, err := k.cluster.Client.List(ctx, r, namespace, apiserver.JSON, o, func(raw []byte) error {
-				k.cluster.objects.Add(1)
+			meta, err := c.cluster.Client.List(ctx, r, namespace, apiserver.JSON, o, func(raw []byte) error {
+				c.cluster.objects.Add(1)
 				json, m, err := scanner.Scan(nil, raw, r.Kind, r.APIVersion())
 				if err != nil {
 					return err
 				}
-				return k.take(ctx, &timeline.Version{
+				return c.takeObject(ctx, &timeline.Version{
 					Object: consume.Object{
-						Source:     k.scopes[0].Source,
-						ClusterUID: k.scopes[0].ClusterUID,
-						Resource:   k.resource,
+						Source:     c.scopes[0].Source,
+						ClusterUID: c.scopes[0].ClusterUID,
+						Resource:   c.resource,
 						Namespace:  string(m.Namespace),
 						Name:       string(m.Name),
 						UID:        string(m.UID),
@@ -313,16 +314,16 @@ func (k *comparison) list(ctx context.Context, r *object.Resource, first bool) e
 }
 
 // namespaces returns the namespaces in which objects are listed; "" stands for all at once.
-func (k *comparison) namespaces(r *object.Resource) []string {
+func (c *comparison) namespaces(r *object.Resource) []string {
 	if !r.Namespaced {
 		return []string{""}
 	}
-	if k.q.Namespace != "" {
-		return []string{k.q.Namespace}
+	if c.q.Namespace != "" {
+		return []string{c.q.Namespace}
 	}
 	var out []string
-	for i := range k.scopes {
-		patterns, _, _ := strings.Cut(limitsOf(k.scopes[i].Name), "?")
+	for i := range c.scopes {
+		patterns, _, _ := strings.Cut(limitsOf(c.scopes[i].Name), "?")
 		namespace, ok := strings.CutPrefix(patterns, "/")
 		if !ok || strings.ContainsAny(namespace, "*?[,!") {
 			return []string{""}
@@ -334,33 +335,33 @@ func (k *comparison) namespaces(r *object.Resource) []string {
 	return out
 }
 
-// take compares an object of the cluster.
-func (k *comparison) take(ctx context.Context, now *timeline.Version, first bool) error {
-	if !k.q.Takes(k.resource, now.Namespace, now.Name) {
+// takeObject compares an object of the cluster.
+func (c *comparison) takeObject(ctx context.Context, now *timeline.Version, first bool) error {
+	if !c.q.Takes(c.resource, now.Namespace, now.Name) {
 		return nil
 	}
-	was := k.byUID[now.UID]
-	selected := slices.ContainsFunc(k.scopes, func(s certainty.Scope) bool { return selects(s.Name, now) })
+	was := c.byUID[now.UID]
+	selected := slices.ContainsFunc(c.scopes, func(s certainty.Scope) bool { return selects(s.Name, now) })
 	switch {
 	case was == nil:
 		if !first || !selected {
 			return nil
 		}
-		own, err := k.isOwn(ctx, now)
-		if own && (k.q.Labelled == nil || k.q.Labelled(now.After)) {
-			k.own = append(k.own, k.resource+" "+now.Namespace+"/"+now.Name)
+		own, err := c.isOwn(ctx, now)
+		if own && (c.q.Labelled == nil || c.q.Labelled(now.After)) {
+			c.own = append(c.own, c.resource+" "+now.Namespace+"/"+now.Name)
 		}
 		if own || err != nil {
 			return err
 		}
 		now.Op = consume.Created
-		if created(now.After).Before(k.q.Time.Truncate(time.Second)) {
+		if created(now.After).Before(c.q.Time.Truncate(time.Second)) {
 			now.Op = consume.Entered
 		}
 	case was.APIVersion != now.APIVersion:
 		return nil
 	default:
-		k.seen[now.UID] = true
+		c.seen[now.UID] = true
 		now.Cluster, now.ClusterUID = was.Cluster, was.ClusterUID
 		if !selected {
 			now.Op = consume.Left
@@ -372,12 +373,12 @@ func (k *comparison) take(ctx context.Context, now *timeline.Version, first bool
 		if was.After == nil {
 			return nil
 		}
-		same, err := k.mask.learn(was.After, now.After)
+		same, err := c.mask.learn(was.After, now.After)
 		if err != nil || same {
 			return err
 		}
 	}
-	k.changed = append(k.changed, timeline.Difference{Before: was, After: now})
+	c.changed = append(c.changed, timeline.Difference{Before: was, After: now})
 	return nil
 }
 

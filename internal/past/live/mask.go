@@ -88,8 +88,8 @@ func (m *mask) learn(recorded, live []byte) (same bool, err error) {
 	return object.SameBut(recorded, live, m.same)
 }
 
-// note adds the paths that are redacted in a recorded object.
-func (m *mask) note(recorded []byte) error {
+// noteRedacted adds the paths that are redacted in a recorded object.
+func (m *mask) noteRedacted(recorded []byte) error {
 	r, err := decode(recorded)
 	if err != nil {
 		return err

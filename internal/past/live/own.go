@@ -19,24 +19,24 @@ import (
 // ConfigMap of its checkpoint and the Lease of its election; its checkpoint names them with each
 // scope. The checkpoint that belongs to a Lease is searched in the namespace of the Lease. If
 // ConfigMaps may not be read, the Lease counts as any other.
-func (k *comparison) isOwn(ctx context.Context, now *timeline.Version) (bool, error) {
-	if k.q.Own != nil && k.q.Own(k.resource, now.Namespace, now.Name) {
+func (c *comparison) isOwn(ctx context.Context, now *timeline.Version) (bool, error) {
+	if c.q.Own != nil && c.q.Own(c.resource, now.Namespace, now.Name) {
 		return true, nil
 	}
 	var checkpoints []*checkpoint.Document
-	switch k.resource {
+	switch c.resource {
 	case "configmaps":
 		if d := checkpoint.OfConfigMap(now.After); d != nil {
 			checkpoints = append(checkpoints, d)
 		}
 	case "leases.coordination.k8s.io":
 		var err error
-		checkpoints, err = k.checkpointsIn(ctx, now.Namespace)
+		checkpoints, err = c.checkpointsIn(ctx, now.Namespace)
 		if err != nil {
 			return false, err
 		}
 	}
-	captured := slices.ContainsFunc(k.scopes, func(s certainty.Scope) bool {
+	captured := slices.ContainsFunc(c.scopes, func(s certainty.Scope) bool {
 		return selects(s.Name, now) && !slices.ContainsFunc(checkpoints, func(d *checkpoint.Document) bool {
 			ignored := d.Scopes[s.Name].Ignored
 			return s.Source == "/kubernetes/"+url.PathEscape(d.Cluster) &&
@@ -47,8 +47,8 @@ func (k *comparison) isOwn(ctx context.Context, now *timeline.Version) (bool, er
 }
 
 // checkpointsIn returns the checkpoints in a namespace, and none if they may not be read.
-func (k *comparison) checkpointsIn(ctx context.Context, namespace string) ([]*checkpoint.Document, error) {
-	if known, ok := k.checkpoints[namespace]; ok {
+func (c *comparison) checkpointsIn(ctx context.Context, namespace string) ([]*checkpoint.Document, error) {
+	if known, ok := c.checkpoints[namespace]; ok {
 		return known, nil
 	}
 	configMaps := &object.Resource{
@@ -58,7 +58,7 @@ func (k *comparison) checkpointsIn(ctx context.Context, namespace string) ([]*ch
 		Namespaced: true,
 	}
 	var found []*checkpoint.Document
-	_, err := k.cluster.Client.Pages(ctx, configMaps, namespace, apiserver.JSON, metav1.ListOptions{},
+	_, err := c.cluster.Client.Pages(ctx, configMaps, namespace, apiserver.JSON, metav1.ListOptions{},
 		func(raw []byte) error {
 			if d := checkpoint.OfConfigMap(raw); d != nil {
 				found = append(found, d)
@@ -68,9 +68,9 @@ func (k *comparison) checkpointsIn(ctx context.Context, namespace string) ([]*ch
 	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
-	if k.checkpoints == nil {
-		k.checkpoints = map[string][]*checkpoint.Document{}
+	if c.checkpoints == nil {
+		c.checkpoints = map[string][]*checkpoint.Document{}
 	}
-	k.checkpoints[namespace] = found
+	c.checkpoints[namespace] = found
 	return found, nil
 }

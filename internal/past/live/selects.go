@@ -35,8 +35,8 @@ func selects(scope string, v *timeline.Version) bool {
 	return false
 }
 
-// cutAny splits the limits of a scope into those that apply to all its objects, and the clauses, at
-// least one of which applies.
+// cutAny splits the limits of a scope into those that apply to all its objects, and the clauses: at
+// least one clause applies to each object.
 func cutAny(limits string) (all, clauses string, several bool) {
 	for _, mark := range []string{"?any=", "&any="} {
 		all, clauses, several = strings.Cut(limits, mark)

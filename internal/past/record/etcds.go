@@ -8,11 +8,11 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// etcds finds the resources of a selection whose resourceVersions belong to another etcd than
+// readEtcds finds the resources of a selection whose resourceVersions belong to another etcd than
 // the moments. It returns none if no moment is a resourceVersion, or if all resources are in the
 // common etcd. From a source that can omit events it reads the stream events of these resources,
-// and of some in the common etcd. Other sources send them with the answer, see noting.
-func (r *Record) etcds(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Etcds, error) {
+// and of some in the common etcd. Other sources send them with the answer, see noteEtcds.
+func (r *Record) readEtcds(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Etcds, error) {
 	h := &timeline.Etcds{}
 	for i := range s.Resources {
 		if s.Resources[i].custom {
@@ -44,9 +44,9 @@ func (r *Record) etcds(ctx context.Context, s *Selection, moments ...timeline.Mo
 	return h, nil
 }
 
-// noting returns what a selection takes. It also notes the events that etcds needs, as far as
+// noteEtcds returns what a selection takes. It also notes the events that etcds needs, as far as
 // they are read.
-func (r *Record) noting(h *timeline.Etcds, s *Selection) taken {
+func (r *Record) noteEtcds(h *timeline.Etcds, s *Selection) taken {
 	return taken{unreadable: s.MayTake, event: func(e *consume.Event) bool {
 		if s.takesCluster(e) {
 			h.Note(e)

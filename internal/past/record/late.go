@@ -20,8 +20,8 @@ type lateSpans struct {
 	from  time.Time        // of since, as far as it is known
 }
 
-// take passes on what is known after an event.
-func (l *lateSpans) take(e *consume.Event) error {
+// takeEvent passes on what is known after an event.
+func (l *lateSpans) takeEvent(e *consume.Event) error {
 	if l.OnLate == nil || l.isUnknown {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // CustomNames returns the words for the resources whose CRDs the record has, sorted: plurals,
 // singulars and short names.
 func (r *Record) CustomNames(ctx context.Context) ([]string, error) {
-	crds, err := r.crds(ctx, &Selection{})
+	crds, err := r.readCRDs(ctx, &Selection{})
 	all := map[string]bool{}
 	for i := range crds {
 		n := &crds[i].Spec.Names
@@ -27,18 +27,18 @@ func (r *Record) CustomNames(ctx context.Context) ([]string, error) {
 // Namespaces returns the namespaces of the objects of a selection that the record ever had, sorted,
 // as ObjectNames.
 func (r *Record) Namespaces(ctx context.Context, s *Selection) []string {
-	return r.each(ctx, s, func(e *consume.Event) string { return e.Namespace })
+	return r.collectNames(ctx, s, func(e *consume.Event) string { return e.Namespace })
 }
 
 // ObjectNames returns the names of the objects of a selection that the record ever had, sorted. A
 // JetStream sends one event for each object if each has a subject of its own. If ctx ends before
 // the end of the record, ObjectNames returns the names found so far.
 func (r *Record) ObjectNames(ctx context.Context, s *Selection) []string {
-	return r.each(ctx, s, func(e *consume.Event) string { return e.Name })
+	return r.collectNames(ctx, s, func(e *consume.Event) string { return e.Name })
 }
 
-// each returns what a function returns for the objects of a selection, sorted.
-func (r *Record) each(ctx context.Context, s *Selection, of func(*consume.Event) string) []string {
+// collectNames returns what a function returns for the objects of a selection, sorted.
+func (r *Record) collectNames(ctx context.Context, s *Selection, of func(*consume.Event) string) []string {
 	all := map[string]bool{}
 	q := consume.Query{
 		Objects:    s.objects(),

@@ -16,20 +16,20 @@ import (
 //	 │            └ all stream events are read from here
 //	 └ gaps alone: an earlier object of the name may be missing
 
-// startOfOne returns where to read the versions of the one object of a selection from, up to a
+// findStartOfOne returns where to read the versions of the one object of a selection from, up to a
 // moment, and the progress to read. Only a source that sends stream events alone can leave any out.
-func (r *Record) startOfOne(
+func (r *Record) findStartOfOne(
 	ctx context.Context, s *Selection, to timeline.Moment, h *timeline.Etcds,
 ) (consume.Start, *window, error) {
-	w, err := r.around(ctx, s, to, h)
-	if err != nil || w == nil || !r.Seeks() || !s.One() {
+	w, err := r.readAround(ctx, s, to, h)
+	if err != nil || w == nil || !r.Seeks() || !s.IsOne() {
 		return consume.Beginning(), w, err
 	}
-	first, err := r.first(ctx, s)
+	first, err := r.readFirst(ctx, s)
 	if err != nil || first == nil || !to.Includes(first) {
 		return consume.Beginning(), w, err
 	}
-	start, begin, err := r.start(ctx, s, []timeline.Moment{timeline.At(first.Time)}, h)
+	start, begin, err := r.findStart(ctx, s, []timeline.Moment{timeline.At(first.Time)}, h)
 	if err != nil || len(start.Positions()) != 1 {
 		return consume.Beginning(), w, err
 	}
@@ -42,8 +42,8 @@ func (r *Record) startOfOne(
 	return consume.After(p), w, nil
 }
 
-// first returns the first event of an object of a selection, nil if there is none.
-func (r *Record) first(ctx context.Context, s *Selection) (first *consume.Event, err error) {
+// readFirst returns the first event of an object of a selection, nil if there is none.
+func (r *Record) readFirst(ctx context.Context, s *Selection) (first *consume.Event, err error) {
 	q := consume.Query{Objects: s.objects(), Events: consume.ObjectEvents, Start: consume.Beginning()}
 	_, err = r.read(ctx, q, nil, s.taken(), func(e *consume.Event) (bool, error) {
 		if e.Data != nil {
@@ -54,9 +54,9 @@ func (r *Record) first(ctx context.Context, s *Selection) (first *consume.Event,
 	return first, err
 }
 
-// earlierGaps calls f for each gap up to a moment that precedes a start, in the order of the
+// eachEarlierGap calls f for each gap up to a moment that precedes a start, in the order of the
 // record.
-func (r *Record) earlierGaps(
+func (r *Record) eachEarlierGap(
 	ctx context.Context, s *Selection, start consume.Start, to timeline.Moment, f func(gap *consume.Event) error,
 ) error {
 	positions := start.Positions()

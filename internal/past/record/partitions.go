@@ -19,7 +19,7 @@ import (
 //	──┬────┬──────────────┬───────────┬─────▶ one partition
 //	  │    │              └ progress says when the last snapshots began
 //	  │    └ from here on, each scope has a complete snapshot: this is checked
-//	  └ the beginning, if that is not so, or a scope may exist of which nothing was read
+//	  └ the beginning, if that is not so, or nothing was read of a scope that may exist
 //
 // A scope of an agent that does not work any more has no progress. If another scope has all objects
 // that are asked for, it adds nothing. Otherwise it is looked for in the whole partition.
@@ -44,7 +44,7 @@ type logStart struct {
 	ends []*consume.Event
 }
 
-// unread returns the ends of scopes of which nothing was read from the start on.
+// unread returns the ends of scopes that have no records from the start on.
 func (l *logStart) unread(read []certainty.Scope) []*consume.Event {
 	known := map[scopeKey]bool{}
 	for i := range read {
@@ -70,9 +70,9 @@ type logIndex struct {
 	unnamed bool                        // Fold.Unnamed at the moment
 }
 
-// startInLogs returns from where to read the state of a moment. A resourceVersion has no time to
-// begin at.
-func (r *Record) startInLogs(ctx context.Context, s *Selection, m timeline.Moment) (*logStart, error) {
+// findStartInLogs returns the start from which the state of a moment is read. A resourceVersion has
+// no time, so its state is read from the beginning.
+func (r *Record) findStartInLogs(ctx context.Context, s *Selection, m timeline.Moment) (*logStart, error) {
 	if _, _, isVersion := m.ResourceVersion(); isVersion {
 		return &logStart{start: consume.Beginning()}, nil
 	}
@@ -88,7 +88,7 @@ func (r *Record) startInLogs(ctx context.Context, s *Selection, m timeline.Momen
 			return nil, err
 		}
 		if since.IsZero() {
-			return r.startOfAll(ctx, s, x, latest)
+			return r.findStartOfAll(ctx, s, x, latest)
 		}
 		switch before := x.begun().Add(-windowSkew); {
 		case x.beginsTooLate():
@@ -139,7 +139,7 @@ func (r *Record) readIndex(
 		if e.Data != nil {
 			return false, nil
 		}
-		x.note(s, e, m.Includes(e))
+		x.noteEvent(s, e, m.Includes(e))
 		x.fold.Add(e)
 		if e.Progress != nil && m.Includes(e) {
 			x.unnamed = x.fold.Unnamed()
@@ -149,30 +149,30 @@ func (r *Record) readIndex(
 	return x, err
 }
 
-// note notes an event about scopes. included reports whether it is at the moment or before it.
-func (x *logIndex) note(s *Selection, e *consume.Event, included bool) {
+// noteEvent notes an event about scopes. included reports whether it is at the moment or before it.
+func (l *logIndex) noteEvent(s *Selection, e *consume.Event, included bool) {
 	if e.Progress != nil {
-		x.noteProgress(s, e, included)
+		l.noteProgress(s, e, included)
 		return
 	}
 	if e.Stream == nil {
 		return
 	}
 	key := scopeOf(e)
-	x.scope(key).note(e, included)
+	l.scope(key).noteEvent(e, included)
 	isBegin := e.Type == consume.TypeScopeStarted || e.Type == consume.TypeSnapshotStarted
 	switch {
 	case isBegin && !e.Stream.Initial:
-		x.resumes[runKey{writerKey{e.ClusterKey(), e.Stream.Writer}, e.Stream.Run}] = true
+		l.resumes[runKey{writerKey{e.ClusterKey(), e.Stream.Writer}, e.Stream.Run}] = true
 	case e.Type == consume.TypeScopeEnded && included:
-		x.ends[key] = e
+		l.ends[key] = e
 	}
 }
 
-func (x *logIndex) noteProgress(s *Selection, e *consume.Event, included bool) {
+func (l *logIndex) noteProgress(s *Selection, e *consume.Event, included bool) {
 	writer := logWriter{e.Position.Log, writerKey{e.ClusterKey(), e.Progress.Writer}}
-	if x.begins[writer] == nil {
-		x.begins[writer] = e
+	if l.begins[writer] == nil {
+		l.begins[writer] = e
 	}
 	for i := range e.Progress.Scopes {
 		entry := &e.Progress.Scopes[i]
@@ -180,26 +180,26 @@ func (x *logIndex) noteProgress(s *Selection, e *consume.Event, included bool) {
 			continue
 		}
 		if entry.Scope != "" {
-			x.scope(scopeKey{writer.log, writer.cluster, entry.Scope}).observed = true
+			l.scope(scopeKey{writer.log, writer.cluster, entry.Scope}).observed = true
 		}
 		if included {
-			x.named[logEntry{writer, entry.Resource, entry.Scope}] = entry.SnapshotBegan
+			l.named[logEntry{writer, entry.Resource, entry.Scope}] = entry.SnapshotBegan
 		}
 	}
 }
 
 // scope returns what was read of a scope.
-func (x *logIndex) scope(key scopeKey) *snapshots {
-	if x.scopes[key] == nil {
-		x.scopes[key] = &snapshots{}
+func (l *logIndex) scope(key scopeKey) *snapshots {
+	if l.scopes[key] == nil {
+		l.scopes[key] = &snapshots{}
 	}
-	return x.scopes[key]
+	return l.scopes[key]
 }
 
 // begun returns when the first of the last snapshots began; zero: a scope has none.
-func (x *logIndex) begun() time.Time {
+func (l *logIndex) begun() time.Time {
 	var first time.Time
-	for _, began := range x.named {
+	for _, began := range l.named {
 		if began.IsZero() {
 			return time.Time{}
 		}
@@ -212,17 +212,17 @@ func (x *logIndex) begun() time.Time {
 
 // beginsTooLate reports whether the first progress of a writer in a log is too late for the moment,
 // and there may be an earlier one.
-func (x *logIndex) beginsTooLate() bool {
-	latest := x.at.Add(-windowBefore + windowSkew)
+func (l *logIndex) beginsTooLate() bool {
+	latest := l.at.Add(-windowBefore + windowSkew)
 	hasProgress := map[consume.Log]bool{}
-	for writer, e := range x.begins {
-		isFirst := e.Progress.Number == 1 && !x.resumes[runKey{writer.writerKey, e.Progress.Run}]
+	for writer, e := range l.begins {
+		isFirst := e.Progress.Number == 1 && !l.resumes[runKey{writer.writerKey, e.Progress.Run}]
 		if e.Time.After(latest) && !isFirst {
 			return true
 		}
 		hasProgress[writer.log] = true
 	}
-	for key := range x.scopes {
+	for key := range l.scopes {
 		if !hasProgress[key.log] {
 			return true
 		}
@@ -232,19 +232,19 @@ func (x *logIndex) beginsTooLate() bool {
 
 // lacksSnapshots reports whether a scope that was observed at the moment has no snapshot that was
 // completed by then, as far as was read.
-func (x *logIndex) lacksSnapshots() bool {
-	if x.unnamed || x.fold.Unnamed() {
+func (l *logIndex) lacksSnapshots() bool {
+	if l.unnamed || l.fold.Unnamed() {
 		return true
 	}
-	ended := x.endedScopes()
-	for key, s := range x.scopes {
-		if s.before && s.began.IsZero() && !ended[key.ofCluster()] && !isPart(key, x.scopes) {
+	ended := l.endedScopes()
+	for key, s := range l.scopes {
+		if s.before && s.began.IsZero() && !ended[key.ofCluster()] && !isPart(key, l.scopes) {
 			return true
 		}
 	}
-	for entry := range x.named {
+	for entry := range l.named {
 		key := scopeKey{entry.log, entry.cluster, entry.scope}
-		if entry.scope != "" && !ended[key.ofCluster()] && (x.scopes[key] == nil || x.scopes[key].began.IsZero()) {
+		if entry.scope != "" && !ended[key.ofCluster()] && (l.scopes[key] == nil || l.scopes[key].began.IsZero()) {
 			return true
 		}
 	}
@@ -256,9 +256,9 @@ func (k scopeKey) ofCluster() scopeKey { return scopeKey{cluster: k.cluster, nam
 
 // endedScopes returns the scopes that have ended at the moment, and of whose objects it is known
 // what became of them.
-func (x *logIndex) endedScopes() map[scopeKey]bool {
+func (l *logIndex) endedScopes() map[scopeKey]bool {
 	ended := map[scopeKey]bool{}
-	for _, s := range x.fold.Scopes() {
+	for _, s := range l.fold.Scopes() {
 		if s.Ended != nil && s.Ended.Reason != consume.EndForgotten {
 			ended[scopeKey{cluster: s.ClusterKey(), name: s.Name}] = true
 		}
@@ -267,9 +267,9 @@ func (x *logIndex) endedScopes() map[scopeKey]bool {
 }
 
 // covers reports whether the scopes that were observed at the moment have all objects of a
-// selection of one cluster. Another scope, of which nothing was read, then adds nothing. A question
-// about several clusters may be about one that has no agent any more.
-func (x *logIndex) covers(s *Selection) bool {
+// selection of one cluster. Another scope that has no records then adds nothing. A question about
+// several clusters may be about one that has no agent any more.
+func (l *logIndex) covers(s *Selection) bool {
 	if s.ClusterUID == "" {
 		return false
 	}
@@ -278,11 +278,11 @@ func (x *logIndex) covers(s *Selection) bool {
 		resource string
 	}
 	observed := map[scopeKey]bool{}
-	for key, s := range x.scopes {
+	for key, s := range l.scopes {
 		observed[key.ofCluster()] = observed[key.ofCluster()] || !s.began.IsZero()
 	}
 	clusters, covered := map[consume.ClusterKey]bool{}, map[part]bool{}
-	for _, scope := range x.fold.Scopes() {
+	for _, scope := range l.fold.Scopes() {
 		key := scopeKey{cluster: scope.ClusterKey(), name: scope.Name}
 		clusters[key.cluster] = true
 		if scope.Ended == nil && observed[key] && isWhole(&scope, literal(s.Namespace)) {
@@ -314,9 +314,9 @@ func isWhole(s *certainty.Scope, namespace string) bool {
 	return !strings.Contains(s.Name, "=") && s.Covers(namespace) // without selectors
 }
 
-// startOfAll returns the start from which all scopes can be read, if x has one log from its
+// findStartOfAll returns the start from which all scopes can be read, if x has one log from its
 // beginning on. It is not later than a time.
-func (r *Record) startOfAll(ctx context.Context, s *Selection, x *logIndex, latest time.Time) (*logStart, error) {
+func (r *Record) findStartOfAll(ctx context.Context, s *Selection, x *logIndex, latest time.Time) (*logStart, error) {
 	beginning := &logStart{start: consume.Beginning()}
 	isUnknown := len(x.needed()) == 0 && len(x.ends) == 0
 	if isUnknown || x.lacksSnapshots() {
@@ -348,8 +348,8 @@ func (r *Record) startOfAll(ctx context.Context, s *Selection, x *logIndex, late
 
 // before returns a time before all needed snapshots, not later than latest. A record with a clock
 // that is ahead makes one partition begin earlier than another.
-func (x *logIndex) before(latest time.Time) time.Time {
-	for _, began := range x.needed() {
+func (l *logIndex) before(latest time.Time) time.Time {
+	for _, began := range l.needed() {
 		if before := began.Add(-windowSkew); before.Before(latest) {
 			latest = before
 		}
@@ -358,10 +358,10 @@ func (x *logIndex) before(latest time.Time) time.Time {
 }
 
 // needed returns when the last snapshots began of all scopes whose objects may exist at the moment.
-func (x *logIndex) needed() map[scopeKey]time.Time {
-	ended, out := x.endedScopes(), map[scopeKey]time.Time{}
-	for key, s := range x.scopes {
-		if k := key.ofCluster(); s.before && !ended[k] && !isPart(key, x.scopes) &&
+func (l *logIndex) needed() map[scopeKey]time.Time {
+	ended, out := l.endedScopes(), map[scopeKey]time.Time{}
+	for key, s := range l.scopes {
+		if k := key.ofCluster(); s.before && !ended[k] && !isPart(key, l.scopes) &&
 			(out[k].IsZero() || s.began.Before(out[k])) {
 			out[k] = s.began
 		}

@@ -16,8 +16,8 @@ import (
 )
 
 // drawTopic draws the record of some hours, in at most so many partitions.
-func drawTopic(t *rapid.T, begin time.Time, partitions int) (*topic, time.Time) {
-	k := &topic{appendTimes: rapid.IntRange(0, 3).Draw(t, "append times") == 0, distinct: partitions == 1}
+func drawTopic(t *rapid.T, begin time.Time, partitions int) (*kafkaTopic, time.Time) {
+	k := &kafkaTopic{appendTimes: rapid.IntRange(0, 3).Draw(t, "append times") == 0, distinct: partitions == 1}
 	for range rapid.IntRange(1, partitions).Draw(t, "partitions") {
 		k.partitions = append(k.partitions, &topicPartition{})
 	}
@@ -89,7 +89,7 @@ func drawTopic(t *rapid.T, begin time.Time, partitions int) (*topic, time.Time) 
 }
 
 // String returns the events about scopes of each partition, without most of the progress.
-func (k *topic) String() string {
+func (k *kafkaTopic) String() string {
 	var b strings.Builder
 	for p, part := range k.partitions {
 		fmt.Fprintf(&b, "partition %d from %d:\n", p, part.first)
@@ -106,7 +106,7 @@ func (k *topic) String() string {
 
 // stateOf returns the state from all records: of each partition up to the end, or until it has
 // passed the moment.
-func (k *topic) stateOf(s *record.Selection, m timeline.Moment, upToEnd bool) *timeline.State {
+func (k *kafkaTopic) stateOf(s *record.Selection, m timeline.Moment, upToEnd bool) *timeline.State {
 	state := timeline.NewState(m, timeline.Options{Asked: s.Asks})
 	isDone := map[consume.Log]bool{}
 	for _, e := range k.all() {
@@ -124,7 +124,7 @@ func (k *topic) stateOf(s *record.Selection, m timeline.Moment, upToEnd bool) *t
 }
 
 // hasScope reports whether the record has an event about a scope at a moment or before it.
-func (k *topic) hasScope(s *certainty.Scope, m timeline.Moment) bool {
+func (k *kafkaTopic) hasScope(s *certainty.Scope, m timeline.Moment) bool {
 	all := k.all()
 	writers := map[string]bool{}
 	for _, e := range all {
@@ -217,7 +217,7 @@ func TestPartsOfPartitionsAreEnough(t *testing.T) {
 			}
 		}
 		if slices.ContainsFunc(whole.Scopes(), func(s certainty.Scope) bool { return s.Name == "" }) {
-			return // retention has left objects of an agent of which it left nothing else
+			return // retention has removed all of an agent but objects
 		}
 		if w, g := objectsOf(whole), objectsOf(states[0]); !slices.Equal(w, g) {
 			t.Fatalf("at %s: %v\nfrom all records: %v\n%+v\n%+v\n%s", moment, g, w, got, want, k)
@@ -240,7 +240,7 @@ func isCovered(w *certainty.Scope, got map[string]certainty.Scope, s *record.Sel
 // same, unless another scope has all objects that are asked for.
 func TestScopeOfAnAgentThatIsGone(t *testing.T) {
 	t.Parallel()
-	k := &topic{partitions: []*topicPartition{{}, {}, {}}}
+	k := &kafkaTopic{partitions: []*topicPartition{{}, {}, {}}}
 	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	c := &cluster{objects: map[string]live{}}
 	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {
@@ -325,8 +325,8 @@ func TestPartitionThatIsYoungerThanTheMoment(t *testing.T) {
 }
 
 // calmTopic is the record of some days of a cluster, with a snapshot of each scope a day.
-func calmTopic(days int) (*topic, time.Time) {
-	k := &topic{partitions: []*topicPartition{{}, {}, {}, {}}}
+func calmTopic(days int) (*kafkaTopic, time.Time) {
+	k := &kafkaTopic{partitions: []*topicPartition{{}, {}, {}, {}}}
 	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	c := &cluster{objects: map[string]live{}}
 	for _, o := range []live{{resource: "pods", namespace: "shop", name: "a", rv: 1}, {
@@ -449,7 +449,7 @@ func TestTopicThatIsYoungerThanTheMoment(t *testing.T) {
 			t.Errorf("%d hours after the beginning: %+v", hours, scopes)
 		}
 	}
-	two := &topic{names: map[int]string{4: "b", 5: "b", 6: "b", 7: "b"}}
+	two := &kafkaTopic{names: map[int]string{4: "b", 5: "b", 6: "b", 7: "b"}}
 	const later = 36 * time.Hour
 	for i := range 8 {
 		two.partitions = append(two.partitions, &topicPartition{})

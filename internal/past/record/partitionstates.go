@@ -10,15 +10,15 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// statesInLogs is States for a source of several logs. It reads each moment from a start of its
+// readStatesInLogs is States for a source of several logs. It reads each moment from a start of its
 // own: what is between two moments may be long.
-func (r *Record) statesInLogs(
+func (r *Record) readStatesInLogs(
 	ctx context.Context, s *Selection, moments []timeline.Moment,
 ) (timeline.States, *Reading, error) {
 	var states timeline.States
 	all := &Reading{Began: time.Now()}
 	for k, m := range moments {
-		state, reading, err := r.stateInLogs(ctx, s, m)
+		state, reading, err := r.readStateInLogs(ctx, s, m)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -38,20 +38,22 @@ func (r *Record) statesInLogs(
 	return states, all, nil
 }
 
-func (r *Record) stateInLogs(ctx context.Context, s *Selection, m timeline.Moment) (*timeline.State, *Reading, error) {
-	etcds, err := r.etcds(ctx, s, m)
+func (r *Record) readStateInLogs(
+	ctx context.Context, s *Selection, m timeline.Moment,
+) (*timeline.State, *Reading, error) {
+	etcds, err := r.readEtcds(ctx, s, m)
 	if err != nil {
 		return nil, nil, err
 	}
-	from, err := r.startInLogs(ctx, s, m)
+	from, err := r.findStartInLogs(ctx, s, m)
 	if err != nil {
 		return nil, nil, err
 	}
 	state := timeline.NewState(m, timeline.Options{Etcd: etcds.Etcd, Asked: s.Asks})
 	var latest time.Time
-	noting, takes := asksEtcds(s, []timeline.Moment{m}), r.noting(etcds, s)
+	noting, takes := asksEtcds(s, []timeline.Moment{m}), r.noteEtcds(etcds, s)
 	young := younger{moment: m, logs: map[consume.Log]bool{}}
-	takesAny := taken{func(e *consume.Event) bool { return young.note(e) || takes.event(e) }, takes.unreadable}
+	takesAny := taken{func(e *consume.Event) bool { return young.noteEvent(e) || takes.event(e) }, takes.unreadable}
 	q := consume.Query{Objects: s.objects(), Start: from.start}
 	reading, err := r.read(ctx, q, nil, takesAny, func(e *consume.Event) (bool, error) {
 		if young.isEnough(e) {
@@ -90,8 +92,8 @@ type younger struct {
 // first record may be ahead of others.
 const youngFor = 6 * time.Hour
 
-// note notes a record, and reports isEnough.
-func (y *younger) note(e *consume.Event) bool {
+// noteEvent notes a record, and reports isEnough.
+func (y *younger) noteEvent(e *consume.Event) bool {
 	if y.moment.IsNow() || y.moment.Time().IsZero() {
 		return false
 	}

@@ -70,9 +70,9 @@ type runKey struct {
 	run string
 }
 
-// window returns the progress to read for moments. Only a source that sends progress alone can
+// readWindow returns the progress to read for moments. Only a source that sends progress alone can
 // leave any out. A moment that is a resourceVersion has no time to begin at.
-func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Moment) (*window, error) {
+func (r *Record) readWindow(ctx context.Context, s *Selection, moments []timeline.Moment) (*window, error) {
 	w := &window{first: time.Now()} // of a moment that is the end of the record
 	for _, m := range moments {
 		if _, _, isVersion := m.ResourceVersion(); isVersion {
@@ -110,7 +110,7 @@ func (r *Record) window(ctx context.Context, s *Selection, moments []timeline.Mo
 	w.last = slices.SortedFunc(maps.Values(last), comparePositions)
 	for _, e := range w.scopes {
 		if s.Takes(e) && w.firstOf(moments).Includes(e) {
-			w.known.note(e)
+			w.known.noteEvent(e)
 		}
 	}
 	w.since = w.first.Add(-windowBefore - windowSkew)
@@ -148,15 +148,16 @@ func (w *window) earlier() []*consume.Event {
 	return out
 }
 
-// begin drops what was read of the window.
-func (w *window) begin() {
+// reset drops what was read of the window.
+func (w *window) reset() {
 	w.from = 0
 	w.marks, w.firsts = marks{}, marks{}
 	w.begins, w.resumes = map[writerKey]*consume.Event{}, map[runKey]bool{}
 }
 
-// note notes an event that was read. included reports whether it is at the moment or before it.
-func (w *window) note(e *consume.Event, included bool) {
+// noteEvent notes an event that was read. included reports whether it is at the moment or before
+// it.
+func (w *window) noteEvent(e *consume.Event, included bool) {
 	if p := e.Progress; p != nil {
 		key := writerKey{e.ClusterKey(), p.Writer}
 		if w.begins[key] != nil || slices.Contains(w.last, e) {
@@ -169,7 +170,7 @@ func (w *window) note(e *consume.Event, included bool) {
 		return
 	}
 	if included {
-		w.marks.note(e)
+		w.marks.noteEvent(e)
 		w.firsts.noteFirst(e)
 	}
 	isBegin := e.Type == consume.TypeScopeStarted || e.Type == consume.TypeSnapshotStarted
@@ -212,9 +213,9 @@ func (w *window) growStreams(s *Selection, x *logIndex) bool {
 	return true
 }
 
-// lacking returns the resources of which an agent that did not work at the moment had more scopes
-// than it is known to have started or ended. It may have started them before another agent did, or
-// retention has removed the starts. Then their snapshots may still be there.
+// lacking returns the resources with unknown scopes: an agent that did not work at the moment had
+// more scopes of them than it is known to have started or ended. It may have started them before
+// another agent did, or retention has removed the starts. Then their snapshots may still be there.
 func (w *window) lacking(s *Selection, x *logIndex) map[string]bool {
 	type of struct {
 		writerKey
@@ -261,8 +262,8 @@ func (w *window) lacking(s *Selection, x *logIndex) map[string]bool {
 	return out
 }
 
-// startFrom returns from where to read the state, and leaves in known what is needed of the events
-// before.
+// startFrom returns the start from which the state is read. It sets known to the earlier events
+// that the state needs.
 func (w *window) startFrom(x *logIndex) consume.Start {
 	w.known = marks{}
 	isUnended := func(scopeKey) bool { return true }

@@ -14,11 +14,11 @@ import (
 func (r *Record) Query(
 	ctx context.Context, s *Selection, from, to timeline.Moment,
 ) (consume.Query, *timeline.Etcds, error) {
-	etcds, err := r.etcds(ctx, s, from, to)
+	etcds, err := r.readEtcds(ctx, s, from, to)
 	if err != nil {
 		return consume.Query{}, nil, err
 	}
-	start, _, err := r.start(ctx, s, []timeline.Moment{from}, etcds) // the query continues after the moment
+	start, _, err := r.findStart(ctx, s, []timeline.Moment{from}, etcds) // the query continues after the moment
 	q := consume.Query{
 		Objects:   s.objects(),
 		Cluster:   r.Cluster,

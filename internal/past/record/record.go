@@ -98,10 +98,10 @@ func (r *Record) States(
 	ctx context.Context, s *Selection, moments ...timeline.Moment,
 ) (timeline.States, *Reading, error) {
 	if r.HasSeveralLogs() {
-		return r.statesInLogs(ctx, s, moments)
+		return r.readStatesInLogs(ctx, s, moments)
 	}
 	began := time.Now()
-	etcds, err := r.etcds(ctx, s, moments...)
+	etcds, err := r.readEtcds(ctx, s, moments...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,13 +109,13 @@ func (r *Record) States(
 	for _, m := range moments {
 		states = append(states, timeline.NewState(m, timeline.Options{Etcd: etcds.Etcd, Asked: s.Asks}))
 	}
-	start, w, err := r.start(ctx, s, moments, etcds)
+	start, w, err := r.findStart(ctx, s, moments, etcds)
 	if err != nil {
 		return nil, nil, err
 	}
 	var latest time.Time
 	complete, noting := false, !r.Seeks() && asksEtcds(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(etcds, s),
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noteEtcds(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			if complete {
 				return false, nil // only noted
@@ -166,7 +166,7 @@ func (r *Record) Versions(
 	if since != nil {
 		moments = append(moments, *since)
 	}
-	etcds, err := r.etcds(ctx, s, moments...)
+	etcds, err := r.readEtcds(ctx, s, moments...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -177,9 +177,9 @@ func (r *Record) Versions(
 	case joined:
 		start = consume.Since(r.Since.Add(-timeline.MaxLag))
 	case since != nil:
-		start, w, err = r.start(ctx, s, []timeline.Moment{*since}, etcds)
+		start, w, err = r.findStart(ctx, s, []timeline.Moment{*since}, etcds)
 	default:
-		start, w, err = r.startOfOne(ctx, s, to, etcds)
+		start, w, err = r.findStartOfOne(ctx, s, to, etcds)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -204,12 +204,12 @@ func (r *Record) Versions(
 		return f(nil, gap)
 	}
 	if since == nil && r.Seeks() {
-		if err := r.earlierGaps(ctx, s, start, to, takeGap); err != nil {
+		if err := r.eachEarlierGap(ctx, s, start, to, takeGap); err != nil {
 			return nil, nil, err
 		}
 	}
 	complete, noting := false, !r.Seeks() && asksEtcds(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(etcds, s),
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noteEtcds(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			if complete {
 				return false, nil // only noted
@@ -218,7 +218,7 @@ func (r *Record) Versions(
 				begin.Add(e)
 			}
 			versions := folds[0].Add(e)
-			if err := late.take(e); err != nil {
+			if err := late.takeEvent(e); err != nil {
 				return true, err
 			}
 			if gap := folds[0].Gap(); gap != nil {

@@ -40,7 +40,7 @@ type as struct {
 	traits consume.Traits
 }
 
-func (s as) Traits() consume.Traits { return s.traits }
+func (a as) Traits() consume.Traits { return a.traits }
 
 // seeking returns a source of one log, with the given Seeks.
 func seeking(s consume.Source, seeks bool) consume.Source {
@@ -54,25 +54,25 @@ type away struct {
 	back time.Duration
 }
 
-func (s *away) Traits() consume.Traits { return oneLog }
+func (a *away) Traits() consume.Traits { return oneLog }
 
-func (s *away) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
-	s.q = q
-	return s, nil
+func (a *away) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+	a.q = q
+	return a, nil
 }
 
-func (s *away) Next(ctx context.Context) (*consume.Event, error) {
-	s.q.OnRetry(errors.New("the connection is lost"))
+func (a *away) Next(ctx context.Context) (*consume.Event, error) {
+	a.q.OnRetry(errors.New("the connection is lost"))
 	var back <-chan time.Time
-	if s.back > 0 {
-		back = time.After(s.back)
+	if a.back > 0 {
+		back = time.After(a.back)
 	}
 	for {
 		select {
 		case <-time.After(time.Second):
-			s.q.OnRetry(errors.New("nobody listens"))
+			a.q.OnRetry(errors.New("nobody listens"))
 		case <-back:
-			s.q.OnResume()
+			a.q.OnResume()
 			return nil, io.EOF
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -80,11 +80,11 @@ func (s *away) Next(ctx context.Context) (*consume.Event, error) {
 	}
 }
 
-func (s *away) Positions() []consume.Position { return nil }
-func (s *away) CaughtUp() bool                { return false }
-func (s *away) Close() error                  { return nil }
+func (a *away) Positions() []consume.Position { return nil }
+func (a *away) CaughtUp() bool                { return false }
+func (a *away) Close() error                  { return nil }
 
-func (s *away) Whole(_ context.Context, e *consume.Event) (*consume.Event, error) { return e, nil }
+func (a *away) Whole(_ context.Context, e *consume.Event) (*consume.Event, error) { return e, nil }
 
 // An answer is not waited for longer than a bus may be away, and there is none then.
 func TestBusThatGoesAway(t *testing.T) {
@@ -124,9 +124,9 @@ func TestBusThatGoesAway(t *testing.T) {
 // missing is a bus that removes records while they are read.
 type missing struct{ away }
 
-func (s *missing) Read(context.Context, consume.Query) (consume.Reader, error) { return s, nil }
+func (m *missing) Read(context.Context, consume.Query) (consume.Reader, error) { return m, nil }
 
-func (s *missing) Next(context.Context) (*consume.Event, error) {
+func (m *missing) Next(context.Context) (*consume.Event, error) {
 	return nil, &consume.MissedError{Log: consume.Log{Name: "KUBECDC"}, From: 1, To: 5}
 }
 
@@ -160,16 +160,16 @@ type partitions struct {
 	events []*consume.Event
 }
 
-func (s *partitions) Traits() consume.Traits { return inSeveral }
+func (p *partitions) Traits() consume.Traits { return inSeveral }
 
-func (s *partitions) Read(context.Context, consume.Query) (consume.Reader, error) { return s, nil }
+func (p *partitions) Read(context.Context, consume.Query) (consume.Reader, error) { return p, nil }
 
-func (s *partitions) Next(context.Context) (*consume.Event, error) {
-	if len(s.events) == 0 {
+func (p *partitions) Next(context.Context) (*consume.Event, error) {
+	if len(p.events) == 0 {
 		return nil, io.EOF
 	}
-	e := s.events[0]
-	s.events = s.events[1:]
+	e := p.events[0]
+	p.events = p.events[1:]
 	return e, nil
 }
 
@@ -540,20 +540,20 @@ type fixed struct {
 	events []*consume.Event
 }
 
-func (s *fixed) Read(context.Context, consume.Query) (consume.Reader, error) {
-	return &fixed{events: s.events}, nil
+func (f *fixed) Read(context.Context, consume.Query) (consume.Reader, error) {
+	return &fixed{events: f.events}, nil
 }
 
-func (s *fixed) Next(context.Context) (*consume.Event, error) {
-	if len(s.events) == 0 {
+func (f *fixed) Next(context.Context) (*consume.Event, error) {
+	if len(f.events) == 0 {
 		return nil, io.EOF
 	}
-	e := s.events[0]
-	s.events = s.events[1:]
+	e := f.events[0]
+	f.events = f.events[1:]
 	return e, nil
 }
 
-func (s *fixed) Whole(context.Context, *consume.Event) (*consume.Event, error) {
+func (f *fixed) Whole(context.Context, *consume.Event) (*consume.Event, error) {
 	return nil, errors.New("the store does not have it")
 }
 

@@ -39,7 +39,7 @@ func (r *Record) Resolve(ctx context.Context, s *Selection) error {
 		}
 		if crds == nil {
 			var err error
-			crds, err = r.crds(ctx, s)
+			crds, err = r.readCRDs(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -143,9 +143,9 @@ func (c *crd) is(w *kinds.Word) bool {
 			slices.Contains(n.ShortNames, w.Name))
 }
 
-// crds returns the last version of each CRD that the record ever had of the clusters of a
+// readCRDs returns the last version of each CRD that the record ever had of the clusters of a
 // selection, sorted by name.
-func (r *Record) crds(ctx context.Context, s *Selection) ([]crd, error) {
+func (r *Record) readCRDs(ctx context.Context, s *Selection) ([]crd, error) {
 	definitions := &Selection{Cluster: s.Cluster, ClusterUID: s.ClusterUID, Resources: []Resource{{
 		Group:  "apiextensions.k8s.io",
 		Plural: "customresourcedefinitions",

@@ -179,8 +179,8 @@ func (s *Selection) TakesObject(groupResource, namespace, name string) bool {
 // IsCustom reports whether the record has the CRD of the resource.
 func (r *Resource) IsCustom() bool { return r.custom }
 
-// Adding returns a copy of the selection that also has other resources.
-func (s *Selection) Adding(resources ...Resource) *Selection {
+// With returns a copy of the selection that also has other resources.
+func (s *Selection) With(resources ...Resource) *Selection {
 	out := *s
 	out.Resources = slices.Concat(s.Resources, resources)
 	return &out
@@ -227,8 +227,8 @@ func (s *Selection) Has(groupResource string) bool {
 	return slices.ContainsFunc(s.Resources, func(r Resource) bool { return r.String() == groupResource })
 }
 
-// One reports whether the selection names one object of one resource, in any namespace.
-func (s *Selection) One() bool {
+// IsOne reports whether the selection names one object of one resource, in any namespace.
+func (s *Selection) IsOne() bool {
 	return len(s.Resources) == 1 && len(s.Resources[0].Names) == 1 && literal(s.Resources[0].Names[0]) != ""
 }
 

@@ -16,11 +16,11 @@ func (r *Record) Span(
 	ctx context.Context, s *Selection, from, to timeline.Moment, f func(*timeline.Version),
 ) (*timeline.State, []certainty.Scope, *Reading, error) {
 	began := time.Now()
-	etcds, err := r.etcds(ctx, s, from, to)
+	etcds, err := r.readEtcds(ctx, s, from, to)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	start, w, err := r.start(ctx, s, []timeline.Moment{from}, etcds)
+	start, w, err := r.findStart(ctx, s, []timeline.Moment{from}, etcds)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -28,7 +28,7 @@ func (r *Record) Span(
 	state, fold := timeline.NewState(from, o), timeline.NewFold(to, o)
 	var in *logStart
 	if r.HasSeveralLogs() {
-		in, err = r.startInLogs(ctx, s, from)
+		in, err = r.findStartInLogs(ctx, s, from)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -37,7 +37,7 @@ func (r *Record) Span(
 	noting := !r.Seeks() && asksEtcds(s, []timeline.Moment{from, to})
 	var latest time.Time
 	shown := map[string]bool{} // objects with a shown version that lacks a part
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noting(etcds, s),
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noteEtcds(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			included := from.Includes(e)
 			if included && e.Time.After(latest) {

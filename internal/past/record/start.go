@@ -17,7 +17,7 @@ import (
 //	─┬────────┬──────────┬──────┬────────────────────┬──────▶ record
 //	 │        │          │      └ the last snapshots began: states are read from here
 //	 │        │          └ starts, ends, gaps and snapshots are read from here, a day before the moment
-//	 └        └ of scopes of which no start and no end is in this part
+//	 └        └ of scopes that have no start and no end in this part
 //
 // A scope that was observed at the moment has a snapshot in this part: this is checked. If not, the
 // part begins earlier, at last with the record.
@@ -41,20 +41,20 @@ type snapshots struct {
 	completed uint64    // position of the start of the last one that was completed at the moment; 0 if there is none
 	began     time.Time // the time of that; zero if there is none
 	before    bool      // the scope has stream events at or before the moment
-	observed  bool      // an agent observes it: it is no part of which a snapshot was taken
+	observed  bool      // an agent observes it: it is not a part with a snapshot of its own
 }
 
-// start returns the position from which to read the states of moments, and the events before it
+// findStart returns the position from which to read the states of moments, and the events before it
 // that they need. In each log, it is the earliest start of a scope's last snapshot completed at all
 // of the moments. A scope that was observed by then, but has no such snapshot, is read from the
 // beginning. It notes the events for h that it reads.
-func (r *Record) start(
+func (r *Record) findStart(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Etcds,
 ) (consume.Start, *window, error) {
 	if !r.Seeks() {
 		return consume.Beginning(), nil, nil
 	}
-	w, err := r.window(ctx, s, moments)
+	w, err := r.readWindow(ctx, s, moments)
 	for err == nil {
 		var x *logIndex
 		x, err = r.readStart(ctx, s, moments, h, w)
@@ -76,13 +76,13 @@ func (r *Record) start(
 	return consume.Start{}, nil, err
 }
 
-// around returns the progress to read for the certainty at a moment, of a question that reads
+// readAround returns the progress to read for the certainty at a moment, of a question that reads
 // everything else from the beginning.
-func (r *Record) around(ctx context.Context, s *Selection, m timeline.Moment, h *timeline.Etcds) (*window, error) {
+func (r *Record) readAround(ctx context.Context, s *Selection, m timeline.Moment, h *timeline.Etcds) (*window, error) {
 	if _, _, isVersion := m.ResourceVersion(); isVersion {
 		return nil, nil // all of it
 	}
-	_, w, err := r.start(ctx, s, []timeline.Moment{m}, h)
+	_, w, err := r.findStart(ctx, s, []timeline.Moment{m}, h)
 	if w != nil {
 		w.known = nil // all of them are read
 	}
@@ -97,7 +97,7 @@ func (r *Record) readBefore() time.Duration { return cmp.Or(r.before, readBefore
 func (r *Record) readStart(
 	ctx context.Context, s *Selection, moments []timeline.Moment, h *timeline.Etcds, w *window,
 ) (*logIndex, error) {
-	w.begin()
+	w.reset()
 	first := w.firstOf(moments)
 	x := newIndex(s, first, w.first)
 	folds := []*timeline.Fold{x.fold}
@@ -113,12 +113,12 @@ func (r *Record) readStart(
 	if !w.streams.IsZero() {
 		q.Start = consume.Since(w.streams)
 	}
-	_, err := r.read(ctx, q, w, r.noting(h, s), func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, w, r.noteEtcds(h, s), func(e *consume.Event) (bool, error) {
 		if e.Stream == nil && e.Progress == nil {
 			return false, nil
 		}
-		w.note(e, included(e))
-		x.note(s, e, included(e))
+		w.noteEvent(e, included(e))
+		x.noteEvent(s, e, included(e))
 		done := true
 		for _, f := range folds {
 			f.Add(e)
@@ -132,12 +132,12 @@ func (r *Record) readStart(
 	return x, err
 }
 
-// lookUp reads the starts and ends of scopes of which the last start or end is not enough, and
+// lookUp reads the starts and ends of scopes whose last start or end is not enough, and
 // reports whether it has found some that were not known:
 //
 //   - one that has ended, because another agent may have observed it too;
-//   - one that was started or ended after the moment, and of which nothing else was read;
-//   - those of a resource of which an agent had more scopes than are known, as lacking says.
+//   - one that was started or ended after the moment, if nothing else of it was read;
+//   - those of a resource, if an agent had more scopes of it than are known (see lacking).
 func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logIndex) (isNew bool, err error) {
 	ended := map[scopeKey]bool{}
 	for _, scope := range x.fold.Scopes() {
@@ -181,7 +181,7 @@ func (r *Record) lookUp(ctx context.Context, s *Selection, w *window, x *logInde
 			first[of] = e
 		}
 		if x.moment.Includes(e) {
-			found.note(e)
+			found.noteEvent(e)
 		}
 		return false, nil
 	})
@@ -217,9 +217,9 @@ func (m markOf) isSnapshot() bool {
 // marks are starts and ends of scopes and of their snapshots.
 type marks map[markOf]*consume.Event
 
-// note notes a start or an end, of a scope or of its snapshot. One that is continued is the same
-// snapshot.
-func (m marks) note(e *consume.Event) {
+// noteEvent notes a start or an end, of a scope or of its snapshot. One that is continued is the
+// same snapshot.
+func (m marks) noteEvent(e *consume.Event) {
 	of := markOf{scopeOf(e), e.Stream.Writer, e.Type}
 	isContinued := of.isSnapshot() && e.Stream.Continued
 	if e.Type != consume.TypeGap && !isContinued {
@@ -231,7 +231,7 @@ func (m marks) note(e *consume.Event) {
 func (m marks) noteFirst(e *consume.Event) {
 	of := markOf{scopeOf(e), e.Stream.Writer, e.Type}
 	if m[of] == nil {
-		m.note(e)
+		m.noteEvent(e)
 	}
 }
 
@@ -258,7 +258,7 @@ func (m marks) snapshots() (needed []markOf) {
 
 func scopeOf(e *consume.Event) scopeKey { return scopeKey{e.Position.Log, e.ClusterKey(), e.Scope} }
 
-func (s *snapshots) note(e *consume.Event, included bool) {
+func (s *snapshots) noteEvent(e *consume.Event, included bool) {
 	s.before = s.before || included
 	switch e.Type {
 	case consume.TypeScopeStarted, consume.TypeScopeEnded, consume.TypeGap:

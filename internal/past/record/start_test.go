@@ -25,7 +25,7 @@ type jetStream struct {
 }
 
 // streamOf returns the only partition of a topic as a stream.
-func streamOf(k *topic) *jetStream {
+func streamOf(k *kafkaTopic) *jetStream {
 	j := &jetStream{
 		records: slices.Clone(k.partitions[0].records),
 		first:   k.partitions[0].first,
@@ -211,7 +211,7 @@ func TestPartOfTheStreamEventsIsEnough(t *testing.T) {
 			}
 		}
 		if slices.ContainsFunc(whole.Scopes(), func(s certainty.Scope) bool { return s.Name == "" }) {
-			return // retention has left objects of an agent of which it left nothing else
+			return // retention has removed all of an agent but objects
 		}
 		if w, g := objectsOf(whole), objectsOf(part); !slices.Equal(w, g) {
 			t.Fatalf("at %s: %v\nfrom all records: %v\n%+v\n%+v\n%s", moment, g, w, got, want, k)
@@ -241,7 +241,7 @@ func TestEarlierStreamEventsAreNotRead(t *testing.T) {
 		{"one agent is gone", 3, "", 200, certainty.Unknown, 2},
 		{"an operator has ended a scope", 3, consume.EndForgotten, 200, certainty.Unknown, 2},
 	} {
-		k := &topic{partitions: []*topicPartition{{}}, distinct: true}
+		k := &kafkaTopic{partitions: []*topicPartition{{}}, distinct: true}
 		world := &cluster{objects: map[string]live{}}
 		agents := []*scopeAgent{}
 		for n, ns := range []string{"shop", "tools"} {

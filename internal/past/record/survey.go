@@ -17,13 +17,13 @@ func (r *Record) Survey(
 	f func(e *consume.Event, versions []*timeline.Version) error,
 ) ([]timeline.Part, *Reading, error) {
 	began, from := time.Now(), timeline.At(since)
-	start, w, err := r.start(ctx, s, []timeline.Moment{from}, &timeline.Etcds{})
+	start, w, err := r.findStart(ctx, s, []timeline.Moment{from}, &timeline.Etcds{})
 	if err != nil {
 		return nil, nil, err
 	}
 	var in *logStart
 	if r.HasSeveralLogs() {
-		in, err = r.startInLogs(ctx, s, from)
+		in, err = r.findStartInLogs(ctx, s, from)
 		if err != nil {
 			return nil, nil, err
 		}

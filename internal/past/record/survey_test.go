@@ -95,7 +95,7 @@ func TestSurveyCostsItsSpan(t *testing.T) {
 		if len(parts) != 1 || certainty.Worst(parts[0].Scopes) != certainty.Exact {
 			t.Errorf("a Kafka of %d days: %+v", days, parts)
 		}
-		one := &topic{partitions: []*topicPartition{{}}}
+		one := &kafkaTopic{partitions: []*topicPartition{{}}}
 		for _, e := range k.all() {
 			if e.Position.Log.Partition == 0 || e.Data != nil {
 				one.put(0, e.Time, *e)

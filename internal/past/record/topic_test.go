@@ -12,8 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// topic is a topic of Kafka in memory.
-type topic struct {
+// kafkaTopic is a topic of Kafka in memory.
+type kafkaTopic struct {
 	partitions  []*topicPartition
 	appendTimes bool // records have the times at which they are stored, and not those of their events
 	read        int  // events
@@ -37,7 +37,7 @@ type topicRecord struct {
 }
 
 // put adds an event to a partition. stored is when.
-func (k *topic) put(p int, stored time.Time, e consume.Event) {
+func (k *kafkaTopic) put(p int, stored time.Time, e consume.Event) {
 	r := topicRecord{e.Time, &e, stored}
 	if k.appendTimes {
 		r.at = stored
@@ -49,7 +49,7 @@ func (k *topic) put(p int, stored time.Time, e consume.Event) {
 	k.store(p, r)
 }
 
-func (k *topic) store(p int, r topicRecord) {
+func (k *kafkaTopic) store(p int, r topicRecord) {
 	part := k.partitions[p]
 	r.at = r.at.Truncate(time.Millisecond)
 	r.e.Position = consume.Position{Log: consume.Log{Name: "topic", Partition: p}, Next: uint64(len(part.records) + 1)}
@@ -57,7 +57,7 @@ func (k *topic) store(p int, r topicRecord) {
 }
 
 // putAll adds an event to all partitions.
-func (k *topic) putAll(stored time.Time, e consume.Event) {
+func (k *kafkaTopic) putAll(stored time.Time, e consume.Event) {
 	for p, part := range k.partitions {
 		waits := func(r topicRecord) bool { return r.e.Progress != nil && r.e.Progress.Writer == e.Progress.Writer }
 		if e.Progress != nil && slices.ContainsFunc(part.waiting, waits) {
@@ -68,12 +68,12 @@ func (k *topic) putAll(stored time.Time, e consume.Event) {
 }
 
 // hasLeaders reports whether all partitions have one.
-func (k *topic) hasLeaders() bool {
+func (k *kafkaTopic) hasLeaders() bool {
 	return !slices.ContainsFunc(k.partitions, func(p *topicPartition) bool { return p.hasNone })
 }
 
 // lead gives a partition a leader, or takes it away.
-func (k *topic) lead(p int, now time.Time, has bool) {
+func (k *kafkaTopic) lead(p int, now time.Time, has bool) {
 	part := k.partitions[p]
 	part.hasNone = !has
 	if !has {
@@ -90,7 +90,7 @@ func (k *topic) lead(p int, now time.Time, has bool) {
 }
 
 // all returns the records by time, as far as each partition is in that order.
-func (k *topic) all() []*consume.Event {
+func (k *kafkaTopic) all() []*consume.Event {
 	r := k.reader(consume.Query{Start: consume.Beginning()})
 	var out []*consume.Event
 	for {
@@ -102,16 +102,16 @@ func (k *topic) all() []*consume.Event {
 	}
 }
 
-func (k *topic) Traits() consume.Traits { return inSeveral }
+func (k *kafkaTopic) Traits() consume.Traits { return inSeveral }
 
-func (k *topic) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
+func (k *kafkaTopic) Read(_ context.Context, q consume.Query) (consume.Reader, error) {
 	if !q.ByTime || !q.StopAtEnd {
 		return nil, fmt.Errorf("the query is not by time, or does not stop at the end")
 	}
 	return k.reader(q), nil
 }
 
-func (k *topic) reader(q consume.Query) *topicReader {
+func (k *kafkaTopic) reader(q consume.Query) *topicReader {
 	r := &topicReader{t: k, copyOf: k.oldest()}
 	for p, part := range k.partitions {
 		at := part.first
@@ -128,7 +128,7 @@ func (k *topic) reader(q consume.Query) *topicReader {
 }
 
 // nameOf returns the name of the topic of a partition.
-func (k *topic) nameOf(p int) string {
+func (k *kafkaTopic) nameOf(p int) string {
 	if name := k.names[p]; name != "" {
 		return name
 	}
@@ -136,7 +136,7 @@ func (k *topic) nameOf(p int) string {
 }
 
 // oldest returns the partition with the oldest record.
-func (k *topic) oldest() int {
+func (k *kafkaTopic) oldest() int {
 	oldest := 0
 	var at time.Time
 	for p, part := range k.partitions {
@@ -148,7 +148,7 @@ func (k *topic) oldest() int {
 }
 
 type topicReader struct {
-	t       *topic
+	t       *kafkaTopic
 	at      []int
 	left    []bool
 	oneCopy bool
@@ -202,13 +202,13 @@ type live struct {
 	gone                      bool
 }
 
-func (o *live) uid() string { return o.resource + "-" + o.namespace + "-" + o.name }
+func (l *live) uid() string { return l.resource + "-" + l.namespace + "-" + l.name }
 
 // scopeAgent is an agent of one scope.
 type scopeAgent struct {
 	writerOfDay
 
-	t       *topic
+	t       *kafkaTopic
 	scope   string // "pods", "pods/shop", "pods/tools?labelSelector=a=b"
 	ns      string // "": all
 	every   int    // minutes between snapshots

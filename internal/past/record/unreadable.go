@@ -8,9 +8,9 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// Unreadable counts records that cannot be read, by what their subjects or keys say of them. Such a
-// record may be an event of that object, or about that resource, and of no other one. If its
-// subject or key says nothing, it may be any event.
+// Unreadable counts records that cannot be read, by the object or resource that their subjects or
+// keys name. Such a record may be an event about that object or resource, and about no other one.
+// If its subject or key names nothing, it may be any event.
 //
 // A progress that cannot be read counts as missing: later ones repeat what it said for ten minutes,
 // and an answer from fewer of them is never more certain. So it is not counted.

@@ -261,14 +261,14 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					g := newGrowing(c.minutes)
 					q, _, _ := question(t, g)
-					s := &apiview.Server{Token: "x", Open: viewsOf(q).ViewForClient}
+					s := &apiview.Server{Token: "x", Open: viewsOf(q).ReadViewForClient}
 					path := "/at/" + c.at(g.began).String() + "/api/v1/namespaces/a/configmaps"
 					for i, want := range c.answers {
 						<-time.After(time.Until(g.began.Add(want.after)))
 						before := g.reads
 						if root && i == 0 {
 							var err error
-							s.Root, err = viewsOf(q).View(t.Context(), c.at(g.began), nil)
+							s.Root, err = viewsOf(q).ReadView(t.Context(), c.at(g.began), nil)
 							if err != nil {
 								t.Fatal(err)
 							}
@@ -301,9 +301,9 @@ func TestServerReadsAMomentAgain(t *testing.T) {
 	}
 }
 
-// newQuiet returns the record of an agent that observes Events, of which none comes, for a number
-// of minutes. It settles them each ten minutes: by a list 45 s before, of which the progress of the
-// next minute speaks. missed is a turn at which the list was slow.
+// newQuiet returns the record of an agent that observes Events for a number of minutes. No Event
+// comes. The agent settles the scope each ten minutes, by a list 45 s before. The progress of the
+// next minute reports that list. missed is a turn at which the list was slow.
 func newQuiet(minutes, missed int) *growing {
 	g := newGrowing(0)
 	to := time.Duration(0)

@@ -19,7 +19,7 @@ func WriteMarkdown(w io.Writer, r *audit.Report) error {
 		title = "Not proven"
 	}
 	fmt.Fprintf(&b, "# Audit of %s\n\n**%s.** %s. The record has %s.\n", cell(r.Subject()), title,
-		cell(capital(afterColon(r.Summary()))), r.Counted())
+		cell(capital(afterColon(r.Summary()))), r.ChangeCounts())
 	fmt.Fprintf(&b, "\n## Question\n\n")
 	rows := [][]string{
 		{"objects", strings.Join(r.Question.Objects, " ")},
@@ -30,7 +30,7 @@ func WriteMarkdown(w io.Writer, r *audit.Report) error {
 	}
 	writeFields(&b, rows)
 	fmt.Fprintf(&b, "\n## Record\n\n")
-	writeFields(&b, fieldsOf(&r.Record))
+	writeFields(&b, fieldsOf(&r.Evidence))
 	fmt.Fprintf(&b,
 		"\n## Resources\n\n| resource | observed | certainty | changes | objects | scopes |\n|---|---|---|---|---|---|\n")
 	for _, of := range r.Resources {
@@ -80,22 +80,22 @@ func writeChanges(b *bytes.Buffer, r *audit.Report) {
 	}
 }
 
-// fieldsOf returns the identity of the record, with the names of a table.
-func fieldsOf(r *audit.Record) [][]string {
+// fieldsOf returns the fields of the evidence, with the names of a table.
+func fieldsOf(v *audit.Evidence) [][]string {
 	rows := [][]string{
-		{"cluster", r.Cluster},
-		{"cluster uid", r.ClusterUID},
-		{"bus", r.Bus},
-		{"streams or topics", strings.Join(r.Logs, ", ")},
-		{"records in the span", fmt.Sprint(r.Records)},
-		{"first", eventText(r.First)},
-		{"last", eventText(r.Last)},
-		{"read up to", eventText(r.ReadUpTo)},
-		{"API server", strings.Join(r.APIServers, ", ")},
-		{"audited at", local(r.AuditedAt)},
-		{"audited with", r.AuditedWith},
+		{"cluster", v.Cluster},
+		{"cluster uid", v.ClusterUID},
+		{"bus", v.Bus},
+		{"streams or topics", strings.Join(v.Logs, ", ")},
+		{"records in the span", fmt.Sprint(v.Records)},
+		{"first", eventText(v.First)},
+		{"last", eventText(v.Last)},
+		{"read up to", eventText(v.ReadUpTo)},
+		{"API server", strings.Join(v.APIServers, ", ")},
+		{"audited at", local(v.AuditedAt)},
+		{"audited with", v.AuditedWith},
 	}
-	for _, a := range r.Agents {
+	for _, a := range v.Agents {
 		rows = append(rows, []string{"agent", agentText(&a)})
 	}
 	return rows

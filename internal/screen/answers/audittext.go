@@ -18,7 +18,7 @@ func local(t time.Time) string { return t.Local().Format(time.RFC3339) }
 func writeText(w io.Writer, r *audit.Report) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n", console.Printable(r.Summary()))
-	fmt.Fprintf(&b, "It has %s.\n\n", r.Counted())
+	fmt.Fprintf(&b, "It has %s.\n\n", r.ChangeCounts())
 	table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tOBSERVED\tCERTAINTY\tCHANGES\tOBJECTS")
 	for _, of := range r.Resources {

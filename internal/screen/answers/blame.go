@@ -28,7 +28,7 @@ func (q *Question) Blame(ctx context.Context, at timeline.Moment) error {
 		fmt.Fprintln(q.Stderr,
 			"  a change may be earlier than its time, if an agent found it late: 'kubecdc history --since' shows it")
 	}
-	q.sayLines(b.Each(func(g *answer.Gap) string { return g.Scope }))
+	q.sayLines(b.EachLine(func(g *answer.Gap) string { return g.Scope }))
 	if len(b.Lines) == 0 {
 		return q.explainNone(ctx, at)
 	}
@@ -105,7 +105,7 @@ func (q *Question) printBlame(lines []timeline.Line) error {
 			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t", when, who)
-		if q.Format.Wide() {
+		if q.Format.IsWide() {
 			fmt.Fprintf(w, "rv:%s\t", console.Printable(rv))
 		}
 		fmt.Fprintln(w, "|")

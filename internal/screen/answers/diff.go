@@ -83,7 +83,7 @@ func (q *Question) printDifferences(all *answer.Diff) error {
 		}
 		return nil
 	}
-	o := console.Options{Timeless: true, Wide: q.Format.Wide(), Reads: true}
+	o := console.Options{Timeless: true, Wide: q.Format.IsWide(), Reads: true}
 	if q.Format.Name != printer.Table {
 		o.View = console.Diff
 	}

@@ -24,7 +24,7 @@ func (l *lister) ShowHappening(v *timeline.Version, e *consume.Event, k *answer.
 		if k.Count > 1 {
 			head += fmt.Sprintf(", %d times", k.Count)
 		}
-		return l.yamlDocument(v, e, head+" by "+cmp.Or(console.Printable(k.By), "<unknown>"), v.After)
+		return l.printYAML(v, e, head+" by "+cmp.Or(console.Printable(k.By), "<unknown>"), v.After)
 	}
 	shown := &console.KubernetesEvent{
 		Time:            e.Time,
@@ -45,7 +45,7 @@ func (l *lister) ShowHappening(v *timeline.Version, e *consume.Event, k *answer.
 		Late:            k.IsLate(),
 		Skipped:         k.Skipped,
 	}
-	if l.q.Format.Wide() {
+	if l.q.Format.IsWide() {
 		shown.Cluster = cmp.Or(shown.Cluster, k.Cluster)
 	}
 	return l.printer.PrintKubernetesEvent(shown)

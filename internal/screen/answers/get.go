@@ -37,7 +37,7 @@ func (q *Question) GetForApply(
 		for _, line := range m.Notes() {
 			fmt.Fprintln(q.Stderr, line)
 		}
-		return m.Omitted()
+		return m.CheckOmitted()
 	})
 }
 
@@ -63,7 +63,7 @@ func (q *Question) get(
 
 // explainNone says that there is no object. If one is named, the error says when it existed.
 func (q *Question) explainNone(ctx context.Context, at timeline.Moment) error {
-	if !q.Wanted.One() {
+	if !q.Wanted.IsOne() {
 		fmt.Fprintln(q.Stderr, "No objects found.")
 		return nil
 	}
@@ -133,7 +133,7 @@ func (q *Question) printTemplate(objects []*timeline.Version) error {
 	}
 	var data any = map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
 	switch {
-	case q.Wanted.One() && len(items) == 1:
+	case q.Wanted.IsOne() && len(items) == 1:
 		data = items[0]
 	case len(items) == 0:
 		return nil

@@ -21,60 +21,60 @@ import (
 
 // History prints the versions of objects while it reads them.
 func (q *Question) History(ctx context.Context, s *answer.Span) error {
-	h := q.NewHistory(s)
-	if h.ReadsAll() {
+	r := q.NewSpanReader(s)
+	if r.ReadsAll() {
 		fmt.Fprintln(q.Stderr,
 			"This record has no index of objects, so all of it is read; --since with a time reads less.")
 	}
-	l := q.newLister(h)
+	l := q.newLister(r)
 	if s.Events {
-		if err := q.planEvents(ctx, h); err != nil {
+		if err := q.planEvents(ctx, r); err != nil {
 			return err
 		}
 	}
 	q.Streams = q.Stdout.Interactive
-	if err := h.Read(ctx, l); err != nil {
+	if err := r.Read(ctx, l); err != nil {
 		return err
 	}
-	if err := l.close(&h.Sure); err != nil {
+	if err := l.printEnd(&r.Sure); err != nil {
 		return err
 	}
 	q.Pager.Wait() // standard error would be drawn over the pager
-	if h.Begin != nil && h.Begin.Certainty != certainty.Exact {
-		q.SayCertainty(h.Begin)
+	if r.Begin != nil && r.Begin.Certainty != certainty.Exact {
+		q.SayCertainty(r.Begin)
 	}
-	q.SayCertainty(&h.Sure)
-	q.sayLines(h.Counts(h.LateUnknown))
+	q.SayCertainty(&r.Sure)
+	q.sayLines(r.Counts(r.LateUnknown))
 	l.sayGaps()
-	if text := h.HiddenWords(); text != "" {
+	if text := r.HiddenWords(); text != "" {
 		fmt.Fprintln(q.Stderr, text)
 	}
 	l.sayEvents()
-	if len(h.Clusters) > 1 {
+	if len(r.Clusters) > 1 {
 		fmt.Fprintf(q.Stderr,
 			"These are versions of several clusters (lines without a cluster: %s); %s selects one of: %s\n",
-			h.Clusters.Label(h.First), h.Clusters.Flags("cluster"), strings.Join(h.Clusters.Labels(), ", "))
+			r.Clusters.Label(r.First), r.Clusters.Flags("cluster"), strings.Join(r.Clusters.Labels(), ", "))
 	}
-	if h.Shown == 0 {
-		if h.Versions == 0 {
+	if r.Shown == 0 {
+		if r.Versions == 0 {
 			if err := q.explainNone(ctx, s.Until); err != nil {
 				return err
 			}
-			return q.CheckExact(&h.Sure)
+			return q.CheckExact(&r.Sure)
 		}
-		if h.Hidden.Total() == 0 {
+		if r.Hidden.Total() == 0 {
 			fmt.Fprintf(q.Stderr, "No versions found in this span; the record has %d others of these objects.\n",
-				h.Versions)
+				r.Versions)
 		}
 	}
-	if err := h.MissingPath(); err != nil {
+	if err := r.CheckPaths(); err != nil {
 		return err
 	}
-	return q.CheckExact(&h.Sure)
+	return q.CheckExact(&r.Sure)
 }
 
 // planEvents reads what is needed to select the Events of a history.
-func (q *Question) planEvents(ctx context.Context, h *answer.History) error {
+func (q *Question) planEvents(ctx context.Context, r *answer.SpanReader) error {
 	if err := q.CanShowEvents(); err != nil {
 		return err
 	}
@@ -84,12 +84,12 @@ func (q *Question) planEvents(ctx context.Context, h *answer.History) error {
 				strings.TrimSuffix(q.Format.Name, "=")),
 		}
 	}
-	return h.PlanEvents(ctx)
+	return r.PlanEvents(ctx)
 }
 
 // lister prints the versions of a history while they are read.
 type lister struct {
-	*answer.History
+	*answer.SpanReader
 
 	q       *Question
 	printer *console.Printer
@@ -99,21 +99,21 @@ type lister struct {
 	documents int                 // of YAML
 }
 
-func (q *Question) newLister(h *answer.History) *lister {
+func (q *Question) newLister(r *answer.SpanReader) *lister {
 	o := console.Options{
-		Wide:    q.Format.Wide(),
+		Wide:    q.Format.IsWide(),
 		Reads:   true,
 		Late:    true,
-		Cluster: h.ClusterOf,
+		Cluster: r.ClusterOf,
 	}
 	if q.Format.Name != printer.Table {
 		o.View = console.Diff
 	}
 	return &lister{
-		History: h,
-		q:       q,
-		printer: console.New(q.Stdout, o),
-		named:   map[string]bool{},
+		SpanReader: r,
+		q:          q,
+		printer:    console.New(q.Stdout, o),
+		named:      map[string]bool{},
 	}
 }
 
@@ -139,17 +139,17 @@ type versionOfObject struct {
 	After           json.RawMessage  `json:"after,omitempty"`
 }
 
-// gapsApart reports whether the format has no place for gaps.
-func (l *lister) gapsApart() bool {
+// hasNoPlaceForGaps reports whether the format has no place for gaps.
+func (l *lister) hasNoPlaceForGaps() bool {
 	return slices.Contains([]string{printer.YAML, printer.Name, printer.JSONPath}, l.q.Format.Name)
 }
 
 // sayGaps prints the gaps and the late spans on standard error if the format has no place for them.
 func (l *lister) sayGaps() {
-	if !l.gapsApart() {
+	if !l.hasNoPlaceForGaps() {
 		return
 	}
-	l.q.sayLines(l.Each(func(g *answer.Gap) string {
+	l.q.sayLines(l.EachLine(func(g *answer.Gap) string {
 		if len(l.Clusters) > 1 {
 			return g.Cluster + " " + strings.TrimSpace(g.ClusterUID+" "+g.Scope)
 		}
@@ -159,7 +159,7 @@ func (l *lister) sayGaps() {
 
 // ShowGap implements answer.Shower.
 func (l *lister) ShowGap(e *consume.Event) error {
-	if l.q.Format.Name == printer.JSON || l.gapsApart() {
+	if l.q.Format.Name == printer.JSON || l.hasNoPlaceForGaps() {
 		return nil
 	}
 	return l.printer.Print(e)
@@ -167,7 +167,7 @@ func (l *lister) ShowGap(e *consume.Event) error {
 
 // ShowLate implements answer.Shower.
 func (l *lister) ShowLate(g *answer.LateGroup) error {
-	if l.q.Format.Name == printer.JSON || l.gapsApart() {
+	if l.q.Format.Name == printer.JSON || l.hasNoPlaceForGaps() {
 		return nil
 	}
 	names, word := g.Names()
@@ -208,7 +208,7 @@ func (l *lister) ShowVersion(v *timeline.Version, e *consume.Event, before, afte
 		_, err = l.q.Stdout.Write(append([]byte(head), raw...))
 		return err
 	case printer.YAML:
-		return l.document(v, e, after)
+		return l.printDocument(v, e, after)
 	case printer.Name:
 		key := strings.Join([]string{l.Clusters.Label(v.ClusterKey()), v.Resource, v.Namespace, v.Name}, " ")
 		if l.named[key] {
@@ -237,19 +237,19 @@ func (l *lister) ShowVersion(v *timeline.Version, e *consume.Event, before, afte
 	return l.printer.Print(shown)
 }
 
-// document prints a version as a YAML document, after a comment that identifies it.
-func (l *lister) document(v *timeline.Version, e *consume.Event, after json.RawMessage) error {
+// printDocument prints a version as a YAML document, after a comment that identifies it.
+func (l *lister) printDocument(v *timeline.Version, e *consume.Event, after json.RawMessage) error {
 	head := fmt.Sprintf("%s %s %s rv:%s by %s", cmp.Or(v.Op.Word(), string(v.Op)), v.Resource,
 		console.Printable(answer.ObjectName(v)), v.ResourceVersion, managers(v))
 	if v.Redacted() {
 		head += " (redacted)"
 	}
-	return l.yamlDocument(v, e, head, after)
+	return l.printYAML(v, e, head, after)
 }
 
-// yamlDocument prints a YAML document, after a comment that begins with the time and says of which
-// cluster it is, if there are several.
-func (l *lister) yamlDocument(v *timeline.Version, e *consume.Event, head string, after json.RawMessage) error {
+// printYAML prints a YAML document after a comment, which begins with the time. If there are
+// several clusters, the comment names the one of the document.
+func (l *lister) printYAML(v *timeline.Version, e *consume.Event, head string, after json.RawMessage) error {
 	var b bytes.Buffer
 	l.documents++
 	if l.documents > 1 {
@@ -271,8 +271,8 @@ func (l *lister) yamlDocument(v *timeline.Version, e *consume.Event, head string
 	return err
 }
 
-// close prints the end of the output, after the versions.
-func (l *lister) close(c *answer.Assessment) error {
+// printEnd prints the end of the output, after the versions.
+func (l *lister) printEnd(c *answer.Assessment) error {
 	if l.q.Format.Name != printer.JSON {
 		return l.printer.Finish()
 	}

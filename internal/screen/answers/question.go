@@ -38,8 +38,8 @@ func New(
 	return q
 }
 
-// displayLock is held by what draws on a terminal, which shows one progress at a time. The zero
-// value is not held.
+// displayLock is held by the one Display that a terminal shows at a time. The zero value is not
+// held.
 type displayLock struct {
 	once sync.Once
 	free chan struct{}
@@ -83,19 +83,21 @@ func (q *Question) showProgress(
 	return err
 }
 
-// Judge prints how certain an answer is on standard error. It returns an error if the record has
-// none of the requested resources, or if the answer has to be exact and is not.
-func (q *Question) Judge(ctx context.Context, m timeline.Moment, scopes []certainty.Scope, r *record.Reading) error {
+// JudgeMoment prints how certain an answer is on standard error. It returns an error if the record
+// has none of the requested resources, or if the answer has to be exact and is not.
+func (q *Question) JudgeMoment(
+	ctx context.Context, m timeline.Moment, scopes []certainty.Scope, r *record.Reading,
+) error {
 	a := answer.Assess(m, scopes, r)
-	if err := q.Known(ctx, &a, 0); err != nil {
+	if err := q.CheckKnown(ctx, &a, 0); err != nil {
 		return err
 	}
 	q.SayCertainty(&a)
 	return q.CheckExact(&a)
 }
 
-// Say prints how certain an answer is on standard error.
-func (q *Question) Say(m timeline.Moment, scopes []certainty.Scope, r *record.Reading) {
+// SayMoment prints how certain an answer is on standard error.
+func (q *Question) SayMoment(m timeline.Moment, scopes []certainty.Scope, r *record.Reading) {
 	a := answer.Assess(m, scopes, r)
 	q.SayCertainty(&a)
 }

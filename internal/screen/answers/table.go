@@ -25,7 +25,7 @@ func (q *Question) printTable(objects []*timeline.Version, now time.Time) error 
 		return nil
 	}
 	several := slices.ContainsFunc(objects, func(v *timeline.Version) bool { return v.Resource != objects[0].Resource })
-	wide := q.Format.Wide()
+	wide := q.Format.IsWide()
 	titles, cells := columnsOf(objects, wide)
 	namespaced := q.Wanted.Namespace == "" || strings.ContainsAny(q.Wanted.Namespace, "*?[")
 	w := tabwriter.NewWriter(q.Stdout, 0, 0, 3, ' ', 0)

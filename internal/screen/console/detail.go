@@ -16,33 +16,33 @@ const (
 	leastShown   = 24 // columns of a value that are always shown
 )
 
-// detail appends the changes, in context, below the event's line.
-func (p *Printer) detail(e *consume.Event, c change) {
+// putDetail appends the changes, in context, below the event's line.
+func (p *Printer) putDetail(e *consume.Event, c change) {
 	d := e.Data
 	if d.Skipped > 0 {
-		p.note(0, "("+withheld(d.Skipped)+")")
+		p.putNote(0, "("+withheld(d.Skipped)+")")
 	}
 	switch {
 	case c.problem != "":
-		p.note(0, c.problem)
+		p.putNote(0, c.problem)
 	case c.known && len(p.differ.nodes) == 0:
-		p.note(0, string(p.onlyNoise(nil)))
+		p.putNote(0, string(p.appendOnlyNoise(nil)))
 	case c.known:
-		p.difference()
+		p.putDifference()
 	case d.Op == consume.Created || d.Op == consume.Entered:
-		p.whole('+', d.After)
+		p.putWhole('+', d.After)
 	case d.Op == consume.Deleted || d.Op == consume.Left:
-		p.whole('-', d.Before)
+		p.putWhole('-', d.Before)
 	}
 }
 
-// row appends one line of a difference: the sign in the third column, followed by the text.
-func (p *Printer) row(sign byte, indent int, text string) {
-	text = p.shorten(text)
+// putRow appends one line of a difference: the sign in the third column, followed by the text.
+func (p *Printer) putRow(sign byte, indent int, text string) {
+	text = p.shortenMACs(text)
 	lead := appendSpaces(append(p.lead[:0], ' ', ' ', sign, ' '), indent)
 	p.lead = lead
 	p.put(signStyle(sign), string(lead)+text)
-	p.end()
+	p.endLine()
 }
 
 func signStyle(sign byte) terminal.Style {
@@ -57,33 +57,33 @@ func signStyle(sign byte) terminal.Style {
 	return terminal.Plain
 }
 
-// note appends a line that is not part of the objects.
-func (p *Printer) note(indent int, text string) {
-	p.space(4 + indent)
+// putNote appends a line that is not part of the objects.
+func (p *Printer) putNote(indent int, text string) {
+	p.putSpace(4 + indent)
 	p.put(terminal.Dim, text)
-	p.end()
+	p.endLine()
 }
 
-// heading appends the heading of a container in which something has changed.
-func (p *Printer) heading(indent int, path []byte, ends string) {
-	p.space(4 + indent)
+// putHeading appends the heading of a container in which something has changed.
+func (p *Printer) putHeading(indent int, path []byte, ends string) {
+	p.putSpace(4 + indent)
 	p.put(terminal.Cyan, string(path)+":"+ends)
-	p.end()
+	p.endLine()
 }
 
-// whole appends an object that came or went: one line for each of its members, or the whole object
-// if Wide is set.
-func (p *Printer) whole(sign byte, object []byte) {
+// putWhole appends an object that came or went: one line for each of its members, or the whole
+// object if Wide is set.
+func (p *Printer) putWhole(sign byte, object []byte) {
 	if !exists(object) {
 		return
 	}
 	ms, err := appendMembers(nil, trim(object), nil)
 	if err != nil {
-		p.note(0, err.Error())
+		p.putNote(0, err.Error())
 		return
 	}
 	if p.opts.Wide {
-		p.block(sign, 0, appendBlock(nil, trim(object), 0, 0))
+		p.putBlock(sign, 0, appendBlock(nil, trim(object), 0, 0))
 		return
 	}
 	for k := range ms {
@@ -91,38 +91,38 @@ func (p *Printer) whole(sign byte, object []byte) {
 		case "apiVersion", "kind", "status":
 		case "metadata":
 			for _, field := range []string{"labels", "annotations", "finalizers"} {
-				p.folded(sign, "metadata."+field, lookup(ms[k].value, field))
+				p.putMember(sign, "metadata."+field, lookup(ms[k].value, field))
 			}
 		default:
-			p.folded(sign, string(appendKey(nil, ms[k].key)), ms[k].value)
+			p.putMember(sign, string(appendKey(nil, ms[k].key)), ms[k].value)
 		}
 	}
 }
 
-// folded appends a member of an object on one line, unless the member is empty.
-func (p *Printer) folded(sign byte, name string, value []byte) {
+// putMember appends a member of an object on one line, unless the member is empty.
+func (p *Printer) putMember(sign byte, name string, value []byte) {
 	if value == nil || isContainer(value) && isEmpty(value) {
 		return
 	}
-	p.row(sign, 0, name+": "+string(appendFlow(nil, value, 2)))
+	p.putRow(sign, 0, name+": "+string(appendFlow(nil, value, 2)))
 }
 
-// difference appends the differ's nodes.
-func (p *Printer) difference() {
+// putDifference appends the differ's nodes.
+func (p *Printer) putDifference() {
 	nodes := p.differ.nodes
 	if nodes[0].kind != inside {
-		p.leaf(&nodes[0], 0)
+		p.putLeaf(&nodes[0], 0)
 		return
 	}
 	if nodes[0].list {
-		p.node(nodes, nil, 0)
+		p.putNode(nodes, nil, 0)
 		return
 	}
-	p.below(nodes, func(sub []node) { p.node(sub, nil, 0) })
+	p.eachBelow(nodes, func(sub []node) { p.putNode(sub, nil, 0) })
 }
 
-// below calls f for each node one level deeper than the first, with all nodes below it.
-func (p *Printer) below(nodes []node, f func([]node)) {
+// eachBelow calls f for each node one level deeper than the first, with all nodes below it.
+func (p *Printer) eachBelow(nodes []node, f func([]node)) {
 	depth := nodes[0].depth + 1
 	for from := 1; from < len(nodes); {
 		end := from + 1
@@ -134,76 +134,76 @@ func (p *Printer) below(nodes []node, f func([]node)) {
 	}
 }
 
-// node appends nodes[0] and all nodes below it. path leads to it from the last heading: steps that
-// lead to one place only share a line, as in "spec.template.spec.containers[app]:".
-func (p *Printer) node(nodes []node, path []byte, indent int) {
+// putNode appends nodes[0] and all nodes below it. path leads to it from the last heading: steps
+// that lead to one place only share a line, as in "spec.template.spec.containers[app]:".
+func (p *Printer) putNode(nodes []node, path []byte, indent int) {
 	n := &nodes[0]
 	if n.kind != inside {
-		p.leaf(n, indent)
+		p.putLeaf(n, indent)
 		return
 	}
 	path = appendStep(path[:len(path):len(path)], 0, n)
 	children, only := 0, n.list // only: a list, or one child
 	leaves := false
-	p.below(nodes, func(sub []node) {
+	p.eachBelow(nodes, func(sub []node) {
 		children++
 		leaves = leaves || sub[0].kind != inside
 	})
 	only = only || children == 1
 	if only && !leaves {
-		p.below(nodes, func(sub []node) { p.node(sub, path, indent) })
+		p.eachBelow(nodes, func(sub []node) { p.putNode(sub, path, indent) })
 		return
 	}
 	if n.list { // changed elements have their own headings
-		p.below(nodes, func(sub []node) {
+		p.eachBelow(nodes, func(sub []node) {
 			if sub[0].kind == inside {
-				p.node(sub, path, indent)
+				p.putNode(sub, path, indent)
 			}
 		})
 	}
 	if len(path) > 0 {
-		p.heading(indent, path, "")
+		p.putHeading(indent, path, "")
 		indent += 2
 	}
-	p.below(nodes, func(sub []node) {
+	p.eachBelow(nodes, func(sub []node) {
 		if !n.list || sub[0].kind != inside {
-			p.node(sub, nil, indent)
+			p.putNode(sub, nil, indent)
 		}
 	})
 }
 
-// leaf appends a change.
-func (p *Printer) leaf(n *node, indent int) {
+// putLeaf appends a change.
+func (p *Printer) putLeaf(n *node, indent int) {
 	switch n.kind {
 	case added:
-		p.value('+', n, n.after, indent)
+		p.putValue('+', n, n.after, indent)
 	case removed:
-		p.value('-', n, n.before, indent)
+		p.putValue('-', n, n.before, indent)
 	case ordered:
-		p.row('~', indent, "order: "+string(n.label))
+		p.putRow('~', indent, "order: "+string(n.label))
 	case unknown:
 		if n.after == nil {
-			p.row('-', indent, nameOf(n)+ellipsis)
+			p.putRow('-', indent, nameOf(n)+ellipsis)
 			return
 		}
-		p.value('~', n, n.after, indent)
+		p.putValue('~', n, n.after, indent)
 	case changed:
 		if text := p.redactedChange(n.before, n.after); text != "" {
-			p.row('~', indent, nameOf(n)+p.fold(text, 4+indent+width(nameOf(n))))
+			p.putRow('~', indent, nameOf(n)+p.foldValue(text, 4+indent+width(nameOf(n))))
 			return
 		}
 		if isString(n.before) && isString(n.after) {
 			before, after := unquote(n.before), unquote(n.after)
 			if bytes.IndexByte(before, '\n') >= 0 || bytes.IndexByte(after, '\n') >= 0 {
-				p.text(n, before, after, indent)
+				p.putText(n, before, after, indent)
 				return
 			}
-			if p.strings(n, indent) {
+			if p.putLongTexts(n, indent) {
 				return
 			}
 		}
-		p.value('-', n, n.before, indent)
-		p.value('+', n, n.after, indent)
+		p.putValue('-', n, n.before, indent)
+		p.putValue('+', n, n.after, indent)
 	}
 }
 
@@ -218,12 +218,12 @@ func nameOf(n *node) string {
 	return string(appendKey(nil, n.key)) + ": "
 }
 
-// value appends one value with its name.
-func (p *Printer) value(sign byte, n *node, value []byte, indent int) {
+// putValue appends one value with its name.
+func (p *Printer) putValue(sign byte, n *node, value []byte, indent int) {
 	if !isContainer(value) &&
 		(!isString(value) || bytes.IndexByte(value, '\\') < 0 || p.width > 0 && !literal(unquote(value))) {
 		name := nameOf(n)
-		p.row(sign, indent, name+p.fold(string(appendInline(nil, value)), 4+indent+width(name)))
+		p.putRow(sign, indent, name+p.foldValue(string(appendInline(nil, value)), 4+indent+width(name)))
 		return
 	}
 	buf := p.scratch[:0]
@@ -236,14 +236,14 @@ func (p *Printer) value(sign byte, n *node, value []byte, indent int) {
 		buf = appendMember(buf, &member{key: n.key, value: value}, 0, 0)
 	}
 	p.scratch = buf
-	p.block(sign, indent, buf)
+	p.putBlock(sign, indent, buf)
 }
 
-// fold cuts a value that does not fit after taken columns, and appends the number of missing
+// foldValue cuts a value that does not fit after taken columns, and appends the number of missing
 // characters.
-func (p *Printer) fold(text string, taken int) string {
+func (p *Printer) foldValue(text string, taken int) string {
 	limit := p.width
-	text = p.shorten(text)
+	text = p.shortenMACs(text)
 	if limit == 0 || width(text)+taken <= limit {
 		return text
 	}
@@ -268,9 +268,9 @@ func (p *Printer) fold(text string, taken int) string {
 	return shown + ellipsis
 }
 
-// strings appends two long texts, from shortly before their first difference. It returns false if
-// they fit, or differ early.
-func (p *Printer) strings(n *node, indent int) bool {
+// putLongTexts appends two long texts, from shortly before their first difference. It returns false
+// if they fit, or differ early.
+func (p *Printer) putLongTexts(n *node, indent int) bool {
 	limit := p.width
 	before, after := string(appendInline(nil, n.before)), string(appendInline(nil, n.after))
 	name := nameOf(n)
@@ -296,32 +296,32 @@ func (p *Printer) strings(n *node, indent int) bool {
 		skipped = ellipsis
 	}
 	taken += width(skipped)
-	p.row('-', indent, name+skipped+p.fold(before[from:], taken))
-	p.row('+', indent, name+skipped+p.fold(after[from:], taken))
+	p.putRow('-', indent, name+skipped+p.foldValue(before[from:], taken))
+	p.putRow('+', indent, name+skipped+p.foldValue(after[from:], taken))
 	return true
 }
 
-// block appends lines with a sign, up to the limit for one value.
-func (p *Printer) block(sign byte, indent int, text []byte) {
+// putBlock appends lines with a sign, up to the limit for one value.
+func (p *Printer) putBlock(sign byte, indent int, text []byte) {
 	text = bytes.TrimSuffix(text, []byte("\n"))
 	lines := p.lines[:0]
 	for line := range bytes.SplitSeq(text, []byte("\n")) {
 		lines = append(lines, line)
 	}
 	p.lines = lines
-	p.rows(sign, indent, lines)
+	p.putRows(sign, indent, lines)
 }
 
-func (p *Printer) rows(sign byte, indent int, lines [][]byte) {
+func (p *Printer) putRows(sign byte, indent int, lines [][]byte) {
 	shown := len(lines)
 	if p.width > 0 && shown > maxLines {
 		shown = maxLines - 1
 	}
 	for _, line := range lines[:shown] {
-		p.row(sign, indent, p.fold(string(appendTabs(nil, line)), 4+indent))
+		p.putRow(sign, indent, p.foldValue(string(appendTabs(nil, line)), 4+indent))
 	}
 	if more := len(lines) - shown; more > 0 {
-		p.row(sign, indent, string(appendCount([]byte(ellipsis+" "), more))+" more lines")
+		p.putRow(sign, indent, string(appendCount([]byte(ellipsis+" "), more))+" more lines")
 	}
 }
 
@@ -342,15 +342,15 @@ func appendTabs(dst, line []byte) []byte {
 	}
 }
 
-// text appends the changed lines of a text, with some of the lines around them.
-func (p *Printer) text(n *node, before, after []byte, indent int) {
-	p.heading(indent, []byte(strings.TrimRight(nameOf(n), ": ")), " |")
+// putText appends the changed lines of a text, with some of the lines around them.
+func (p *Printer) putText(n *node, before, after []byte, indent int) {
+	p.putHeading(indent, []byte(strings.TrimRight(nameOf(n), ": ")), " |")
 	indent += 2
 	as, bs := splitLines(before), splitLines(after)
 	i, j := 0, 0
 	flush := func(enda, endb int) {
-		p.rows('-', indent, marked(as[i:enda], enda == len(as)))
-		p.rows('+', indent, marked(bs[j:endb], endb == len(bs)))
+		p.putRows('-', indent, marked(as[i:enda], enda == len(as)))
+		p.putRows('+', indent, marked(bs[j:endb], endb == len(bs)))
 		i, j = enda, endb
 	}
 	same := 0 // unchanged lines that are not shown yet: as[i:i+same]
@@ -366,13 +366,13 @@ func (p *Printer) text(n *node, before, after []byte, indent int) {
 			head, tail = same, 0
 		}
 		for _, line := range as[i : i+head] {
-			p.row(' ', indent, p.fold(string(appendTabs(nil, bytes.TrimSuffix(line, []byte("\n")))), 4+indent))
+			p.putRow(' ', indent, p.foldValue(string(appendTabs(nil, bytes.TrimSuffix(line, []byte("\n")))), 4+indent))
 		}
 		if hidden := same - head - tail; hidden > 0 {
-			p.note(indent, string(appendCount([]byte(ellipsis+" "), hidden))+" unchanged lines")
+			p.putNote(indent, string(appendCount([]byte(ellipsis+" "), hidden))+" unchanged lines")
 		}
 		for _, line := range as[i+same-tail : i+same] {
-			p.row(' ', indent, p.fold(string(appendTabs(nil, bytes.TrimSuffix(line, []byte("\n")))), 4+indent))
+			p.putRow(' ', indent, p.foldValue(string(appendTabs(nil, bytes.TrimSuffix(line, []byte("\n")))), 4+indent))
 		}
 		i += same
 		j += same

@@ -62,7 +62,7 @@ func (d *differ) diff(before, after []byte) error {
 	if len(before) == 0 || len(after) == 0 {
 		return fmt.Errorf("compare objects: %w", jsonscan.ErrTruncated)
 	}
-	if err := d.value(node{
+	if err := d.diffValues(node{
 		from:   -1,
 		to:     -1,
 		before: before,
@@ -73,8 +73,8 @@ func (d *differ) diff(before, after []byte) error {
 	return nil
 }
 
-// value adds n and the changes below it, if n.before and n.after differ.
-func (d *differ) value(n node) error {
+// diffValues adds n and the changes below it, if n.before and n.after differ.
+func (d *differ) diffValues(n node) error {
 	a, b := n.before, n.after
 	if bytes.Equal(a, b) {
 		return nil
@@ -102,9 +102,9 @@ func (d *differ) value(n node) error {
 	// A nested call may reallocate d.ms; these slices keep their array.
 	as, bs := d.ms[top:mid:mid], d.ms[mid:len(d.ms):len(d.ms)]
 	if n.list {
-		err = d.arrays(as, bs, n.depth+1)
+		err = d.diffArrays(as, bs, n.depth+1)
 	} else {
-		err = d.objects(as, bs, n.key, n.depth+1)
+		err = d.diffObjects(as, bs, n.key, n.depth+1)
 	}
 	d.ms = d.ms[:top]
 	if len(d.nodes) == at+1 { // only the order of members or the notation differs
@@ -113,7 +113,7 @@ func (d *differ) value(n node) error {
 	return err
 }
 
-func (d *differ) objects(as, bs []member, key []byte, depth int) error {
+func (d *differ) diffObjects(as, bs []member, key []byte, depth int) error {
 	as, bs = lastOfEach(as), lastOfEach(bs)
 	metadata := depth == 2 && string(key) == "metadata"
 	quiet := func(k []byte) bool {
@@ -147,7 +147,7 @@ func (d *differ) objects(as, bs []member, key []byte, depth int) error {
 		if bytes.Equal(n.before, n.after) || quiet(n.key) {
 			continue
 		}
-		if err := d.value(n); err != nil {
+		if err := d.diffValues(n); err != nil {
 			return err
 		}
 	}
@@ -177,25 +177,25 @@ type index struct {
 }
 
 // member returns the index of the member with this key, probably hint; -1 if there is none.
-func (x *index) member(hint int, key []byte) int {
-	if hint < len(x.ms) && bytes.Equal(x.ms[hint].key, key) {
+func (i *index) member(hint int, key []byte) int {
+	if hint < len(i.ms) && bytes.Equal(i.ms[hint].key, key) {
 		return hint
 	}
-	if len(x.ms) <= few && bytes.IndexByte(key, '\\') < 0 {
-		for k := range x.ms {
-			if bytes.Equal(jsonscan.Unescape(x.ms[k].key), key) {
+	if len(i.ms) <= few && bytes.IndexByte(key, '\\') < 0 {
+		for k := range i.ms {
+			if bytes.Equal(jsonscan.Unescape(i.ms[k].key), key) {
 				return k
 			}
 		}
 		return -1
 	}
-	if x.byKey == nil {
-		x.byKey = make(map[string]int, len(x.ms))
-		for k := range x.ms {
-			x.byKey[string(jsonscan.Unescape(x.ms[k].key))] = k
+	if i.byKey == nil {
+		i.byKey = make(map[string]int, len(i.ms))
+		for k := range i.ms {
+			i.byKey[string(jsonscan.Unescape(i.ms[k].key))] = k
 		}
 	}
-	if k, ok := x.byKey[string(jsonscan.Unescape(key))]; ok {
+	if k, ok := i.byKey[string(jsonscan.Unescape(key))]; ok {
 		return k
 	}
 	return -1

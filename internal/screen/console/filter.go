@@ -88,8 +88,8 @@ func readKind(s string) (string, error) {
 			strings.Join(Kinds(), ", "), Letters())
 }
 
-// OmitProgress makes Match leave out progress, unless the selection names it. It speaks of scopes
-// of which not all objects are shown: a file of these events would look complete.
+// OmitProgress makes Match leave out progress, unless the selection names it. Progress claims whole
+// scopes, and not all their objects are shown: a file of these events would look complete.
 func (f *Filter) OmitProgress() { f.progress = false }
 
 // Reads reports whether the selection names reads.
@@ -169,14 +169,14 @@ func exactly(pattern string) string {
 // Match reports whether e is selected. A gap needs only a matching resource, because the missing
 // events may be selected. Other stream events need a selection of whole resources.
 func (f *Filter) Match(e *consume.Event) bool {
-	if !f.kind(e) {
+	if !f.matchKind(e) {
 		return false
 	}
 	if e.Data == nil {
 		whole := f.namespace == "" && f.selector == nil
-		return (whole || e.Type == consume.TypeGap) && f.target(e, e.Type == consume.TypeGap)
+		return (whole || e.Type == consume.TypeGap) && f.matchTarget(e, e.Type == consume.TypeGap)
 	}
-	if !f.target(e, false) {
+	if !f.matchTarget(e, false) {
 		return false
 	}
 	if f.namespace != "" && !match(f.namespace, e.Namespace) {
@@ -185,7 +185,7 @@ func (f *Filter) Match(e *consume.Event) bool {
 	return f.selector == nil || f.selector.Matches(objectLabels{labelsOf(e.Data)})
 }
 
-func (f *Filter) kind(e *consume.Event) bool {
+func (f *Filter) matchKind(e *consume.Event) bool {
 	kind := string(e.Op)
 	if e.Data == nil {
 		kind, _, _ = strings.Cut(e.Type.Name(), ".")
@@ -196,8 +196,8 @@ func (f *Filter) kind(e *consume.Event) bool {
 	return f.progress || kind != "progress"
 }
 
-// target reports whether e is about one of the targets; anyName ignores the names of objects.
-func (f *Filter) target(e *consume.Event, anyName bool) bool {
+// matchTarget reports whether e is about one of the targets; anyName ignores the names of objects.
+func (f *Filter) matchTarget(e *consume.Event, anyName bool) bool {
 	if len(f.targets) == 0 {
 		return true
 	}

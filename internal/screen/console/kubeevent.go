@@ -31,12 +31,12 @@ type KubernetesEvent struct {
 // PrintKubernetesEvent prints one Event.
 func (p *Printer) PrintKubernetesEvent(e *KubernetesEvent) error {
 	p.buf = p.buf[:0]
-	p.unfold()
+	p.putCountedReads()
 	style := terminal.Plain
 	if e.Type == "Warning" {
 		style = terminal.Yellow
 	}
-	p.begin(e.Time, "", "Event", style)
+	p.beginLine(e.Time, "", "Event", style)
 	resource, name := e.Resource, e.Name
 	plain, group, _ := strings.Cut(resource, ".")
 	if builtin(group) && !p.opts.Wide {
@@ -45,14 +45,14 @@ func (p *Printer) PrintKubernetesEvent(e *KubernetesEvent) error {
 	if e.Namespace != "" {
 		name = e.Namespace + "/" + name
 	}
-	p.cell(style, clean(resource), &p.resources, 5)
-	p.cell(style, clean(name), &p.names, 4)
+	p.putCell(style, clean(resource), &p.resources, 5)
+	p.putCell(style, clean(name), &p.names, 4)
 	if p.opts.Wide {
-		p.column(terminal.Dim, "rv="+orDash(e.ResourceVersion), 12)
-		p.column(terminal.Dim, "cluster="+orDash(e.Cluster), 8)
-		p.column(terminal.Dim, "uid="+orDash(e.UID), 40)
+		p.putColumn(terminal.Dim, "rv="+orDash(e.ResourceVersion), 12)
+		p.putColumn(terminal.Dim, "cluster="+orDash(e.Cluster), 8)
+		p.putColumn(terminal.Dim, "uid="+orDash(e.UID), 40)
 	} else if e.Cluster != "" {
-		p.column(terminal.Dim, "cluster="+clean(e.Cluster), 8)
+		p.putColumn(terminal.Dim, "cluster="+clean(e.Cluster), 8)
 	}
 	text := clean(strings.TrimSpace(e.Type + " " + e.Reason))
 	below := p.opts.View == Diff
@@ -63,14 +63,14 @@ func (p *Printer) PrintKubernetesEvent(e *KubernetesEvent) error {
 	if e.By != "" {
 		who = "by " + clean(e.By)
 	}
-	p.tail([]byte(text+p.eventRemarks(e)), who)
+	p.endWithAuthors([]byte(text+p.eventRemarks(e)), who)
 	if below {
-		p.message(e.Message)
+		p.putMessage(e.Message)
 	}
 	return p.write()
 }
 
-// eventRemarks returns what is to be said after the reason: how often, when, and what is missing.
+// eventRemarks returns the text after the reason: how often, when, and the parts that are missing.
 func (p *Printer) eventRemarks(e *KubernetesEvent) string {
 	var parts []string
 	clock := func(t time.Time) string {
@@ -106,9 +106,9 @@ func (p *Printer) eventRemarks(e *KubernetesEvent) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// message appends a message below the line of its Event, whole: lines that are too long for the
+// putMessage appends a message below the line of its Event, whole: lines that are too long for the
 // terminal are continued.
-func (p *Printer) message(text string) {
+func (p *Printer) putMessage(text string) {
 	const indent = 4
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		rest := clean(strings.TrimRight(line, "\r"))
@@ -118,9 +118,9 @@ func (p *Printer) message(text string) {
 				part = wrapped(part, max(room, leastShown))
 			}
 			rest = strings.TrimLeft(rest[len(part):], " ")
-			p.space(indent)
+			p.putSpace(indent)
 			p.put(terminal.Plain, part)
-			p.end()
+			p.endLine()
 		}
 	}
 }

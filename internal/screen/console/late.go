@@ -18,18 +18,18 @@ type Late struct {
 // PrintLate prints the line of a late span.
 func (p *Printer) PrintLate(l *Late) error {
 	p.buf = p.buf[:0]
-	p.unfold()
-	p.begin(l.Time, "", "LATE", terminal.Yellow)
+	p.putCountedReads()
+	p.beginLine(l.Time, "", "LATE", terminal.Yellow)
 	scopes := l.Scopes
 	plain, group, _ := strings.Cut(scopes, ".")
 	if builtin(group) && !strings.ContainsAny(group, "/?") && !p.opts.Wide {
 		scopes = plain
 	}
-	p.cell(terminal.Yellow, clean(scopes), &p.resources, 5)
+	p.putCell(terminal.Yellow, clean(scopes), &p.resources, 5)
 	if l.Cluster != "" {
-		p.column(terminal.Dim, "cluster="+clean(l.Cluster), 8)
+		p.putColumn(terminal.Dim, "cluster="+clean(l.Cluster), 8)
 	}
 	p.putParts(terminal.Yellow, l.Parts, true)
-	p.end()
+	p.endLine()
 	return p.write()
 }

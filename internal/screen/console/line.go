@@ -53,17 +53,17 @@ func shownName(e *consume.Event) string {
 	return e.Namespace + "/" + e.Name
 }
 
-// event appends the text of e.
-func (p *Printer) event(e *consume.Event) {
+// putEvent appends the text of e.
+func (p *Printer) putEvent(e *consume.Event) {
 	if e.Data == nil {
-		p.stream(e)
+		p.putStream(e)
 		return
 	}
 	style := terminal.Plain
 	if e.Op == consume.Read {
 		style = terminal.Dim
 	}
-	p.begin(e.Time, e.Op, opWord(e.Op), style)
+	p.beginLine(e.Time, e.Op, opWord(e.Op), style)
 	resource, name := shownResource(e), shownName(e)
 	if p.opts.Wide {
 		resource = e.GroupResource()
@@ -72,20 +72,20 @@ func (p *Printer) event(e *consume.Event) {
 	if p.opts.View == Diff && style == terminal.Plain {
 		nameStyle = terminal.Bold
 	}
-	p.cell(style, clean(resource), &p.resources, 5)
-	p.cell(nameStyle, clean(name), &p.names, 4)
+	p.putCell(style, clean(resource), &p.resources, 5)
+	p.putCell(nameStyle, clean(name), &p.names, 4)
 	if p.opts.Wide {
-		p.column(terminal.Dim, "rv="+orDash(e.ResourceVersion), 12)
-		p.column(terminal.Dim, "cluster="+orDash(cmp.Or(p.cluster(e), e.Cluster)), 8)
-		p.column(terminal.Dim, "uid="+orDash(e.UID), 40)
+		p.putColumn(terminal.Dim, "rv="+orDash(e.ResourceVersion), 12)
+		p.putColumn(terminal.Dim, "cluster="+orDash(cmp.Or(p.cluster(e), e.Cluster)), 8)
+		p.putColumn(terminal.Dim, "uid="+orDash(e.UID), 40)
 	}
 	if of := p.cluster(e); of != "" && !p.opts.Wide {
-		p.column(terminal.Dim, "cluster="+clean(of), 8)
+		p.putColumn(terminal.Dim, "cluster="+clean(of), 8)
 	}
-	change := p.change(e)
+	change := p.compare(e)
 	if p.opts.View == Diff {
-		p.tail(p.remarks(e, nil), p.author(e))
-		p.detail(e, change)
+		p.endWithAuthors(p.appendRemarks(e, nil), p.author(e))
+		p.putDetail(e, change)
 		return
 	}
 	text := p.scratch[:0]
@@ -94,11 +94,11 @@ func (p *Printer) event(e *consume.Event) {
 	case change.problem != "":
 		text = append(text, change.problem...)
 	case change.known:
-		text = p.brief(text)
+		text = p.appendBrief(text)
 	}
-	text = p.remarks(e, text)
+	text = p.appendRemarks(e, text)
 	p.scratch = text
-	p.tail(text, p.author(e))
+	p.endWithAuthors(text, p.author(e))
 }
 
 // observedLate is how much later than a change its event may be before a line says when the change
@@ -139,8 +139,8 @@ func orDash(s string) string {
 	return clean(s)
 }
 
-// cell appends a column that grows with its content, up to a share of the width.
-func (p *Printer) cell(style terminal.Style, text string, columns *int, share int) {
+// putCell appends a column that grows with its content, up to a share of the width.
+func (p *Printer) putCell(style terminal.Style, text string, columns *int, share int) {
 	most := 240 / share
 	if p.width > 0 {
 		most = p.width / share
@@ -148,13 +148,13 @@ func (p *Printer) cell(style terminal.Style, text string, columns *int, share in
 	if n := width(text); n > *columns {
 		*columns = max(*columns, min(n, most))
 	}
-	p.column(style, text, *columns)
+	p.putColumn(style, text, *columns)
 }
 
-// tail ends the line with a text and the authors of the change. The authors get the columns that
-// the text leaves, or a third of the room if the text is cut anyway. They are omitted if they would
-// get fewer than leastWho columns.
-func (p *Printer) tail(text []byte, who string) {
+// endWithAuthors ends the line with a text and the authors of the change. The authors get the
+// columns that the text leaves, or a third of the room if the text is cut anyway. They are omitted
+// if they would get fewer than leastWho columns.
+func (p *Printer) endWithAuthors(text []byte, who string) {
 	room := p.room()
 	n := width(text)
 	if n > 0 && who != "" && n+2+width(who) > room {
@@ -174,10 +174,10 @@ func (p *Printer) tail(text []byte, who string) {
 	}
 	p.put(terminal.Plain, string(text))
 	if n > 0 && who != "" {
-		p.space(2)
+		p.putSpace(2)
 	}
 	p.put(terminal.Dim, who)
-	p.end()
+	p.endLine()
 }
 
 // who returns the managers that changed an object.
@@ -199,8 +199,8 @@ func (p *Printer) who(by []consume.Change) string {
 	return string(dst)
 }
 
-// remarks appends further facts about an object's event.
-func (p *Printer) remarks(e *consume.Event, dst []byte) []byte {
+// appendRemarks appends further facts about an object's event.
+func (p *Printer) appendRemarks(e *consume.Event, dst []byte) []byte {
 	d := e.Data
 	add := func(text ...string) {
 		if len(dst) > 0 {
@@ -257,8 +257,8 @@ type change struct {
 
 func exists(object []byte) bool { return len(object) > 0 && object[0] == '{' }
 
-// change compares the object before e with the object after e.
-func (p *Printer) change(e *consume.Event) change {
+// compare compares the object before e with the object after e.
+func (p *Printer) compare(e *consume.Event) change {
 	d := e.Data
 	p.differ.all = p.opts.Wide
 	if d.Op != consume.Updated && (d.Op != consume.Entered || !exists(d.Before)) {
@@ -269,7 +269,7 @@ func (p *Printer) change(e *consume.Event) change {
 	case exists(d.Before) && exists(d.After):
 		err = p.differ.diff(d.Before, d.After)
 	case d.Patch != nil:
-		err = p.differ.patched(d.Patch, d.After)
+		err = p.differ.addPatch(d.Patch, d.After)
 	default:
 		return change{problem: "(the event does not show the change: it has neither before nor patch)"}
 	}
@@ -279,12 +279,12 @@ func (p *Printer) change(e *consume.Event) change {
 	return change{known: true}
 }
 
-// brief appends a summary of the changes: first those that the user wrote, then metadata, then
-// status.
-func (p *Printer) brief(dst []byte) []byte {
+// appendBrief appends a summary of the changes: first those that the user wrote, then metadata,
+// then status.
+func (p *Printer) appendBrief(dst []byte) []byte {
 	nodes := p.differ.nodes
 	if len(nodes) == 0 {
-		return p.onlyNoise(dst)
+		return p.appendOnlyNoise(dst)
 	}
 	from := len(dst)
 	for pass := range 3 {
@@ -297,7 +297,7 @@ func (p *Printer) brief(dst []byte) []byte {
 			}
 			if nodes[k].kind != inside || nodes[k].depth > 0 {
 				if rank(nodes[k].key) == pass {
-					dst = p.briefNodes(dst, from, nodes[k:end])
+					dst = p.appendBriefNodes(dst, from, nodes[k:end])
 				}
 			}
 			k = end
@@ -309,8 +309,8 @@ func (p *Printer) brief(dst []byte) []byte {
 	return dst
 }
 
-// onlyNoise names the changed fields if only noise has changed.
-func (p *Printer) onlyNoise(dst []byte) []byte {
+// appendOnlyNoise names the changed fields if only noise has changed.
+func (p *Printer) appendOnlyNoise(dst []byte) []byte {
 	if len(p.differ.noise) == 0 {
 		return append(dst, "no difference"...)
 	}
@@ -327,8 +327,8 @@ func rank(key []byte) int {
 	return 0
 }
 
-// briefNodes appends the changes among nodes. The first node is the root of all others.
-func (p *Printer) briefNodes(dst []byte, from int, nodes []node) []byte {
+// appendBriefNodes appends the changes among nodes. The first node is the root of all others.
+func (p *Printer) appendBriefNodes(dst []byte, from int, nodes []node) []byte {
 	base := nodes[0].depth
 	path := make([]*node, 0, 16)
 	for k := range nodes {
@@ -470,7 +470,7 @@ func (p *Printer) appendShort(dst, value []byte) []byte {
 	}
 	from := len(dst)
 	if isString(value) {
-		dst = append(dst, p.shorten(string(appendClean(nil, unquote(value))))...)
+		dst = append(dst, p.shortenMACs(string(appendClean(nil, unquote(value))))...)
 		if len(dst) == from {
 			dst = append(dst, `""`...)
 		}

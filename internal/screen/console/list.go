@@ -55,17 +55,17 @@ func labelsBy(key string, ms []member) [][]byte {
 	return out
 }
 
-// arrays adds the changes between two lists. It pairs elements by their merge key, or else so that
-// the changes are fewest. Elements that stayed come first, then the removed ones, the added ones
-// and a change of the order.
-func (d *differ) arrays(as, bs []member, depth int) error {
+// diffArrays adds the changes between two lists. It pairs elements by their merge key, or else so
+// that the changes are fewest. Elements that stayed come first, then the removed ones, the added
+// ones and a change of the order.
+func (d *differ) diffArrays(as, bs []member, depth int) error {
 	if la, lb := mergeLabels(as, bs); la != nil && len(as)+len(bs) > 0 {
-		return d.keyed(as, bs, la, lb, depth)
+		return d.diffKeyed(as, bs, la, lb, depth)
 	}
-	return d.positional(as, bs, depth)
+	return d.diffPositional(as, bs, depth)
 }
 
-func (d *differ) keyed(as, bs []member, la, lb [][]byte, depth int) error {
+func (d *differ) diffKeyed(as, bs []member, la, lb [][]byte, depth int) error {
 	partner := func(hint int, label []byte, labels [][]byte) int {
 		if hint < len(labels) && bytes.Equal(labels[hint], label) {
 			return hint
@@ -103,18 +103,18 @@ func (d *differ) keyed(as, bs []member, la, lb [][]byte, depth int) error {
 			before: as[k].value,
 			after:  bs[to[k]].value,
 		}
-		if err := d.value(n); err != nil {
+		if err := d.diffValues(n); err != nil {
 			return err
 		}
 	}
 	for k := range as {
 		if to[k] < 0 {
-			d.element(removed, depth, la[k], k, -1, as[k].value, nil)
+			d.addElement(removed, depth, la[k], k, -1, as[k].value, nil)
 		}
 	}
 	for k := range bs {
 		if kept[k] == 0 {
-			d.element(added, depth, lb[k], -1, k, nil, bs[k].value)
+			d.addElement(added, depth, lb[k], -1, k, nil, bs[k].value)
 		}
 	}
 	if moved {
@@ -137,7 +137,7 @@ func (d *differ) keyed(as, bs []member, la, lb [][]byte, depth int) error {
 	return nil
 }
 
-func (d *differ) element(k kind, depth int, label []byte, from, to int, before, after []byte) {
+func (d *differ) addElement(k kind, depth int, label []byte, from, to int, before, after []byte) {
 	d.nodes = append(d.nodes, node{
 		kind:   k,
 		elem:   true,
@@ -171,8 +171,8 @@ func canonical(value []byte, of *string) string {
 	return *of
 }
 
-// positional pairs the elements of lists that have no merge key.
-func (d *differ) positional(as, bs []member, depth int) error {
+// diffPositional pairs the elements of lists that have no merge key.
+func (d *differ) diffPositional(as, bs []member, depth int) error {
 	type pair struct{ a, b int }
 	var pairs []pair // compared after the script is complete: the elements that stayed come first
 	var gone, come []int
@@ -217,15 +217,15 @@ func (d *differ) positional(as, bs []member, depth int) error {
 			before: as[p.a].value,
 			after:  bs[p.b].value,
 		}
-		if err := d.value(n); err != nil {
+		if err := d.diffValues(n); err != nil {
 			return err
 		}
 	}
 	for _, k := range gone {
-		d.element(removed, depth, nil, k, -1, as[k].value, nil)
+		d.addElement(removed, depth, nil, k, -1, as[k].value, nil)
 	}
 	for _, k := range come {
-		d.element(added, depth, nil, -1, k, nil, bs[k].value)
+		d.addElement(added, depth, nil, -1, k, nil, bs[k].value)
 	}
 	return nil
 }

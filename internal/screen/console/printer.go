@@ -108,17 +108,17 @@ func (p *Printer) Print(e *consume.Event) error {
 	case p.opts.Format != nil:
 		p.buf, err = p.opts.Format(e)
 	case p.opts.View == JSON:
-		err = p.json(e)
+		err = p.printJSON(e)
 	case p.opts.View == YAML:
-		err = p.yaml(e)
+		err = p.printYAML(e)
 	case p.folds() && e.Op == consume.Read:
-		p.count(e)
+		p.countRead(e)
 		return nil
 	case p.folds() && e.Type == consume.TypeSnapshotStarted: // completed repeats its content
 		return nil
 	default:
-		p.unfold()
-		p.event(e)
+		p.putCountedReads()
+		p.putEvent(e)
 	}
 	if err != nil {
 		return fmt.Errorf("show %s: %w", e.ID, err)
@@ -147,20 +147,20 @@ func (p *Printer) Flush() error {
 	return p.w.Flush()
 }
 
-// Counting reports whether there are counted reads that were not shown.
-func (p *Printer) Counting() bool { return len(p.reads) > 0 }
+// IsCounting reports whether there are counted reads that were not shown.
+func (p *Printer) IsCounting() bool { return len(p.reads) > 0 }
 
 // Finish shows the counted reads, and flushes.
 func (p *Printer) Finish() error {
 	p.buf = p.buf[:0]
-	p.unfold()
+	p.putCountedReads()
 	if _, err := p.w.Write(p.buf); err != nil {
 		return err
 	}
 	return p.Flush()
 }
 
-func (p *Printer) json(e *consume.Event) error {
+func (p *Printer) printJSON(e *consume.Event) error {
 	raw, err := e.MarshalJSON()
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (p *Printer) json(e *consume.Event) error {
 	return nil
 }
 
-func (p *Printer) yaml(e *consume.Event) error {
+func (p *Printer) printYAML(e *consume.Event) error {
 	raw, err := e.MarshalJSON()
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (p *Printer) yaml(e *consume.Event) error {
 // folds reports whether reads are counted instead of shown.
 func (p *Printer) folds() bool { return !p.opts.Reads && p.width > 0 }
 
-func (p *Printer) count(e *consume.Event) {
+func (p *Printer) countRead(e *consume.Event) {
 	p.readsTime = e.Time
 	name := shownResource(e)
 	for k := range p.reads {
@@ -204,8 +204,8 @@ func (p *Printer) count(e *consume.Event) {
 	p.reads = append(p.reads, readCount{name, 1})
 }
 
-// unfold appends a line with the counted reads.
-func (p *Printer) unfold() {
+// putCountedReads appends a line with the counted reads.
+func (p *Printer) putCountedReads() {
 	if len(p.reads) == 0 {
 		return
 	}
@@ -218,13 +218,13 @@ func (p *Printer) unfold() {
 	}
 	p.scratch = text
 	p.reads = p.reads[:0]
-	p.begin(p.readsTime, consume.Read, "read", terminal.Dim)
+	p.beginLine(p.readsTime, consume.Read, "read", terminal.Dim)
 	p.put(terminal.Dim, string(text))
-	p.end()
+	p.endLine()
 }
 
-// begin starts a line with the time and the kind of event.
-func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.Style) {
+// beginLine starts a line with the time and the kind of event.
+func (p *Printer) beginLine(t time.Time, op consume.Op, word string, style terminal.Style) {
 	t = t.In(p.opts.Location)
 	p.from = len(p.buf)
 	p.used = 0
@@ -239,17 +239,17 @@ func (p *Printer) begin(t time.Time, op consume.Op, word string, style terminal.
 		if day := t.Format("2006-01-02 MST"); day != p.day { // lines have only the time of day
 			p.day = day
 			p.put(terminal.Dim, day)
-			p.end()
+			p.endLine()
 		}
 		p.put(terminal.Dim, t.Format("15:04:05"))
 	}
 	if !p.opts.Timeless {
-		p.space(1)
+		p.putSpace(1)
 	}
 	if style == terminal.Plain {
 		style = opStyle(op)
 	}
-	p.column(style, word, 8)
+	p.putColumn(style, word, 8)
 }
 
 // put appends text, which must be clean, to the line, as far as it fits.
@@ -278,7 +278,7 @@ func (p *Printer) room() int {
 	return 1 << 30
 }
 
-func (p *Printer) space(n int) {
+func (p *Printer) putSpace(n int) {
 	n = min(n, p.room())
 	if n > 0 && !p.full {
 		p.buf = appendSpaces(p.buf, n)
@@ -286,15 +286,15 @@ func (p *Printer) space(n int) {
 	}
 }
 
-// column appends text, padded to columns, and a space.
-func (p *Printer) column(style terminal.Style, text string, columns int) {
+// putColumn appends text, padded to columns, and a space.
+func (p *Printer) putColumn(style terminal.Style, text string, columns int) {
 	p.put(style, text)
-	p.space(columns - width(text))
-	p.space(1)
+	p.putSpace(columns - width(text))
+	p.putSpace(1)
 }
 
-// end ends the line, without trailing spaces.
-func (p *Printer) end() {
+// endLine ends the line, without trailing spaces.
+func (p *Printer) endLine() {
 	line := bytes.TrimRight(p.buf[p.from:], " ")
 	p.buf = append(p.buf[:p.from+len(line)], '\n')
 	p.from = len(p.buf)

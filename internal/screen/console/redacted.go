@@ -42,8 +42,8 @@ func isRedacted(value []byte) (keyID string, ok bool) {
 	return keyID, ok && rest == ""
 }
 
-// shorten cuts the MACs in text to a length that people can compare.
-func (p *Printer) shorten(text string) string {
+// shortenMACs cuts the MACs in text to a length that people can compare.
+func (p *Printer) shortenMACs(text string) string {
 	if p.opts.Wide || !strings.Contains(text, object.RedactedPrefix) {
 		return text
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// stream appends an event about the stream, or one of an unknown type.
-func (p *Printer) stream(e *consume.Event) {
+// putStream appends an event about the stream, or one of an unknown type.
+func (p *Printer) putStream(e *consume.Event) {
 	word, style := "event", terminal.Dim
 	switch e.Type {
 	case consume.TypeSnapshotStarted, consume.TypeSnapshotCompleted:
@@ -25,27 +25,27 @@ func (p *Printer) stream(e *consume.Event) {
 	case consume.TypeScopeStarted, consume.TypeScopeEnded:
 		word = "scope"
 	}
-	p.begin(e.Time, "", word, style)
-	p.cell(style, clean(p.streamResource(e)), &p.resources, 5)
+	p.beginLine(e.Time, "", word, style)
+	p.putCell(style, clean(p.streamResource(e)), &p.resources, 5)
 	if p.opts.Wide {
-		p.cell(style, clean(e.Type.Name()), &p.names, 4)
-		p.column(terminal.Dim, "cluster="+orDash(cmp.Or(p.cluster(e), e.Cluster)), 8)
-		p.column(terminal.Dim, "scope="+orDash(e.Scope), 8)
+		p.putCell(style, clean(e.Type.Name()), &p.names, 4)
+		p.putColumn(terminal.Dim, "cluster="+orDash(cmp.Or(p.cluster(e), e.Cluster)), 8)
+		p.putColumn(terminal.Dim, "scope="+orDash(e.Scope), 8)
 	} else if of := p.cluster(e); of != "" {
-		p.column(terminal.Dim, "cluster="+clean(of), 8)
+		p.putColumn(terminal.Dim, "cluster="+clean(of), 8)
 	}
 	if e.Progress != nil {
 		p.put(style, clean(p.progressText(e.Progress, e.Time)))
-		p.end()
+		p.endLine()
 		return
 	}
 	if e.Stream == nil {
 		p.put(style, "of unknown type "+clean(string(e.Type)))
-		p.end()
+		p.endLine()
 		return
 	}
 	p.putParts(style, p.streamText(e.Type, e.Stream), e.Type == consume.TypeGap)
-	p.end()
+	p.endLine()
 }
 
 // putParts appends the parts of a text. isWhole: it is not cut, but continues on the next line.
@@ -56,8 +56,8 @@ func (p *Printer) putParts(style terminal.Style, parts []string, isWhole bool) {
 			part = "; " + part
 		}
 		if isWhole && width(part) > p.room() {
-			p.end()
-			p.space(len("15:04:05 "))
+			p.endLine()
+			p.putSpace(len("15:04:05 "))
 			part = strings.TrimPrefix(part, "; ")
 		}
 		p.put(style, part)

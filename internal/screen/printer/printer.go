@@ -37,11 +37,11 @@ func Template(text string) (Format, error) {
 	return Format{JSONPath, t}, t.Parse(text)
 }
 
-// Wide reports whether all columns and fields are printed.
-func (f *Format) Wide() bool { return f.Name == Wide }
+// IsWide reports whether all columns and fields are printed.
+func (f *Format) IsWide() bool { return f.Name == Wide }
 
-// Structured reports whether the output is for programs: JSON or YAML.
-func (f *Format) Structured() bool { return f.Name == JSON || f.Name == YAML }
+// IsStructured reports whether the output is for programs: JSON or YAML.
+func (f *Format) IsStructured() bool { return f.Name == JSON || f.Name == YAML }
 
 // Encode returns a value as JSON with this indentation, as YAML with the same keys, or the text
 // that the template makes of the JSON.

@@ -78,9 +78,9 @@ func (b *Board) write(lines []Line, apart bool) {
 
 func render(c *canvas, lines []Line) {
 	for _, l := range lines {
-		c.line()
+		c.startLine()
 		for _, s := range l {
-			c.add(s.Style, printable(s.Text))
+			c.addText(s.Style, printable(s.Text))
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package terminal detects the capabilities of a person's terminal (colours, size, redrawing), and
-// writes logs and progress to it.
+// writes logs and redrawn regions to it.
 //
-// All writers to one terminal share an Output. A Progress keeps a region below the lines of the
+// All writers to one terminal share an Output. A Display keeps a region below the lines of the
 // other writers. Output.Write puts their lines above it and draws it again in the same write, under
 // one lock, so neither tears the other.
 //

@@ -20,7 +20,7 @@ import (
 // Time is local. Levels other than Info are marked. Attributes are dim and follow the message as
 // key=value, quoted if they are not one plain word. An error (the attribute err) comes last,
 // highlighted. Unprintable characters are escaped. A record is one Write. The handler is safe for
-// concurrent use, also beside a Progress on the same Output.
+// concurrent use, also beside a Display on the same Output.
 func NewHandler(out *Output, level slog.Leveler) slog.Handler {
 	return &handler{out: out, level: level}
 }

@@ -121,13 +121,13 @@ func newCanvas(o *Output) *canvas {
 	return c
 }
 
-// line starts a new line.
-func (c *canvas) line() {
+// startLine starts a new line.
+func (c *canvas) startLine() {
 	c.lines, c.used = append(c.lines, nil), 0
 }
 
-// add adds text to the last line, cut to the remaining columns.
-func (c *canvas) add(s Style, text string) {
+// addText adds text to the last line, cut to the remaining columns.
+func (c *canvas) addText(s Style, text string) {
 	room := c.width - c.used
 	if room <= 0 {
 		return

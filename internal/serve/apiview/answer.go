@@ -62,11 +62,11 @@ func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Obj
 	switch {
 	case a.table != nil:
 		var err error
-		objects, err = a.table.arrange(objects)
+		objects, err = a.table.arrangeObjects(objects)
 		if err != nil {
 			return err
 		}
-		a.table.begin(&b, meta)
+		a.table.writeHead(&b, meta)
 	default:
 		kind, version := a.resource.kind.name+"List", a.resource.groupVersion()
 		if a.form.as != "" {
@@ -103,7 +103,7 @@ func (a *answer) write(w io.Writer, meta *metav1.ListMeta, objects []*object.Obj
 		}
 	}
 	if a.table != nil {
-		a.table.end(&b)
+		a.table.writeEnd(&b)
 	} else {
 		b.WriteString("]}\n")
 	}
@@ -118,9 +118,9 @@ func (a *answer) append(b *bytes.Buffer, body []byte) error {
 	var err error
 	switch {
 	case a.table != nil:
-		return a.table.row(b, body)
+		return a.table.writeRow(b, body)
 	case a.form.as == "":
-		out, err = a.resource.serve(body)
+		out, err = a.resource.convert(body)
 	default:
 		out, err = metadataOf(body, a.form.version)
 	}

@@ -123,7 +123,7 @@ func builtinClusterColumns(k *kind) *columns {
 			podCertificateCells)
 	case "events.k8s.io/v1 events":
 		c := aging("Last_Seen Type Reason Object +Subobject +Source Message +First_Seen +Count +Name", eventCells)
-		c.from(&otherVersion{"events.k8s.io/v1", "v1", "events", eventToCore})
+		c.convertFrom(&otherVersion{"events.k8s.io/v1", "v1", "events", eventToCore})
 		return c
 	case "flowcontrol.apiserver.k8s.io/v1 flowschemas":
 		return typed("PriorityLevel MatchingPrecedence DistinguisherMethod Age MissingPL", flowSchemaCells)
@@ -201,17 +201,17 @@ func aging[T any, P typedObject[T]](names string, cells func(o P, now time.Time)
 			if json.Unmarshal(body, &n) != nil {
 				return nil, nil, err
 			}
-			return c.row(n.Metadata.Name, n.Metadata.CreationTimestamp.Time, now, nil), nil, nil
+			return c.fillRow(n.Metadata.Name, n.Metadata.CreationTimestamp.Time, now, nil), nil, nil
 		}
 		others := cells(o, now)
-		return c.row(o.GetName(), o.GetCreationTimestamp().Time, now, others), conditionsOf(o), nil
+		return c.fillRow(o.GetName(), o.GetCreationTimestamp().Time, now, others), conditionsOf(o), nil
 	}
 	return c
 }
 
-// row returns the cells of an object: its name, its age and the others, which are unknown if there
-// are none.
-func (c *columns) row(name string, created, now time.Time, others []any) []any {
+// fillRow returns the cells of an object: its name, its age and the others, which are unknown if
+// there are none.
+func (c *columns) fillRow(name string, created, now time.Time, others []any) []any {
 	isUnknown := others == nil
 	var cells []any
 	for i := range c.definitions {
@@ -230,11 +230,11 @@ func (c *columns) row(name string, created, now time.Time, others []any) []any {
 	return append(cells, others...) // kube-apiserver has more cells than columns of one kind
 }
 
-// from makes the columns those of objects of another version, which are converted.
-func (c *columns) from(other *otherVersion) {
+// convertFrom makes the columns those of objects of another version, which are converted.
+func (c *columns) convertFrom(other *otherVersion) {
 	cells := c.cells
 	c.cells = func(body []byte, now time.Time) ([]any, []metav1.TableRowCondition, error) {
-		converted, err := other.of(body)
+		converted, err := other.convertJSON(body)
 		if err != nil {
 			return nil, nil, err
 		}

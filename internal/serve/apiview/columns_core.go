@@ -44,8 +44,8 @@ func podCells(pod *corev1.Pod, now time.Time) []any {
 			s.reason = corev1.PodReasonSchedulingGated
 		}
 	}
-	if initializing := s.initContainers(pod); !initializing || hasCondition(pod, corev1.PodInitialized) {
-		s.containers(pod)
+	if initializing := s.addInitContainers(pod); !initializing || hasCondition(pod, corev1.PodInitialized) {
+		s.addContainers(pod)
 	}
 	if pod.DeletionTimestamp != nil {
 		if pod.Status.Reason == "NodeLost" {
@@ -105,8 +105,8 @@ func (r *restarts) add(c *corev1.ContainerStatus) {
 	}
 }
 
-// initContainers reports whether an init container has not ended.
-func (s *podSummary) initContainers(pod *corev1.Pod) bool {
+// addInitContainers reports whether an init container has not ended.
+func (s *podSummary) addInitContainers(pod *corev1.Pod) bool {
 	sidecar := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -153,7 +153,7 @@ func terminated(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-func (s *podSummary) containers(pod *corev1.Pod) {
+func (s *podSummary) addContainers(pod *corev1.Pod) {
 	s.restarts = s.sidecars
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		c := &pod.Status.ContainerStatuses[i]

@@ -89,8 +89,8 @@ func versions(kinds []served) []string {
 	return out
 }
 
-// discover answers /api, /apis and the paths below that have no resource.
-func (v *View) discover(w http.ResponseWriter, r *http.Request, path []string) error {
+// serveDiscovery answers /api, /apis and the paths below that have no resource.
+func (v *View) serveDiscovery(w http.ResponseWriter, r *http.Request, path []string) error {
 	f, err := accepted(r, ofDiscovery)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (v *View) discover(w http.ResponseWriter, r *http.Request, path []string) e
 	names, kinds := v.groups()
 	core := path[0] == "api"
 	if len(path) == 1 && f.as != "" {
-		v.aggregated(w, core, names, kinds)
+		v.serveAggregated(w, core, names, kinds)
 		return nil
 	}
 	if core && len(path) == 1 {
@@ -170,8 +170,8 @@ func group(name string, kinds []served) metav1.APIGroup {
 	return g
 }
 
-// aggregated answers the discovery of all groups at once.
-func (v *View) aggregated(w http.ResponseWriter, core bool, names []string, kinds map[string][]served) {
+// serveAggregated answers the discovery of all groups at once.
+func (v *View) serveAggregated(w http.ResponseWriter, core bool, names []string, kinds map[string][]served) {
 	list := discovery.APIGroupDiscoveryList{Items: []discovery.APIGroupDiscovery{}}
 	list.Kind, list.APIVersion = "APIGroupDiscoveryList", "apidiscovery.k8s.io/v2"
 	for _, name := range names {
@@ -194,22 +194,22 @@ func (v *View) aggregated(w http.ResponseWriter, core bool, names []string, kind
 	writeBody(w, list)
 }
 
-func (k *served) discovery() discovery.APIResourceDiscovery {
+func (s *served) discovery() discovery.APIResourceDiscovery {
 	scope := discovery.ScopeCluster
-	if k.namespaced {
+	if s.namespaced {
 		scope = discovery.ScopeNamespace
 	}
 	return discovery.APIResourceDiscovery{
-		Resource: k.plural,
+		Resource: s.plural,
 		ResponseKind: &metav1.GroupVersionKind{
-			Group:   k.group,
-			Version: k.apiVersion,
-			Kind:    k.name,
+			Group:   s.group,
+			Version: s.apiVersion,
+			Kind:    s.name,
 		},
 		Scope:            scope,
-		SingularResource: k.singular,
-		Verbs:            k.verbs,
-		ShortNames:       k.shortNames,
-		Categories:       k.categories,
+		SingularResource: s.singular,
+		Verbs:            s.verbs,
+		ShortNames:       s.shortNames,
+		Categories:       s.categories,
 	}
 }

@@ -88,8 +88,8 @@ func definitions(versions []*timeline.Version) map[string]*definition {
 func kindOf(resource string, versions []*timeline.Version, crd *definition) (kind, bool) {
 	plural, group, _ := strings.Cut(resource, ".")
 	k := kind{group: group, plural: plural}
-	if !k.fromKubernetes() && crd != nil {
-		k.fromCRD(crd)
+	if !k.fillFromKubernetes() && crd != nil {
+		k.fillFromCRD(crd)
 	}
 	newest := ""
 	for _, v := range versions {
@@ -115,7 +115,7 @@ func kindOf(resource string, versions []*timeline.Version, crd *definition) (kin
 	return k, k.name != "" && k.apiVersion != ""
 }
 
-func (k *kind) fromKubernetes() bool {
+func (k *kind) fillFromKubernetes() bool {
 	for _, known := range kinds.Of(k.plural) {
 		if known.Group == k.group {
 			k.apiVersion = known.Version
@@ -129,7 +129,7 @@ func (k *kind) fromKubernetes() bool {
 	return false
 }
 
-func (k *kind) fromCRD(d *definition) {
+func (k *kind) fillFromCRD(d *definition) {
 	n := &d.Spec.Names
 	k.name = n.Kind
 	k.singular = n.Singular

@@ -18,14 +18,14 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// get answers with one object.
-func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namespace, name string) error {
+// serveObject answers with one object.
+func (v *View) serveObject(w http.ResponseWriter, r *http.Request, res *resource, namespace, name string) error {
 	f, err := accepted(r, ofObjects)
 	if err != nil {
 		return err
 	}
 	l := v.list(res)
-	if err := l.check(res, r.URL.Query()); err != nil {
+	if err := l.checkVersion(res, r.URL.Query()); err != nil {
 		return err
 	}
 	key := res.key(namespace, name)
@@ -50,9 +50,9 @@ func (v *View) get(w http.ResponseWriter, r *http.Request, res *resource, namesp
 	}
 	var b bytes.Buffer
 	if a.table != nil {
-		a.table.begin(&b, &metav1.ListMeta{ResourceVersion: object.FormatVersion(o.ResourceVersion)})
+		a.table.writeHead(&b, &metav1.ListMeta{ResourceVersion: object.FormatVersion(o.ResourceVersion)})
 		err = a.append(&b, body)
-		a.table.end(&b)
+		a.table.writeEnd(&b)
 	} else {
 		err = a.append(&b, body)
 	}
@@ -156,7 +156,7 @@ func (v *View) newPage(res *resource, query url.Values) (*page, error) {
 	}
 	token := query.Get("continue")
 	if token == "" {
-		return p, l.check(res, query)
+		return p, l.checkVersion(res, query)
 	}
 	if rv := query.Get("resourceVersion"); rv != "" && rv != "0" {
 		return nil, badRequest("specifying resource version is not allowed when using continue")
@@ -191,10 +191,10 @@ func (p *page) fill(s *selector) ([]*object.Object, error) {
 	var found []*object.Object
 	var body []byte
 	for i, o := range objects {
-		if !s.places(o) {
+		if !s.isPlaced(o) {
 			continue
 		}
-		if !s.all() {
+		if !s.takesAll() {
 			var err error
 			body, err = o.AppendJSON(body[:0])
 			if err != nil {
@@ -211,10 +211,10 @@ func (p *page) fill(s *selector) ([]*object.Object, error) {
 				return nil, err
 			}
 			p.meta.Continue = base64.RawURLEncoding.EncodeToString(raw)
-			if s.all() {
+			if s.takesAll() {
 				rest := int64(0)
 				for _, o := range objects[i:] {
-					if s.places(o) {
+					if s.isPlaced(o) {
 						rest++
 					}
 				}
@@ -227,8 +227,9 @@ func (p *page) fill(s *selector) ([]*object.Object, error) {
 	return found, nil
 }
 
-// check returns an error if the client asks for a resourceVersion that the view does not have.
-func (l *list) check(r *resource, query url.Values) error {
+// checkVersion returns an error if the client asks for a resourceVersion that the view does not
+// have.
+func (l *list) checkVersion(r *resource, query url.Values) error {
 	text, match := query.Get("resourceVersion"), query.Get("resourceVersionMatch")
 	if match != "" && text == "" && !isTrue(query, "watch") {
 		return invalidMatch("Forbidden", "resourceVersionMatch is forbidden unless resourceVersion is provided")

@@ -55,7 +55,7 @@ type moment struct {
 }
 
 // isOpening reports whether the moment is being opened. It must be called with moments.mu held.
-func (in *moment) isOpening() bool { return in.view == nil }
+func (m *moment) isOpening() bool { return m.view == nil }
 
 // errNobodyWaits is the cause if the opening of a moment is cancelled.
 var errNobodyWaits = errors.New("no client waits for the moment any more")
@@ -239,15 +239,15 @@ func (m *moments) wake() {
 type steady struct{ http.ResponseWriter }
 
 // Write implements io.Writer.
-func (w steady) Write(p []byte) (int, error) {
-	c := http.NewResponseController(w.ResponseWriter)
+func (s steady) Write(p []byte) (int, error) {
+	c := http.NewResponseController(s.ResponseWriter)
 	// of HTTP/2, it would end the stream even if nothing is to be written
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }()
 	n := 0
 	for {
 		_ = c.SetWriteDeadline(time.Now().Add(stuckAfter)) // a writer that has none is that of a test
 		part := p[n:min(n+stuckBytes, len(p))]
-		written, err := w.ResponseWriter.Write(part)
+		written, err := s.ResponseWriter.Write(part)
 		n += written
 		if err != nil || n == len(p) {
 			return n, err
@@ -256,4 +256,4 @@ func (w steady) Write(p []byte) (int, error) {
 }
 
 // Unwrap returns the writer below, for http.ResponseController.
-func (w steady) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (s steady) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -98,11 +98,11 @@ func begin(t *testing.T, s *apiview.Server, path string) *request {
 }
 
 // code returns the code of the answer; 0: there is none yet.
-func (q *request) code() int {
+func (r *request) code() int {
 	synctest.Wait()
 	select {
-	case w := <-q.done:
-		q.done <- w
+	case w := <-r.done:
+		r.done <- w
 		return w.Code
 	default:
 		return 0
@@ -213,8 +213,8 @@ func TestErrorOfAnOpening(t *testing.T) {
 					aborted := make(chan any, 1)
 					go func() {
 						defer func() { aborted <- recover() }()
-						if got := ask(t.Context(), s, "GET", podsAt("rv:107"), "", "").Code; got !=
-							http.StatusServiceUnavailable {
+						got := ask(t.Context(), s, "GET", podsAt("rv:107"), "", "").Code
+						if got != http.StatusServiceUnavailable {
 							t.Errorf("round %d: the first request: %d", round, got)
 						}
 					}()

@@ -83,8 +83,8 @@ func TestSchemasAllowThePatchesOfKubectl(t *testing.T) {
 					continue
 				}
 				patched++
-				if diff := cmp.Diff([]string{"dryRun", "fieldManager", "fieldValidation", "force"}, parameters); diff !=
-					"" {
+				want := []string{"dryRun", "fieldManager", "fieldValidation", "force"}
+				if diff := cmp.Diff(want, parameters); diff != "" {
 					t.Errorf("%s: parameters: -want +got\n%s", res.Name, diff)
 				}
 				// kubectl would read the rules of a strategic merge from a schema that does not

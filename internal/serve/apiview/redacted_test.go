@@ -15,8 +15,8 @@ import (
 	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
-// releases is a record with releases of Helm, of which the agent has removed or hashed the
-// content, and other objects.
+// releases is a record with releases of Helm, whose content the agent has removed or hashed, and
+// with other objects.
 func releases(kept string) *record {
 	r := &record{}
 	const name = "sh.helm.release.v1.web.v1"

@@ -113,7 +113,7 @@ func (v *View) Follow(l *Log) error {
 		moved:   make(chan struct{}),
 		watched: make(chan struct{}),
 	}
-	v.begin(l)
+	v.beginResources(l)
 	var common []step
 	var others [][]step
 	for _, r := range v.resources {
@@ -140,9 +140,9 @@ func (v *View) Follow(l *Log) error {
 	return nil
 }
 
-// begin adds the resources that only the log has: those of a CRD that was created after the moment,
-// or that were captured from then on.
-func (v *View) begin(l *Log) {
+// beginResources adds the resources that only the log has: those of a CRD that was created after
+// the moment, or that were captured from then on.
+func (v *View) beginResources(l *Log) {
 	definitions := l.definitions()
 	for name, p := range l.packers {
 		if slices.ContainsFunc(v.resources, func(r *resource) bool { return r.content.name == name }) {
@@ -229,23 +229,23 @@ func elsewhere(common, steps []step) bool {
 }
 
 // follow makes the log of a resource.
-func (r *content) follow(entries []entry) error {
+func (c *content) follow(entries []entry) error {
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.version, b.version) })
-	if r.history == nil && len(entries) > 0 {
+	if c.history == nil && len(entries) > 0 {
 		first := entries[0].history
-		r.history = &first
+		c.history = &first
 	}
 	current := map[string]*object.Object{}
-	for _, o := range r.first.objects {
+	for _, o := range c.first.objects {
 		current[o.Ref.Key] = o
 	}
 	for _, e := range entries {
-		if e.history != *r.history {
+		if e.history != *c.history {
 			return fmt.Errorf("etcd was restored at %s: replay the time before it or after it",
 				e.time.Format(time.RFC3339))
 		}
-		c := change{
-			version: max(e.version, r.first.version+1),
+		next := change{
+			version: max(e.version, c.first.version+1),
 			time:    e.time,
 			before:  current[e.ref.Key],
 			object:  e.object,
@@ -253,12 +253,12 @@ func (r *content) follow(entries []entry) error {
 		switch {
 		case e.object != nil:
 			current[e.ref.Key] = e.object
-		case e.gone && c.before != nil && c.before.Ref.UID == e.ref.UID:
+		case e.gone && next.before != nil && next.before.Ref.UID == e.ref.UID:
 			delete(current, e.ref.Key)
 		default:
 			continue // it was not there, or the record does not have it
 		}
-		r.log = append(r.log, c)
+		c.log = append(c.log, next)
 	}
 	return nil
 }
@@ -295,22 +295,22 @@ func (v *View) list(r *resource) *list {
 }
 
 // list returns the objects after a number of changes.
-func (r *content) list(shown int) *list {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	from := &r.first
-	if r.last != nil && r.last.shown <= shown {
-		from = r.last
+func (c *content) list(shown int) *list {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from := &c.first
+	if c.last != nil && c.last.shown <= shown {
+		from = c.last
 	}
 	if from.shown == shown {
 		return from
 	}
 	l := &list{objects: slices.Clone(from.objects), version: from.version, shown: shown}
-	for _, c := range r.log[from.shown:shown] {
-		l.apply(&c)
+	for _, next := range c.log[from.shown:shown] {
+		l.apply(&next)
 	}
-	if r.last == nil || r.last.shown < shown {
-		r.last = l
+	if c.last == nil || c.last.shown < shown {
+		c.last = l
 	}
 	return l
 }
@@ -333,28 +333,28 @@ func (l *list) apply(c *change) {
 
 // listAt returns the objects at a resourceVersion that a list had, nil if none of the changes that
 // were shown leads to it.
-func (r *content) listAt(version uint64, shown int) *list {
-	n, ok := r.after(version, shown)
+func (c *content) listAt(version uint64, shown int) *list {
+	n, ok := c.countUpTo(version, shown)
 	if !ok {
 		return nil
 	}
-	if l := r.list(n); l.version == version {
+	if l := c.list(n); l.version == version {
 		return l
 	}
 	return nil
 }
 
-// after returns how many changes have been shown up to a resourceVersion; false: it is before the
-// moment.
-func (r *content) after(version uint64, shown int) (int, bool) {
-	if version < r.first.version {
+// countUpTo returns how many changes have been shown up to a resourceVersion; false: it is before
+// the moment.
+func (c *content) countUpTo(version uint64, shown int) (int, bool) {
+	if version < c.first.version {
 		return 0, false
 	}
-	n := sort.Search(shown, func(i int) bool { return r.log[i].version > version })
+	n := sort.Search(shown, func(i int) bool { return c.log[i].version > version })
 	return n, true
 }
 
-// clock returns what ages are as of.
+// clock returns the time to which ages are relative.
 func (v *View) clock() time.Time {
 	if p := v.replay; p != nil {
 		p.mu.Lock()
@@ -423,18 +423,18 @@ func (v *View) Play(ctx context.Context, speed float64, begun func()) (int, erro
 				return i, err
 			}
 		}
-		p.show(s)
+		p.showStep(s)
 	}
 	return len(p.order), nil
 }
 
-func (p *replay) show(s step) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shown[s.content]++
-	if s.time.After(p.now) {
-		p.now = s.time
+func (r *replay) showStep(s step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shown[s.content]++
+	if s.time.After(r.now) {
+		r.now = s.time
 	}
-	close(p.moved)
-	p.moved = make(chan struct{})
+	close(r.moved)
+	r.moved = make(chan struct{})
 }

@@ -194,7 +194,7 @@ type timed struct {
 	at    []string
 }
 
-func (w *timed) Write(b []byte) (int, error) {
+func (t *timed) Write(b []byte) (int, error) {
 	var e struct {
 		Type   string
 		Object struct {
@@ -204,8 +204,8 @@ func (w *timed) Write(b []byte) (int, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return 0, err
 	}
-	w.at = append(w.at,
-		fmt.Sprint(time.Since(w.begun), " ", e.Type, " ", e.Object.Metadata.Name, " ",
+	t.at = append(t.at,
+		fmt.Sprint(time.Since(t.begun), " ", e.Type, " ", e.Object.Metadata.Name, " ",
 			e.Object.Metadata.ResourceVersion))
 	return len(b), nil
 }

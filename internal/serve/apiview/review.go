@@ -16,9 +16,9 @@ import (
 // maxReview bounds the body of an access review, in bytes.
 const maxReview = 64 << 10
 
-// review answers what a client may do: it may read everything, and write nothing. It returns false
-// if the path is that of no review.
-func (v *View) review(w http.ResponseWriter, r *http.Request, path []string) (bool, error) {
+// serveReview answers what a client may do: it may read everything, and write nothing. It returns
+// false if the path is that of no review.
+func (v *View) serveReview(w http.ResponseWriter, r *http.Request, path []string) (bool, error) {
 	kinds := reviews()
 	i := slices.IndexFunc(kinds, func(k kind) bool {
 		return slices.Equal(path, []string{"apis", k.group, k.apiVersion, k.plural})

@@ -37,7 +37,7 @@ func newSelector(res *resource, namespace, name string, query url.Values) (*sele
 		return nil, badRequest("%v", err)
 	}
 	for _, r := range s.fields.Requirements() {
-		if err := res.knows(r.Field); err != nil {
+		if err := res.checkField(r.Field); err != nil {
 			return nil, err
 		}
 	}
@@ -48,12 +48,12 @@ func badRequest(format string, args ...any) error {
 	return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, format, args...)
 }
 
-// all reports whether labels and fields do not narrow the selection.
-func (s *selector) all() bool { return s.labels.Empty() && s.fields.Empty() }
+// takesAll reports whether labels and fields do not narrow the selection.
+func (s *selector) takesAll() bool { return s.labels.Empty() && s.fields.Empty() }
 
 // takes reports whether an object is selected; body is its JSON.
 func (s *selector) takes(o *object.Object, body []byte) bool {
-	if !s.places(o) {
+	if !s.isPlaced(o) {
 		return false
 	}
 	if !s.labels.Empty() {
@@ -65,8 +65,8 @@ func (s *selector) takes(o *object.Object, body []byte) bool {
 	return s.fields.Empty() || s.fields.Matches(s.values(o, body))
 }
 
-// places reports whether an object has the namespace and the name that are asked for.
-func (s *selector) places(o *object.Object) bool {
+// isPlaced reports whether an object has the namespace and the name that are asked for.
+func (s *selector) isPlaced(o *object.Object) bool {
 	return (s.namespace == "" || o.Ref.Namespace() == s.namespace) && (s.name == "" || o.Ref.Name() == s.name)
 }
 
@@ -74,7 +74,7 @@ func (s *selector) places(o *object.Object) bool {
 func (s *selector) placed(objects iter.Seq[*object.Object]) iter.Seq[*object.Object] {
 	return func(yield func(*object.Object) bool) {
 		for o := range objects {
-			if s.places(o) && !yield(o) {
+			if s.isPlaced(o) && !yield(o) {
 				return
 			}
 		}
@@ -93,7 +93,7 @@ func (s *selector) values(o *object.Object, body []byte) fields.Set {
 			set[r.Field] = o.Ref.Namespace()
 		default:
 			if content == nil {
-				if served, err := s.resource.serve(body); err == nil { // an error is that of the answer
+				if served, err := s.resource.convert(body); err == nil { // an error is that of the answer
 					_ = json.Unmarshal(served, &content) // the record's JSON has been read before
 				}
 			}
@@ -104,8 +104,8 @@ func (s *selector) values(o *object.Object, body []byte) fields.Set {
 }
 
 // fieldLabels returns the field labels of a kind of Kubernetes beside metadata.name and
-// metadata.namespace; nil: there are none. Each has the paths of its value, of which the first one
-// that is set counts.
+// metadata.namespace; nil: there are none. Each has the paths of its value: the first one that is
+// set counts.
 func (k *kind) fieldLabels() map[string][]string {
 	same := func(paths ...string) map[string][]string {
 		out := map[string][]string{}
@@ -153,8 +153,8 @@ func (k *kind) fieldLabels() map[string][]string {
 	return nil
 }
 
-// knows returns an error if objects of the kind cannot be selected by a field.
-func (k *kind) knows(field string) error {
+// checkField returns an error if objects of the kind cannot be selected by a field.
+func (k *kind) checkField(field string) error {
 	if field == "metadata.name" || field == "metadata.namespace" {
 		return nil
 	}

@@ -132,7 +132,7 @@ func momentOf(path string, now time.Time) (timeline.Moment, string, error) {
 // serve answers a request for a path below that of the view. It returns a watch that is to be run.
 func (v *View) serve(w http.ResponseWriter, r *http.Request, path []string) (*openWatch, error) {
 	if r.Method == http.MethodPost {
-		if done, err := v.review(w, r, path); done {
+		if done, err := v.serveReview(w, r, path); done {
 			return nil, err
 		}
 	}
@@ -160,7 +160,7 @@ func (v *View) serve(w http.ResponseWriter, r *http.Request, path []string) (*op
 		return nil, errNoResource()
 	}
 	if path[0] == "api" && len(path) <= 2 || len(path) <= 3 && path[0] == "apis" {
-		return nil, v.discover(w, r, path)
+		return nil, v.serveDiscovery(w, r, path)
 	}
 	group, rest := "", path[1:]
 	if path[0] == "apis" {
@@ -206,5 +206,5 @@ func (v *View) serveResource(
 	if isWatch {
 		return v.serveWatch(w, r, res, namespace, path[1])
 	}
-	return nil, v.get(w, r, res, namespace, path[1])
+	return nil, v.serveObject(w, r, res, namespace, path[1])
 }

@@ -27,7 +27,7 @@ type table struct {
 	marked   string // name of the default of the list, "" if there is none
 }
 
-func (t *table) begin(b *bytes.Buffer, meta *metav1.ListMeta) {
+func (t *table) writeHead(b *bytes.Buffer, meta *metav1.ListMeta) {
 	head := struct {
 		metav1.TypeMeta
 		Meta    *metav1.ListMeta               `json:"metadata"`
@@ -42,10 +42,10 @@ func (t *table) begin(b *bytes.Buffer, meta *metav1.ListMeta) {
 	b.WriteString(`,"rows":[`)
 }
 
-func (t *table) end(b *bytes.Buffer) { b.WriteString("]}") }
+func (t *table) writeEnd(b *bytes.Buffer) { b.WriteString("]}") }
 
-// row writes the row of an object. The cells are the same in each version.
-func (t *table) row(b *bytes.Buffer, body []byte) error {
+// writeRow writes the row of an object. The cells are the same in each version.
+func (t *table) writeRow(b *bytes.Buffer, body []byte) error {
 	r := struct {
 		Cells      []any                      `json:"cells"`
 		Conditions []metav1.TableRowCondition `json:"conditions,omitempty"`
@@ -63,7 +63,7 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 	case "None":
 		r.Object = json.RawMessage("null")
 	case "Object":
-		r.Object, err = t.resource.serve(body)
+		r.Object, err = t.resource.convert(body)
 	default:
 		r.Object, err = metadataOf(body, t.version)
 	}
@@ -75,9 +75,9 @@ func (t *table) row(b *bytes.Buffer, body []byte) error {
 	return err
 }
 
-// arrange returns the objects of a list in the order of its rows, and marks the default of the
-// list. kube-apiserver does so in lists, and in no other answer.
-func (t *table) arrange(objects []*object.Object) ([]*object.Object, error) {
+// arrangeObjects returns the objects of a list in the order of its rows, and marks the default of
+// the list. kube-apiserver does so in lists, and in no other answer.
+func (t *table) arrangeObjects(objects []*object.Object) ([]*object.Object, error) {
 	switch t.resource.String() {
 	case "storageclasses.storage.k8s.io":
 		return objects, t.markDefault(objects)
@@ -110,8 +110,8 @@ func byPrecedence(objects []*object.Object) ([]*object.Object, error) {
 	return sorted, err
 }
 
-// eachAs calls do with each object as a Go type, except those of which a redacted value has
-// another type than the field.
+// eachAs calls do with each object as a Go type. It leaves out objects with a redacted value whose
+// type differs from that of the field.
 func eachAs[T any](objects []*object.Object, do func(*object.Object, *T)) error {
 	var body []byte
 	for _, o := range objects {

@@ -70,9 +70,9 @@ func (m members) change(name string, how func(members)) error {
 	return err
 }
 
-// of returns an object in the served version. Objects of a third version, and bookmarks, stay as
-// they are.
-func (v *otherVersion) of(body []byte) ([]byte, error) {
+// convertJSON returns an object in the served version. Objects of a third version, and bookmarks,
+// stay as they are.
+func (v *otherVersion) convertJSON(body []byte) ([]byte, error) {
 	var m members
 	if err := json.Unmarshal(body, &m); err != nil {
 		return nil, err
@@ -149,12 +149,12 @@ func (v *View) addVersions() {
 	v.sort()
 }
 
-// serve returns an object of the record in the version of the resource.
-func (r *resource) serve(body []byte) ([]byte, error) {
+// convert returns an object of the record in the version of the resource.
+func (r *resource) convert(body []byte) ([]byte, error) {
 	if r.other == nil {
 		return body, nil
 	}
-	out, err := r.other.of(body)
+	out, err := r.other.convertJSON(body)
 	if err != nil {
 		return nil, failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
 			"an object of %s cannot be shown in version %s, as a redacted value may have another type: ask for %s: %v",

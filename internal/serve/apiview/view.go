@@ -18,7 +18,7 @@ import (
 // View is the objects of one moment.
 type View struct {
 	moment    timeline.Moment
-	now       time.Time   // what ages are as of
+	now       time.Time   // the time to which ages are relative
 	again     time.Time   // as Options.Again
 	version   string      // of the API server: "v1.37.1"; "": the record does not say it
 	resources []*resource // sorted by group and plural
@@ -62,9 +62,9 @@ type list struct {
 
 // Options of a View.
 type Options struct {
-	// Now is what ages are as of.
+	// Now is the time to which ages are relative.
 	Now time.Time
-	// Again is the time from which on the record may say more about the moment, so that a Server
+	// Again is the time after which the record may say more about the moment, so that a Server
 	// reads it again; zero: the moment is final.
 	Again time.Time
 	// Version is the version of the API server at the moment; "": that of the state.
@@ -106,7 +106,7 @@ func NewView(s *timeline.State, o Options) *View {
 			if scopes[i].Resource != name {
 				continue
 			}
-			r.first.version = max(r.first.version, number(scopes[i].Complete().ResourceVersion))
+			r.first.version = max(r.first.version, number(scopes[i].CompleteUpTo().ResourceVersion))
 			if o.Warn != nil {
 				r.warnings = append(r.warnings, o.Warn(&scopes[i])...)
 			}
@@ -192,11 +192,11 @@ func (p *packer) pack(v *timeline.Version, body []byte) *object.Object {
 }
 
 // key returns the key of an object of the content.
-func (r *content) key(namespace, name string) string {
+func (c *content) key(namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
 	}
-	return r.name + "/" + name
+	return c.name + "/" + name
 }
 
 // find returns an object, nil if it does not exist.

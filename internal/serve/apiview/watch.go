@@ -80,7 +80,7 @@ func (v *View) serveWatch(
 	o.changes = func() (<-chan struct{}, error) {
 		shown, moved := v.position(res)
 		for ; next < shown; next++ {
-			if err := out.change(&res.log[next], s); err != nil {
+			if err := out.writeChange(&res.log[next], s); err != nil {
 				return nil, err
 			}
 		}
@@ -119,7 +119,7 @@ type openWatch struct {
 // wants. The first bookmark follows these objects.
 func (o *openWatch) begin(out *watchWriter, l *list, s *selector, initial bool, query url.Values) error {
 	if initial {
-		if err := out.objects(l, s); err != nil {
+		if err := out.writeObjects(l, s); err != nil {
 			return err
 		}
 	}
@@ -127,11 +127,11 @@ func (o *openWatch) begin(out *watchWriter, l *list, s *selector, initial bool, 
 		return nil
 	}
 	if isTrue(query, "sendInitialEvents") {
-		if err := out.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}); err != nil {
+		if err := out.writeBookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"}); err != nil {
 			return err
 		}
 	}
-	o.bookmark = func() error { return out.bookmark(nil) }
+	o.bookmark = func() error { return out.writeBookmark(nil) }
 	return nil
 }
 
@@ -141,7 +141,7 @@ func (o *openWatch) detach(out *watchWriter) error {
 	if o.bookmark == nil {
 		return nil
 	}
-	mark, err := out.encode("BOOKMARK", out.version, out.mark(nil))
+	mark, err := out.encodeEvent("BOOKMARK", out.version, out.newBookmark(nil))
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (r *resource) watchFrom(l *list, query url.Values) (next int, initial bool,
 				invalidMatch("Forbidden", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
 		}
 		if isTrue(query, "sendInitialEvents") {
-			return l.shown, true, l.check(r, query)
+			return l.shown, true, l.checkVersion(r, query)
 		}
 	} else if query.Get("resourceVersionMatch") != "" {
 		return 0, false,
@@ -204,7 +204,7 @@ func (r *resource) watchFrom(l *list, query url.Values) (next int, initial bool,
 	if err != nil {
 		return 0, false, badRequest("invalid resource version: resourceVersion: Invalid value: %q: %v", text, err)
 	}
-	next, ok := r.after(rv, l.shown)
+	next, ok := r.countUpTo(rv, l.shown)
 	if !ok {
 		return 0, false, &versionError{errOtherVersion("too old resource version: %d (%d)", rv, r.first.version)}
 	}
@@ -240,11 +240,11 @@ type watchWriter struct {
 	version uint64 // up to which the client has everything
 }
 
-// objects writes the objects that exist as ADDED.
-func (o *watchWriter) objects(l *list, s *selector) error {
+// writeObjects writes the objects that exist as ADDED.
+func (w *watchWriter) writeObjects(l *list, s *selector) error {
 	var body []byte
 	for _, existing := range l.objects {
-		if !s.places(existing) {
+		if !s.isPlaced(existing) {
 			continue
 		}
 		var err error
@@ -255,16 +255,16 @@ func (o *watchWriter) objects(l *list, s *selector) error {
 		if !s.takes(existing, body) {
 			continue
 		}
-		if err := o.event("ADDED", existing.ResourceVersion, body); err != nil {
+		if err := w.writeEvent("ADDED", existing.ResourceVersion, body); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// change writes a change, as far as the objects before and after it are selected.
-func (o *watchWriter) change(c *change, s *selector) error {
-	o.version = c.version
+// writeChange writes a change, as far as the objects before and after it are selected.
+func (w *watchWriter) writeChange(c *change, s *selector) error {
+	w.version = c.version
 	was, before, err := selected(c.before, s)
 	if err != nil {
 		return err
@@ -274,60 +274,60 @@ func (o *watchWriter) change(c *change, s *selector) error {
 	case err != nil:
 		return err
 	case is && was:
-		return o.event("MODIFIED", c.version, body)
+		return w.writeEvent("MODIFIED", c.version, body)
 	case is:
-		return o.event("ADDED", c.version, body)
+		return w.writeEvent("ADDED", c.version, body)
 	case was: // the last content that was selected, as kube-apiserver sends it
-		return o.event("DELETED", c.version, withVersion(before, c.version))
+		return w.writeEvent("DELETED", c.version, withVersion(before, c.version))
 	}
 	return nil
 }
 
 // selected reports whether an object exists and is selected, and returns its JSON.
 func selected(o *object.Object, s *selector) (bool, []byte, error) {
-	if o == nil || !s.places(o) {
+	if o == nil || !s.isPlaced(o) {
 		return false, nil, nil
 	}
 	body, err := o.AppendJSON(nil)
 	return err == nil && s.takes(o, body), body, err
 }
 
-// event writes one event.
-func (o *watchWriter) event(kind string, rv uint64, body []byte) error {
-	raw, err := o.encode(kind, rv, body)
+// writeEvent writes one event.
+func (w *watchWriter) writeEvent(kind string, rv uint64, body []byte) error {
+	raw, err := w.encodeEvent(kind, rv, body)
 	if err != nil {
 		return err
 	}
-	_, err = o.w.Write(raw)
+	_, err = w.w.Write(raw)
 	return err
 }
 
-// encode returns an event. It is valid until the next call.
-func (o *watchWriter) encode(kind string, rv uint64, body []byte) ([]byte, error) {
-	o.b.Reset()
-	o.b.WriteString(`{"type":"` + kind + `","object":`)
+// encodeEvent returns an event. It is valid until the next call.
+func (w *watchWriter) encodeEvent(kind string, rv uint64, body []byte) ([]byte, error) {
+	w.b.Reset()
+	w.b.WriteString(`{"type":"` + kind + `","object":`)
 	var err error
-	if t := o.answer.table; t != nil {
-		t.begin(&o.b, &metav1.ListMeta{ResourceVersion: object.FormatVersion(rv)})
-		err = t.row(&o.b, body)
-		t.end(&o.b)
+	if t := w.answer.table; t != nil {
+		t.writeHead(&w.b, &metav1.ListMeta{ResourceVersion: object.FormatVersion(rv)})
+		err = t.writeRow(&w.b, body)
+		t.writeEnd(&w.b)
 	} else {
-		err = o.answer.append(&o.b, body)
+		err = w.answer.append(&w.b, body)
 	}
-	o.b.WriteString("}\n")
-	return o.b.Bytes(), err
+	w.b.WriteString("}\n")
+	return w.b.Bytes(), err
 }
 
-// bookmark writes up to which resourceVersion the client has everything.
-func (o *watchWriter) bookmark(annotations map[string]string) error {
-	return o.event("BOOKMARK", o.version, o.mark(annotations))
+// writeBookmark writes up to which resourceVersion the client has everything.
+func (w *watchWriter) writeBookmark(annotations map[string]string) error {
+	return w.writeEvent("BOOKMARK", w.version, w.newBookmark(annotations))
 }
 
-// mark returns the object of a bookmark.
-func (o *watchWriter) mark(annotations map[string]string) []byte {
-	res := o.answer.resource
+// newBookmark returns the object of a bookmark.
+func (w *watchWriter) newBookmark(annotations map[string]string) []byte {
+	res := w.answer.resource
 	mark := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: res.kind.name, APIVersion: res.groupVersion()}}
-	mark.ResourceVersion, mark.Annotations = object.FormatVersion(o.version), annotations
+	mark.ResourceVersion, mark.Annotations = object.FormatVersion(w.version), annotations
 	body, _ := json.Marshal(mark) // texts
 	return body
 }

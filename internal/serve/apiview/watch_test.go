@@ -152,8 +152,8 @@ func TestWatchOfAnotherVersion(t *testing.T) {
 		}
 		lines := json.NewDecoder(w.Body)
 		err := lines.Decode(&got)
-		if text := fmt.Sprint(got.Type, " ", got.Object.Code, " ", got.Object.Reason, " ", got.Object.Message); err !=
-			nil || w.Code != 200 || text != want {
+		text := fmt.Sprint(got.Type, " ", got.Object.Code, " ", got.Object.Reason, " ", got.Object.Message)
+		if err != nil || w.Code != 200 || text != want {
 			t.Errorf("%s: %d %s, %v", query, w.Code, text, err)
 		}
 		if got.Object.Kind != "Status" || lines.More() {
@@ -206,9 +206,9 @@ func TestWatchSendsBookmarks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 190*time.Second)
 		defer cancel()
 		w := ask(ctx, s, "GET", "/api/v1/pods?watch=1&resourceVersion=109&allowWatchBookmarks=true", "", "")
-		if n := strings.Count(w.Body.String(),
-			`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"109"}}}`); n !=
-			3 {
+		const bookmark = `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1",` +
+			`"metadata":{"resourceVersion":"109"}}}`
+		if n := strings.Count(w.Body.String(), bookmark); n != 3 {
 			t.Errorf("%d bookmarks in 190 s: %s", n, w.Body)
 		}
 	})

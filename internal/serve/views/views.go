@@ -24,8 +24,8 @@ type Reader struct {
 	Say      func(*answer.Assessment) // takes the certainty of each view
 }
 
-// View returns the View of a moment and, unless to is nil, the versions up to it.
-func (r *Reader) View(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
+// ReadView returns the View of a moment and, unless to is nil, the versions up to it.
+func (r *Reader) ReadView(ctx context.Context, at timeline.Moment, to *timeline.Moment) (*apiview.View, error) {
 	q := r.Question
 	var view *apiview.View
 	err := q.During(ctx, func(ctx context.Context) error {
@@ -35,7 +35,7 @@ func (r *Reader) View(ctx context.Context, at timeline.Moment, to *timeline.Mome
 			return err
 		}
 		sure := answer.Assess(at, s.Scopes(), reading)
-		if err := q.Known(ctx, &sure, s.Len()); err != nil {
+		if err := q.CheckKnown(ctx, &sure, s.Len()); err != nil {
 			return err
 		}
 		clusters.Add(s.Objects())
@@ -79,10 +79,10 @@ func (r *Reader) View(ctx context.Context, at timeline.Moment, to *timeline.Mome
 	return view, err
 }
 
-// ViewForClient returns the View of a moment that a client of the API asks for. Its errors have a
-// Status of the Kubernetes API, except those after which the client may try again.
-func (r *Reader) ViewForClient(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
-	v, err := r.View(ctx, at, nil)
+// ReadViewForClient returns the View of a moment that a client of the API asks for. Its errors have
+// a Status of the Kubernetes API, except those after which the client may try again.
+func (r *Reader) ReadViewForClient(ctx context.Context, at timeline.Moment) (*apiview.View, error) {
+	v, err := r.ReadView(ctx, at, nil)
 	return v, statusOf(err)
 }
 

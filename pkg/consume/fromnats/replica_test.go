@@ -202,7 +202,7 @@ func TestReadsOfALaggingReplica(t *testing.T) {
 	cancel()
 	background.Wait()
 	<-js.PublishAsyncComplete()
-	t.Logf("%d reads, %d of which began with a consumer on the server that lagged; %d returned an error",
+	t.Logf("%d reads, %d with a consumer on the server that lagged; %d returned an error",
 		reads, lagging.Load(), failed.Load())
 
 	stored := c.storedIn(js, away)

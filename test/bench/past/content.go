@@ -8,8 +8,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// content returns the JSON of a version of an object: about 1.1 KB, of which some values differ in
-// each version. The same arguments return the same bytes.
+// content returns the JSON of a version of an object: about 1.1 KB. Some values differ in each
+// version. The same arguments return the same bytes.
 func content(ref *object.Ref, rv uint64, born time.Time) []byte {
 	rng := rand.New(rand.NewPCG(rv, 3)) //nolint:gosec // the same in each run
 	name, res := ref.Name(), ref.Resource

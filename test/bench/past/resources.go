@@ -16,7 +16,7 @@ type kind struct {
 	weight int
 }
 
-// resources returns the first n resources, of which the first one is deployments. Those of
+// resources returns the first n resources, beginning with deployments. Those of
 // Kubernetes have most of the objects, and custom resources follow.
 func resources(n int) []*kind {
 	in := func(group, version, name, singular string, weight int) *kind {

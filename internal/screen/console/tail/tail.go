@@ -51,7 +51,7 @@ func (t *Tailer) Run(ctx context.Context, r consume.Reader, blocks bool) error {
 		defer func() { _ = r.Close() }() // r was only read
 		read(reading, r, events)
 	}()
-	err := t.show(ctx, events)
+	err := t.showEvents(ctx, events)
 	stop()
 	if !blocks {
 		<-ended
@@ -92,8 +92,9 @@ func passable(err error) bool {
 	return errors.As(err, &record) || errors.As(err, &missed)
 }
 
-// show shows events until there are no more. It flushes the output as soon as no event is waiting.
-func (t *Tailer) show(ctx context.Context, events <-chan received) error {
+// showEvents shows events until there are no more. It flushes the output as soon as no event is
+// waiting.
+func (t *Tailer) showEvents(ctx context.Context, events <-chan received) error {
 	flushed := time.Now()
 	for {
 		var r received
@@ -106,7 +107,7 @@ func (t *Tailer) show(ctx context.Context, events <-chan received) error {
 			}
 			flushed = time.Now()
 			var counted <-chan time.Time
-			if t.Printer.Counting() {
+			if t.Printer.IsCounting() {
 				counted = time.After(countFor)
 			}
 			select {
@@ -123,7 +124,7 @@ func (t *Tailer) show(ctx context.Context, events <-chan received) error {
 		if !ok || ctx.Err() != nil {
 			return nil
 		}
-		done, err := t.take(r)
+		done, err := t.takeEvent(r)
 		if err != nil || done {
 			return err
 		}
@@ -136,18 +137,18 @@ func (t *Tailer) show(ctx context.Context, events <-chan received) error {
 	}
 }
 
-// take shows a received event if the filter selects it. done reports whether the limit or the end
-// is reached.
-func (t *Tailer) take(r received) (done bool, err error) {
+// takeEvent shows a received event if the filter selects it. done reports whether the limit or the
+// end is reached.
+func (t *Tailer) takeEvent(r received) (done bool, err error) {
 	var missed *consume.MissedError
 	switch {
 	case r.last:
 		return true, r.err
 	case errors.As(r.err, &missed):
-		return false, t.note(r.err)
+		return false, t.noteError(r.err)
 	case r.err != nil:
 		t.unreadable++
-		return false, t.note(r.err)
+		return false, t.noteError(r.err)
 	case !t.Filter.Match(r.event):
 		return false, nil
 	}
@@ -158,8 +159,8 @@ func (t *Tailer) take(r received) (done bool, err error) {
 	return t.Limit > 0 && t.Shown >= t.Limit, nil
 }
 
-// note prints on standard error, between the events, the error of an event that is not shown.
-func (t *Tailer) note(err error) error {
+// noteError prints on standard error, between the events, the error of an event that is not shown.
+func (t *Tailer) noteError(err error) error {
 	if flushed := t.Printer.Finish(); flushed != nil {
 		return flushed
 	}

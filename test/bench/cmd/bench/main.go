@@ -138,7 +138,7 @@ func parse(args []string, stderr io.Writer) (*bench, string, error) {
 	flags.BoolVar(&b.check, "check", false, "fail if --only record misses a goal that does not depend on the machine")
 	flags.IntVar(&b.objects, "objects", 20_000, "objects of --only record")
 	flags.IntVar(&b.updates, "updates", 0, "updates per run (default 50000, 30000 with --quick, 20000 with --buses)")
-	flags.IntVar(&b.repeat, "repeat", 0, "repetitions of which the median counts (default 3, 2 with --quick)")
+	flags.IntVar(&b.repeat, "repeat", 0, "repetitions; the median counts (default 3, 2 with --quick)")
 	flags.StringVar(&b.dir, "dir", "", "where the bus keeps its files for the time being (default the system's; 2 GB)")
 	flags.BoolVar(&b.keep, "keep", false, "keep the directories of the runs, for their logs")
 	if err := flags.Parse(args); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/screen/terminal"
 )
 
-// status is the source that a Progress polls.
+// status is the source that a Display polls.
 type status struct {
 	mu    sync.Mutex
 	items []terminal.Item
@@ -37,13 +37,13 @@ func (s *status) poll() ([]terminal.Item, bool) {
 	return s.items, s.done
 }
 
-// run runs p until it ends or stop is called. stop waits for its end.
-func run(t *testing.T, p *terminal.Progress) (stop func()) {
+// run runs d until it ends or stop is called. stop waits for its end.
+func run(t *testing.T, d *terminal.Display) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		p.Run(ctx)
+		d.Run(ctx)
 	}()
 	stop = func() {
 		cancel()
@@ -66,9 +66,9 @@ func logger(out *terminal.Output) *slog.Logger {
 
 type timeless struct{ slog.Handler }
 
-func (h timeless) Handle(ctx context.Context, r slog.Record) error {
+func (t timeless) Handle(ctx context.Context, r slog.Record) error {
 	r.Time = time.Time{}
-	return h.Handler.Handle(ctx, r)
+	return t.Handler.Handle(ctx, r)
 }
 
 // busy returns the items of a snapshot that is half done.
@@ -86,13 +86,13 @@ func busy() []terminal.Item {
 }
 
 // Check a screen of 80×24 during a snapshot, from the first line to the last.
-func TestProgressOfASnapshot(t *testing.T) {
+func TestDisplayOfASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
 		log := logger(out)
 		log.Info("kubecdc starts")
 		st := &status{}
-		run(t, terminal.NewProgress(out, st.poll))
+		run(t, terminal.NewDisplay(out, st.poll))
 		pass(10 * time.Millisecond)
 		s.shows("kubecdc starts")
 
@@ -144,12 +144,12 @@ func TestProgressOfASnapshot(t *testing.T) {
 	})
 }
 
-func TestProgressIsRemovedWhenItsContextEnds(t *testing.T) {
+func TestDisplayIsRemovedWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
 		st := &status{}
 		st.set(false, busy()...)
-		stop := run(t, terminal.NewProgress(out, st.poll))
+		stop := run(t, terminal.NewDisplay(out, st.poll))
 		pass(time.Second)
 		if !strings.Contains(s.text(), "1/8 resources") {
 			t.Fatal(s.text())
@@ -161,10 +161,10 @@ func TestProgressIsRemovedWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestProgressIsRemovedWhenItsStatusPanics(t *testing.T) {
+func TestDisplayIsRemovedWhenItsStatusPanics(t *testing.T) {
 	s, out := newScreen(t, 80, 24)
 	polls := 0
-	p := terminal.NewProgress(out, func() ([]terminal.Item, bool) {
+	d := terminal.NewDisplay(out, func() ([]terminal.Item, bool) {
 		polls++
 		if polls == 2 {
 			panic("in the status")
@@ -177,13 +177,13 @@ func TestProgressIsRemovedWhenItsStatusPanics(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		p.Run(t.Context())
+		d.Run(t.Context())
 	}()
 	s.shows("")
 }
 
 // If the server reports no list lengths, there are no bars, and no room for them.
-func TestProgressWithoutExpectations(t *testing.T) {
+func TestDisplayWithoutExpectations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
 		st := &status{}
@@ -192,14 +192,14 @@ func TestProgressWithoutExpectations(t *testing.T) {
 			State:   terminal.Reading,
 			Objects: 12000,
 		})
-		run(t, terminal.NewProgress(out, st.poll))
+		run(t, terminal.NewDisplay(out, st.poll))
 		pass(150 * time.Millisecond)
 		s.shows("", "⠙ 0/2 resources · 12,500 objects · 0 sent", "  pods       500 read", "  events  12,000 read")
 	})
 }
 
 // On 200 columns, the bars do not grow with the screen. On 40 columns or fewer, no line wraps.
-func TestProgressFitsTheWidth(t *testing.T) {
+func TestDisplayFitsTheWidth(t *testing.T) {
 	for columns, want := range map[int][]string{
 		200: {
 			"", "⠙ 1/8 resources · 16,648 objects · 823 sent",
@@ -231,7 +231,7 @@ func TestProgressFitsTheWidth(t *testing.T) {
 				s, out := newScreen(t, columns, 24)
 				st := &status{}
 				st.set(false, busy()...)
-				run(t, terminal.NewProgress(out, st.poll))
+				run(t, terminal.NewDisplay(out, st.poll))
 				pass(150 * time.Millisecond)
 				s.shows(want...)
 			})
@@ -239,13 +239,13 @@ func TestProgressFitsTheWidth(t *testing.T) {
 	}
 }
 
-func TestProgressNeverWraps(t *testing.T) {
+func TestDisplayNeverWraps(t *testing.T) {
 	for columns := 2; columns <= 130; columns++ {
 		synctest.Test(t, func(t *testing.T) {
 			s, out := newScreen(t, columns, 24)
 			st := &status{}
 			st.set(false, busy()...)
-			run(t, terminal.NewProgress(out, st.poll))
+			run(t, terminal.NewDisplay(out, st.poll))
 			pass(150 * time.Millisecond)
 			lines := strings.Split(s.text(), "\n")
 			if len(lines) != 7 || !strings.HasPrefix(lines[6], "!"[:min(1, columns-2)]) {
@@ -262,14 +262,14 @@ func TestProgressNeverWraps(t *testing.T) {
 
 // A screen of any height shows the region once, without remains of others. The summary has
 // priority.
-func TestProgressFitsTheHeight(t *testing.T) {
+func TestDisplayFitsTheHeight(t *testing.T) {
 	for rows := 1; rows <= 12; rows++ {
 		synctest.Test(t, func(t *testing.T) {
 			s, out := newScreen(t, 60, rows)
 			log := logger(out)
 			st := &status{}
 			st.set(false, busy()...)
-			run(t, terminal.NewProgress(out, st.poll))
+			run(t, terminal.NewDisplay(out, st.poll))
 			for i := range 30 {
 				log.Info("line", "n", i)
 				pass(50 * time.Millisecond)
@@ -294,12 +294,12 @@ func TestProgressFitsTheHeight(t *testing.T) {
 }
 
 // Each redraw uses the current size of the terminal.
-func TestProgressOnATerminalThatIsResized(t *testing.T) {
+func TestDisplayOnATerminalThatIsResized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 120, 24)
 		st := &status{}
 		st.set(false, busy()...)
-		run(t, terminal.NewProgress(out, st.poll))
+		run(t, terminal.NewDisplay(out, st.poll))
 		pass(150 * time.Millisecond)
 		for _, size := range [][2]int{{30, 24}, {200, 24}, {60, 6}, {80, 24}} {
 			s.resize(size[0], size[1])
@@ -320,7 +320,7 @@ func TestProgressOnATerminalThatIsResized(t *testing.T) {
 
 // If there are many resources, the region shows the eight that are being read and three kinds of
 // problems, with escaped names.
-func TestProgressOfManyResources(t *testing.T) {
+func TestDisplayOfManyResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 40)
 		var items []terminal.Item
@@ -342,7 +342,7 @@ func TestProgressOfManyResources(t *testing.T) {
 		}
 		st := &status{}
 		st.set(false, items...)
-		run(t, terminal.NewProgress(out, st.poll))
+		run(t, terminal.NewDisplay(out, st.poll))
 		pass(150 * time.Millisecond)
 		want := []string{"", "⠙ 0/300 resources · 3,000 objects · 0 sent"}
 		for i := range 8 {
@@ -363,12 +363,12 @@ func TestProgressOfManyResources(t *testing.T) {
 }
 
 // The terminal is redrawn at most ten times a second, whatever happens.
-func TestProgressDoesNotBusyTheTerminal(t *testing.T) {
+func TestDisplayDoesNotBusyTheTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
 		st := &status{}
 		st.set(false, busy()...)
-		run(t, terminal.NewProgress(out, st.poll))
+		run(t, terminal.NewDisplay(out, st.poll))
 		pass(10*time.Second + time.Millisecond)
 		if s.count() != 100 || st.polls != 100 {
 			t.Errorf("%d writes and %d polls in ten seconds, want 100 of each", s.count(), st.polls)
@@ -378,13 +378,13 @@ func TestProgressDoesNotBusyTheTerminal(t *testing.T) {
 
 // With log lines of many goroutines and redraws, every line is there once and whole, and the region
 // once.
-func TestProgressBesideManyLoggers(t *testing.T) {
+func TestDisplayBesideManyLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const writers, each = 5, 20
 		s, out := newScreen(t, 80, writers*each+20)
 		st := &status{}
 		st.set(false, busy()...)
-		run(t, terminal.NewProgress(out, st.poll))
+		run(t, terminal.NewDisplay(out, st.poll))
 		var wg sync.WaitGroup
 		for g := range writers {
 			wg.Go(func() {
@@ -416,12 +416,12 @@ func TestProgressBesideManyLoggers(t *testing.T) {
 
 // The next redraw erases text that other programs leave at the cursor, such as the ^C of a user.
 // Whole lines stay.
-func TestProgressMendsWhatOthersWrite(t *testing.T) {
+func TestDisplayMendsWhatOthersWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, out := newScreen(t, 80, 24)
 		st := &status{}
 		st.set(false, terminal.Item{Name: "pods", State: terminal.Waiting})
-		run(t, terminal.NewProgress(out, st.poll))
+		run(t, terminal.NewDisplay(out, st.poll))
 		pass(150 * time.Millisecond)
 		_, _ = s.Write([]byte("^C"))
 		s.shows("^C", "⠙ 0/1 resources · 0 objects · 0 sent")
@@ -468,10 +468,10 @@ func TestWhatIsOverAtOnceDoesNotFlicker(t *testing.T) {
 	})
 }
 
-func TestProgressOfAnOutputThatIsNotInteractive(t *testing.T) {
+func TestDisplayOfAnOutputThatIsNotInteractive(t *testing.T) {
 	var buf bytes.Buffer
 	polls := 0
-	terminal.NewProgress(&terminal.Output{Writer: &buf}, func() ([]terminal.Item, bool) {
+	terminal.NewDisplay(&terminal.Output{Writer: &buf}, func() ([]terminal.Item, bool) {
 		polls++
 		return busy(), false
 	}).Run(t.Context()) // returns at once

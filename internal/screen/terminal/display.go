@@ -11,7 +11,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/wording"
 )
 
-// State is the progress of an Item.
+// State says how far an Item is.
 type State uint8
 
 // The states of an Item, in chronological order.
@@ -22,7 +22,7 @@ const (
 	Done                 // everything is on the bus
 )
 
-// Item is the status of one entry of a Progress.
+// Item is the status of one entry of a Display.
 type Item struct {
 	Name     string
 	State    State
@@ -43,15 +43,15 @@ const (
 	minBar      = 8
 )
 
-// Progress is a live region below the other output of an interactive Output. It is redrawn in
+// Display is a live region below the other output of an interactive Output. It is redrawn in
 // place, ten times a second, for the current size of the terminal. Other writes to the same Output,
 // by a handler of NewHandler or directly, appear above it, so the same logger works before, during
-// and after. An Output shows one Progress at a time.
+// and after. An Output shows one Display at a time.
 //
-// If others write many lines to the same terminal (records to standard output), show no Progress:
+// If others write many lines to the same terminal (records to standard output), show no Display:
 // it would draw over their lines. The next redraw repairs a single line, or a person's ^C. If the
 // process is killed, there is nothing to restore: the cursor is hidden within single writes only.
-type Progress struct {
+type Display struct {
 	out    *Output
 	poll   func() (render func(c *canvas), done bool)
 	finish func(c *canvas)
@@ -59,9 +59,9 @@ type Progress struct {
 	frame  int // of the spinner
 }
 
-// NewProgress returns a Progress of items. Run polls status from its goroutine until done:
+// NewDisplay returns a Display of items. Run polls status from its goroutine until done:
 //
-//	progress := terminal.NewProgress(out, func() ([]terminal.Item, bool) {
+//	display := terminal.NewDisplay(out, func() ([]terminal.Item, bool) {
 //		select {
 //		case <-set.Captured():
 //			return items(set.Status()), true
@@ -69,45 +69,45 @@ type Progress struct {
 //			return items(set.Status()), false
 //		}
 //	})
-//	g.Go(func() error { progress.Run(ctx); return nil })
+//	g.Go(func() error { display.Run(ctx); return nil })
 //
 // After done it leaves one line, with the items that have the most objects.
-func NewProgress(out *Output, status func() (items []Item, done bool)) *Progress {
-	p := &Progress{out: out}
+func NewDisplay(out *Output, status func() (items []Item, done bool)) *Display {
+	d := &Display{out: out}
 	var last []Item
-	p.poll = func() (func(*canvas), bool) {
+	d.poll = func() (func(*canvas), bool) {
 		items, done := status()
 		last = items
-		return func(c *canvas) { p.renderItems(c, items) }, done
+		return func(c *canvas) { d.renderItems(c, items) }, done
 	}
-	p.finish = func(c *canvas) { renderLargest(c, last) }
-	return p
+	d.finish = func(c *canvas) { renderLargest(c, last) }
+	return d
 }
 
-// NewCounter returns a Progress of one line, such as "draining: 1,234 events left". After done it
+// NewCounter returns a Display of one line, such as "draining: 1,234 events left". After done it
 // leaves no line.
-func NewCounter(out *Output, line func() (text string, done bool)) *Progress {
-	p := &Progress{out: out, finish: func(*canvas) {}}
-	p.poll = func() (func(*canvas), bool) {
+func NewCounter(out *Output, line func() (text string, done bool)) *Display {
+	d := &Display{out: out, finish: func(*canvas) {}}
+	d.poll = func() (func(*canvas), bool) {
 		text, done := line()
 		return func(c *canvas) {
-			c.line()
-			c.add(Cyan, p.spinner())
-			c.add(Plain, " "+printable(text))
-			c.add(Dim, p.elapsed())
+			c.startLine()
+			c.addText(Cyan, d.spinner())
+			c.addText(Plain, " "+printable(text))
+			c.addText(Dim, d.elapsed())
 		}, done
 	}
-	return p
+	return d
 }
 
 // Run draws until the status is done or ctx ends, and removes the region before it returns. On an
 // Output that is not interactive it draws nothing and returns at once.
-func (p *Progress) Run(ctx context.Context) {
-	if !p.out.Interactive {
+func (d *Display) Run(ctx context.Context) {
+	if !d.out.Interactive {
 		return
 	}
-	p.began = time.Now()
-	r := &region{out: p.out}
+	d.began = time.Now()
+	r := &region{out: d.out}
 	defer r.remove(nil)
 	tick := time.NewTicker(redrawEvery)
 	defer tick.Stop()
@@ -117,38 +117,38 @@ func (p *Progress) Run(ctx context.Context) {
 			return
 		case <-tick.C: // before the first drawing too, so that a short task causes no flicker
 		}
-		render, done := p.poll()
+		render, done := d.poll()
 		if done {
-			r.remove(p.finish)
+			r.remove(d.finish)
 			return
 		}
-		r.show(func() { p.frame++ }, render)
+		r.show(func() { d.frame++ }, render)
 	}
 }
 
 // spinner shows that the program is running even if no number changes.
-func (p *Progress) spinner() string {
+func (d *Display) spinner() string {
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-	return string(frames[p.frame%len(frames)])
+	return string(frames[d.frame%len(frames)])
 }
 
 // elapsed returns the time since the start, "" for less than a second.
-func (p *Progress) elapsed() string {
-	d := time.Since(p.began).Truncate(time.Second)
-	if d < time.Second {
+func (d *Display) elapsed() string {
+	past := time.Since(d.began).Truncate(time.Second)
+	if past < time.Second {
 		return ""
 	}
-	return " · " + d.String()
+	return " · " + past.String()
 }
 
 // renderItems shows a summary, the active items and the problems, from top to bottom. Lines that
 // come and go are below those that stay.
-func (p *Progress) renderItems(c *canvas, items []Item) {
-	c.line()
-	c.add(Cyan, p.spinner())
+func (d *Display) renderItems(c *canvas, items []Item) {
+	c.startLine()
+	c.addText(Cyan, d.spinner())
 	if len(items) == 0 {
-		c.add(Plain, " looking for resources")
-		c.add(Dim, p.elapsed())
+		c.addText(Plain, " looking for resources")
+		c.addText(Dim, d.elapsed())
 		return
 	}
 	done := 0
@@ -160,16 +160,16 @@ func (p *Progress) renderItems(c *canvas, items []Item) {
 		}
 		objects, sent = objects+it.Objects, sent+it.Sent
 	}
-	c.add(Plain, " "+wording.Count(done)+"/"+wording.Count(len(items))+" resources · "+
+	c.addText(Plain, " "+wording.Count(done)+"/"+wording.Count(len(items))+" resources · "+
 		wording.Count(objects)+" objects · "+wording.Count(sent)+" sent")
-	c.add(Dim, p.elapsed())
+	c.addText(Dim, d.elapsed())
 
 	problems := byProblem(items)
 	// On a low screen, summary and problems have precedence over rows.
 	renderRows(c, atWork(items, min(maxRows, c.height-3-len(problems))))
 	for _, l := range problems {
-		c.line()
-		c.add(Yellow, "! "+l)
+		c.startLine()
+		c.addText(Yellow, "! "+l)
 	}
 }
 
@@ -248,21 +248,21 @@ func renderRows(c *canvas, items []Item) {
 		bar = 0
 	}
 	for _, r := range rows {
-		c.line()
+		c.startLine()
 		name := cut(r.name, names)
-		c.add(Plain, "  "+name+strings.Repeat(" ", names-utf8.RuneCountInString(name)+2))
+		c.addText(Plain, "  "+name+strings.Repeat(" ", names-utf8.RuneCountInString(name)+2))
 		if bar >= minBar {
 			if r.part >= 0 {
 				full := int(r.part * float64(bar))
-				c.add(r.look, strings.Repeat("━", full))
-				c.add(Dim, strings.Repeat("─", bar-full))
+				c.addText(r.look, strings.Repeat("━", full))
+				c.addText(Dim, strings.Repeat("─", bar-full))
 			} else {
-				c.add(Plain, strings.Repeat(" ", bar))
+				c.addText(Plain, strings.Repeat(" ", bar))
 			}
-			c.add(Plain, "  ")
+			c.addText(Plain, "  ")
 		}
-		c.add(Plain, strings.Repeat(" ", counts-len(r.count))+r.count)
-		c.add(Dim, r.unit)
+		c.addText(Plain, strings.Repeat(" ", counts-len(r.count))+r.count)
+		c.addText(Dim, r.unit)
 	}
 }
 
@@ -290,6 +290,6 @@ func renderLargest(c *canvas, items []Item) {
 		}
 		line += next
 	}
-	c.line()
-	c.add(Dim, line)
+	c.startLine()
+	c.addText(Dim, line)
 }
