@@ -140,7 +140,7 @@ func (x *trial) awaitRecord(t *testing.T, what string, is func(*oracle.Record) b
 	})
 }
 
-// beginElected starts two agents: one leads, the other stands by.
+// beginElected starts two agents. One leads, and the other is a standby.
 func (x *trial) beginElected(t *testing.T) {
 	t.Helper()
 	for k := range x.elected {

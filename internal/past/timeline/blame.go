@@ -61,8 +61,8 @@ type origins struct {
 	begin *Origin   // of the line before them, which has the key and the indicator of the block
 }
 
-// Add adds the next version of the object. A version of another object starts anew: the other
-// object has the name now.
+// Add adds the next version of the object. If another object has the name now,
+// all lines of its version are new.
 func (b *Blame) Add(v *Version) error {
 	if b.last != nil && (b.last.key() != v.key() || b.last.Op == consume.Deleted) {
 		*b = Blame{}
@@ -178,8 +178,8 @@ func (o *origins) keepLines(was *origins) {
 	}
 }
 
-// indicator returns the two things that the first line of a block of YAML says of a text: whether
-// it begins with a space, and how many newlines it ends with (two stand for more).
+// indicator returns what the first line of a block of YAML says of a text. isIndented: it begins
+// with a space. ends: how many newlines it ends with; two stand for more.
 func indicator(text string) (isIndented bool, ends int) {
 	return strings.HasPrefix(strings.TrimLeft(text, "\n"), " "), min(2, len(text)-len(strings.TrimRight(text, "\n")))
 }

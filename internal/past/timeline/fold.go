@@ -159,7 +159,7 @@ func (f *Fold) Gap() *consume.Event { return f.gap }
 // events about its scopes.
 func (f *Fold) NoteLog(log consume.Log) { f.logOf(log) }
 
-// DropLog drops a log that was created after the moment, and so has nothing of it.
+// DropLog drops a log that was created after the moment, and so has nothing about the moment.
 func (f *Fold) DropLog(log consume.Log) { delete(f.logs, log) }
 
 // Unnamed reports whether a writer's last progress is about more scopes of a resource than the log

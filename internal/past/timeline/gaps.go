@@ -172,7 +172,7 @@ func (s *scope) gapShownBy(e *consume.Event, now mark, isPart bool) *gap {
 		return nil
 	case isPart && !e.Stream.Initial: // its resourceVersion may be older than the position of another agent
 		return nil
-	case now.at.isBefore(s.reached.at): // resourceVersions began again, and no agent has noticed it
+	case now.at.isBefore(s.reached.at): // resourceVersions began again, and no agent has reported that
 		reason = consume.ReasonRewound
 	case e.Stream.Initial: // the agent lost its position, and could not ask the bus for it
 		reason = consume.ReasonCheckpointLost

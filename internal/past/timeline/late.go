@@ -99,7 +99,7 @@ func forever() time.Time { return time.Unix(1<<40, 0) }
 
 // takeLate returns the late spans of the scope that end after a time and begin before a moment.
 // Unless isOver, it returns those about which all writers have reported at the time now. It reports
-// whether it waits for more. If it does not, the scope forgets what it has returned.
+// whether it waits for more. If it does not, it removes what it returns.
 func (s *scope) takeLate(m Moment, after, now time.Time, isOver bool) (found []interruption, waits bool) {
 	if s.lateFrom.IsZero() || s.isOfFormerRelease() {
 		return nil, !isOver

@@ -50,7 +50,7 @@ func (f *Fold) noteGone(in *logFold, v *Version) {
 	}
 }
 
-// forgetGone forgets the end of an object after the last log has swept it.
+// forgetGone removes the end of an object after the last log has swept it.
 func (f *Fold) forgetGone(key objectKey) {
 	if !f.isInOther(key, nil) {
 		delete(f.gone, key)

@@ -270,7 +270,7 @@ func (s *scope) noteWriterStarted(m Moment, e *consume.Event) bool {
 	return true
 }
 
-// restart forgets all that was noted before the scope was started again, except its late spans.
+// restart removes all that was noted before the scope was started again, except its late spans.
 func (s *scope) restart() {
 	*s = scope{
 		resource:    s.resource,

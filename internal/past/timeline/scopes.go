@@ -126,8 +126,8 @@ func (f *Fold) judgeAbsent(all map[scopeKey]certainty.Scope) {
 	}
 }
 
-// judgeAbsentIn returns the certainty of a scope by a log that has at most a snapshot of it. known
-// is its certainty by the other logs.
+// judgeAbsentIn returns the certainty of a scope by a log that has at most a snapshot of the
+// scope. known is the scope's certainty by the other logs.
 func (f *Fold) judgeAbsentIn(l *logFold, key scopeKey, known certainty.Scope) certainty.Scope {
 	s := certainty.Scope{Source: known.Source, ClusterUID: known.ClusterUID, Resource: known.Resource}
 	if own := l.scopes[key]; own != nil {
