@@ -22,7 +22,8 @@ func TestMakeDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	saved := filepath.Join(dir, "checkpoint.json")
-	for _, file := range []string{outside, saved} {
+	lock := saved + ".lock"
+	for _, file := range []string{outside, saved, lock} {
 		if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +36,7 @@ func TestMakeDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]uint32{dir: owner, saved: owner, outside: 0} {
+	for path, want := range map[string]uint32{dir: owner, saved: owner, lock: owner, outside: 0} {
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)

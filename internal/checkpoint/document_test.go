@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,4 +170,16 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Callers distinguish errors by their kinds, and by their causes.
+func TestErrorHasItsCause(t *testing.T) {
+	alone := &checkpoint.Error{Kind: checkpoint.ErrDamaged}
+	caused := &checkpoint.Error{Kind: checkpoint.ErrDamaged, Err: io.ErrUnexpectedEOF}
+	if !errors.Is(alone, checkpoint.ErrDamaged) || len(alone.Unwrap()) != 1 {
+		t.Errorf("without a cause: %v", alone.Unwrap())
+	}
+	if !errors.Is(caused, checkpoint.ErrDamaged) || !errors.Is(caused, io.ErrUnexpectedEOF) {
+		t.Errorf("with a cause: %v", caused.Unwrap())
+	}
 }

@@ -156,6 +156,21 @@ func TestFileCannotBeUsed(t *testing.T) {
 	}
 }
 
+// An error names the place once, and a checkpoint that is still there does not count as removed.
+func TestFileThatIsADirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoint.json")
+	if err := os.MkdirAll(filepath.Join(path, "something"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := checkpoint.OpenFile(path)
+	if _, err := f.Load(t.Context()); !errors.Is(err, checkpoint.ErrRefused) || strings.Count(err.Error(), path) != 1 {
+		t.Errorf("loaded: %v", err)
+	}
+	if err := f.Delete(t.Context()); err == nil {
+		t.Error("it counts as removed, and is still there")
+	}
+}
+
 func TestFileOfAnotherAgent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "checkpoint.json")

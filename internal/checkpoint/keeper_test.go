@@ -138,6 +138,11 @@ func TestUnchangedPositionsAreNotAskedFor(t *testing.T) {
 		if got := rvs(m.there(t))["pods"]; got != 200 {
 			t.Errorf("saved at %d", got)
 		}
+		before = asked(nodes)
+		<-time.After(40 * time.Second)
+		if n := asked(nodes) - before; n > 1 {
+			t.Errorf("after a save, the unchanged position was asked for %d times", n)
+		}
 		if err := errors.Join(stop(), k.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
@@ -320,6 +325,35 @@ func TestPositionsAreAskedWithoutALock(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A position that moves backward is logged: a restart would repeat changes. It may move backward if
+// etcd was restored.
+func TestPositionMovesBackward(t *testing.T) {
+	var log bytes.Buffer
+	k := checkpoint.NewKeeper(new(memory), us, slog.New(slog.NewTextHandler(&log, nil)), nil)
+	if err := k.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pods := informerAt(100, 1)
+	k.Track("pods", pods.position, nil)
+	for _, step := range []struct {
+		rv      uint64
+		history uint32
+		want    int
+	}{{100, 0, 0}, {101, 0, 0}, {101, 0, 0}, {90, 0, 1}, {95, 0, 0}, {10, 1, 0}} {
+		log.Reset()
+		pods.change(func(p *checkpoint.Position) { p.ResourceVersion, p.History = step.rv, step.history })
+		if err := k.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(log.String(), "moved backward"); n != step.want {
+			t.Errorf("at %d of history %d, it is logged %d times, want %d", step.rv, step.history, n, step.want)
+		}
+	}
+	if err := k.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestSaveFailsForAWhile(t *testing.T) {

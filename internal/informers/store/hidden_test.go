@@ -63,6 +63,24 @@ func TestSpanAboveThePositionIsKept(t *testing.T) {
 	}
 }
 
+// Spans within a minute are reported as one.
+func TestNearbySpansAreOne(t *testing.T) {
+	for pause, want := range map[time.Duration][]string{
+		time.Minute:     {"10-40"},
+		time.Minute + 1: {"10-20", "30-40"},
+	} {
+		h := newHidingScript()
+		since := h.now
+		h.span(10, 20)
+		h.now = h.now.Add(pause)
+		h.span(30, 40)
+		got, _ := h.report(since, 40)
+		if diff := gocmp.Diff(want, spansOf(got)); diff != "" {
+			t.Errorf("after %s: -want +got\n%s", pause, diff)
+		}
+	}
+}
+
 // Many former spans are joined: none is lost, and they do not grow.
 func TestFormerSpansAreBounded(t *testing.T) {
 	h := newHidingScript()

@@ -45,16 +45,17 @@ func TestFoundAll(t *testing.T) {
 		known, listed []*object.Object // before the list at 20, and by it
 		versions      map[string]string
 		want          string // "": they do not lead from the one to the other
+		found         int    // versions, without deletions
 	}{
 		"created, and created and deleted": {
 			listed: []*object.Object{at("a", "1", 12)}, versions: map[string]string{"a": "12 1", "b": "11 2, 13 gone"},
-			want: "a c12; b c11 d13",
+			want: "a c12; b c11 d13", found: 2,
 		},
 		"changed, replaced, deleted": {
 			known:    []*object.Object{at("a", "1", 5), at("b", "2", 6), at("c", "3", 7), at("same", "4", 8)},
 			listed:   []*object.Object{at("a", "1", 12), at("b", "9", 14), at("same", "4", 8)},
 			versions: map[string]string{"a": "11 1, 12 1", "b": "13 gone, 14 9", "c": "15 gone"},
-			want:     "a u11 u12; b d13 c14; c d15",
+			want:     "a u11 u12; b d13 c14; c d15", found: 3,
 		},
 		"a version that no revision has": {listed: []*object.Object{at("a", "1", 13)}, versions: map[string]string{
 			"a": "11 1",
@@ -79,9 +80,9 @@ func TestFoundAll(t *testing.T) {
 			for name, text := range c.versions {
 				byKey["configmaps/shop/"+name] = versionsOf(name, text)
 			}
-			_, ok := s.AddAllVersions(byKey)
-			if ok != (c.want != "") {
-				t.Fatalf("found all: %t", ok)
+			found, ok := s.AddAllVersions(byKey)
+			if ok != (c.want != "") || found != c.found {
+				t.Fatalf("found all: %t, %d versions, want %d", ok, found, c.found)
 			}
 			if !ok {
 				return

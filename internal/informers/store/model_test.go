@@ -395,7 +395,10 @@ func TestStoreIsFaithful(t *testing.T) {
 
 // finish delivers and acknowledges the rest, and compares what a consumer has with etcd.
 func (m *model) finish(ctx context.Context) {
-	for m.told < len(m.history) || m.lane.acknowledge(m.r) {
+	for n := 0; m.told < len(m.history) || m.lane.acknowledge(m.r); n++ {
+		if n == 1000 {
+			m.t.Fatalf("the owner has applied %d of %d changes, and waits", m.told, len(m.history))
+		}
 		events := slices.Clone(m.history[m.told:])
 		if m.run(func() { m.s.Apply(ctx, events, func() {}) }) {
 			m.told = len(m.history)
