@@ -42,7 +42,7 @@ type Encoder struct {
 	source string
 	epoch  string // "": none
 
-	rejected uint64 // see trace
+	rejected uint64 // see setTrace
 }
 
 // New returns an Encoder.

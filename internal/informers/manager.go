@@ -71,7 +71,7 @@ type Manager struct {
 
 // limits are the manager's time limits. Tests shorten them.
 type limits struct {
-	unreadable time.Duration // see scope.UnreadableFor
+	unreadable time.Duration // see informer.UnreadableFor
 	reload     time.Duration // see reloadWait
 }
 
@@ -228,7 +228,7 @@ func (m *Manager) Captured() <-chan struct{} { return m.captured }
 // be called after the first discovery.
 func (m *Manager) awaitCapture(ctx context.Context, began time.Time) {
 	var waiting *running
-	if m.mu.Wait(ctx, func() bool { return !m.isHeldBack(&waiting) }) != nil {
+	if m.mu.Wait(ctx, func() bool { return !m.noteHeldBack(&waiting) }) != nil {
 		return
 	}
 	objects := 0

@@ -12,10 +12,10 @@ import (
 	"github.com/kubecdc/kubecdc/internal/informers/selection"
 )
 
-// isHeldBack reports whether Captured waits for an informer. It checks the last such informer
-// first, and the others in random order (of a map). So not every change of one of a thousand
-// informers checks all of them.
-func (m *Manager) isHeldBack(waiting **running) bool {
+// noteHeldBack reports whether Captured waits for an informer, and notes it in waiting. It checks
+// the last such informer first, and the others in random order (of a map). So not every change of
+// one of a thousand informers checks all of them.
+func (m *Manager) noteHeldBack(waiting **running) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	holds := func(i *running) bool {
@@ -37,14 +37,14 @@ func (m *Manager) isHeldBack(waiting **running) bool {
 // the informer and of the manager. cond must change neither.
 func (r *running) Wait(ctx context.Context, cond func(informer.View) bool) error {
 	for {
-		set := r.signal.Next()
+		next := r.signal.Next()
 		v, changed := r.View()
 		if cond(v) {
 			return nil
 		}
 		select {
 		case <-changed:
-		case <-set:
+		case <-next:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -181,7 +181,7 @@ func (d *doubt) applyVerdict(v verdict) {
 }
 
 // compare compares the witness with what the API server has now. One list is enough in most cases:
-// it has the current resourceVersion, and the present version of the object.
+// it has the current resourceVersion, and the object as it was last seen.
 func (d *doubt) compare(ctx context.Context, rv uint64, thorough bool) (verdict, error) {
 	i := d.informer
 	if d.witness == nil || d.hidden {

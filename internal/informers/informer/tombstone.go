@@ -30,7 +30,8 @@ const UnreadableFor = time.Minute
 // would keep the objects of the scope forever. Objects that another scope observes now must not
 // leave:
 //
-//  1. It reads the objects at the stored position, without those of the successors (load).
+//  1. It reads the objects at the stored position, without those of the successors
+//     (loadLeft).
 //  2. It sends a gap, left events for the rest, and scope.ended. If the objects are not known, an
 //     empty snapshot makes consumers delete them (send).
 //  3. Informers of the same resource begin when Released is closed. Their reads follow the left
@@ -46,7 +47,7 @@ type Tombstone struct {
 	OtherResources func() []*Informer // Informers of other resources of the same etcd; nil if they are not known
 	DeletedAt      func() (at uint64, deleted bool)
 	Gone           uint64        // resourceVersion at which the resource is no longer defined; 0 if it is
-	UnreadableFor  time.Duration // see UnreadableFor
+	UnreadableFor  time.Duration // how long it retries to read: the constant UnreadableFor, less in tests
 
 	released chan struct{} // closed when successors may begin
 	resumed  chan struct{} // capacity 1: the scope is selected again

@@ -1,8 +1,8 @@
 // Package audit judges whether a record has every change in a span of time, and reports what it
 // lacks.
 //
-//	events ──Auditor.Event──▶ changes, contradictions ─┐
-//	parts of the span ────────────────────────────────┴─Auditor.Report──▶ Report
+//	events ──Auditor.TakeEvent──▶ changes, contradictions ─┐
+//	parts of the span ────────────────────────────────────┴─Auditor.Report──▶ Report
 //
 // Package timeline judges the certainty of each part of the span (timeline.Survey); this package
 // has no judge of its own for that. It adds what no moment shows: objects that no agent observed,

@@ -11,7 +11,7 @@ import (
 // readEtcds finds the resources of a selection whose resourceVersions belong to another etcd than
 // the moments. It returns none if no moment is a resourceVersion, or if all resources are in the
 // common etcd. From a source that can omit events it reads the stream events of these resources,
-// and of some in the common etcd. Other sources send them with the answer, see noteEtcds.
+// and of some in the common etcd. Other sources send them with the answer, see takenWithEtcds.
 func (r *Record) readEtcds(ctx context.Context, s *Selection, moments ...timeline.Moment) (*timeline.Etcds, error) {
 	h := &timeline.Etcds{}
 	for i := range s.Resources {
@@ -44,9 +44,9 @@ func (r *Record) readEtcds(ctx context.Context, s *Selection, moments ...timelin
 	return h, nil
 }
 
-// noteEtcds returns what a selection takes. It also notes the events that etcds needs, as far as
-// they are read.
-func (r *Record) noteEtcds(h *timeline.Etcds, s *Selection) taken {
+// takenWithEtcds returns what a selection takes. Its function also notes the events that etcds
+// needs, as far as they are read.
+func (r *Record) takenWithEtcds(h *timeline.Etcds, s *Selection) taken {
 	return taken{unreadable: s.MayTake, event: func(e *consume.Event) bool {
 		if s.takesCluster(e) {
 			h.Note(e)

@@ -51,7 +51,7 @@ func (r *Record) readStateInLogs(
 	}
 	state := timeline.NewState(m, timeline.Options{Etcd: etcds.Etcd, Asked: s.Asks})
 	var latest time.Time
-	noting, takes := asksEtcds(s, []timeline.Moment{m}), r.noteEtcds(etcds, s)
+	noting, takes := asksEtcds(s, []timeline.Moment{m}), r.takenWithEtcds(etcds, s)
 	young := younger{moment: m, logs: map[consume.Log]bool{}}
 	takesAny := taken{func(e *consume.Event) bool { return young.noteEvent(e) || takes.event(e) }, takes.unreadable}
 	q := consume.Query{Objects: s.objects(), Start: from.start}

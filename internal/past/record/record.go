@@ -115,7 +115,7 @@ func (r *Record) States(
 	}
 	var latest time.Time
 	complete, noting := false, !r.Seeks() && asksEtcds(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noteEtcds(etcds, s),
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.takenWithEtcds(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			if complete {
 				return false, nil // only noted
@@ -209,7 +209,7 @@ func (r *Record) Versions(
 		}
 	}
 	complete, noting := false, !r.Seeks() && asksEtcds(s, moments)
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noteEtcds(etcds, s),
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.takenWithEtcds(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			if complete {
 				return false, nil // only noted

@@ -37,7 +37,7 @@ func (r *Record) Span(
 	noting := !r.Seeks() && asksEtcds(s, []timeline.Moment{from, to})
 	var latest time.Time
 	shown := map[string]bool{} // objects with a shown version that lacks a part
-	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.noteEtcds(etcds, s),
+	reading, err := r.read(ctx, consume.Query{Objects: s.objects(), Start: start}, w, r.takenWithEtcds(etcds, s),
 		func(e *consume.Event) (bool, error) {
 			included := from.Includes(e)
 			if included && e.Time.After(latest) {

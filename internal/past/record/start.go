@@ -113,7 +113,7 @@ func (r *Record) readStart(
 	if !w.streams.IsZero() {
 		q.Start = consume.Since(w.streams)
 	}
-	_, err := r.read(ctx, q, w, r.noteEtcds(h, s), func(e *consume.Event) (bool, error) {
+	_, err := r.read(ctx, q, w, r.takenWithEtcds(h, s), func(e *consume.Event) (bool, error) {
 		if e.Stream == nil && e.Progress == nil {
 			return false, nil
 		}

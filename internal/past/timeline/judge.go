@@ -9,8 +9,9 @@ import (
 
 // An answer must say how certain the state of each scope is at the moment, and why it is not more
 // certain. The methods of this file judge that from the facts in a scope. The first cause that
-// applies decides: the end of the scope, a former release, the time before the record, a gap, the
-// time after the record, an interruption, filters.
+// applies decides: another etcd, the end of the scope, a former release, the time before the
+// record, a gap. At a resourceVersion, and now, the time after the record follows, then filters. At
+// a time, filters come first, then an interruption, then the time after the record.
 
 // judge returns the certainty of the scope of a cluster at a moment.
 func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) certainty.Scope {

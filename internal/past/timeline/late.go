@@ -108,8 +108,8 @@ func (s *scope) takeLate(m Moment, after, now time.Time, isOver bool) (found []i
 	if isOver {
 		known = forever()
 	}
-	isAnySilent := !isOver && known.Equal(forever())
-	if len(s.observations) == 0 || isAnySilent { // no writer reports
+	isEachSilent := !isOver && known.Equal(forever()) // no writer may still report
+	if len(s.observations) == 0 || isEachSilent {
 		return nil, !isOver
 	}
 	for _, i := range slices.Concat(s.earlierLate, s.commonAbsences()) {

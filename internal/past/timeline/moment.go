@@ -171,7 +171,8 @@ func ParseMoment(s string, now time.Time) (Moment, error) {
 // future.
 //
 // A time without an offset may exist twice, because clocks were put back. Then it is the first of
-// the two. It may not exist, because clocks were put forward. Then it is the time of that.
+// the two. It may not exist, because clocks were put forward. Then it is the time at which that
+// happened.
 func ParseTime(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return t, nil

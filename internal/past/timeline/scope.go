@@ -30,9 +30,10 @@ type scope struct {
 	snapshotStart mark   // of the last snapshot
 	lastSnapshot  mark   // the last completed one
 	// knownFrom is the end of the first snapshot that was read completely, with its
-	// resourceVersion. Earlier moments cannot be judged.
+	// resourceVersion. It is the first claim instead if that snapshot was not read (isJoined), or
+	// if a former release wrote it. Earlier moments cannot be judged.
 	knownFrom  mark
-	firstStart time.Time // when that snapshot started
+	firstStart time.Time // when that snapshot started, or the time of that claim
 	reached    mark      // the record is complete up to here
 	claimed    mark      // the furthest claim of any progress
 	lastEvent  mark      // of the last event about the scope

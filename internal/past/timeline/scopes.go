@@ -70,7 +70,7 @@ func (f *Fold) judgeOwn(l *logFold, key scopeKey) certainty.Scope {
 	return s
 }
 
-// judgePlaces adds an entry without a name for each resource that has objects, and no scope.
+// judgePlaces adds an entry without a name for each resource that has objects outside its scopes.
 func (f *Fold) judgePlaces(all map[scopeKey]certainty.Scope) {
 	for _, l := range f.logs {
 		for at := range l.places {
