@@ -53,7 +53,7 @@ func (s *Status) Lines(wide bool, before *Status) []terminal.Line {
 	}
 	add("bus", s.busText())
 	add("queue", s.queueText())
-	add("checkpoint", s.memoryText())
+	add("checkpoint", s.checkpointText())
 	add("published", s.publishedText(before))
 	add("watching", s.scopesText())
 	for i := range s.Unmatched {
@@ -179,7 +179,7 @@ func (s *Status) queueText() string {
 	return text
 }
 
-func (s *Status) memoryText() string {
+func (s *Status) checkpointText() string {
 	switch c := s.Checkpoint; {
 	case c == nil:
 		return "none"

@@ -91,7 +91,7 @@ func (m *marks) beginRecord(resource string) {
 	m.busy[resource]++
 }
 
-// endRecord notes that the target has a record of the resource.
+// endRecord ends that: the record was delivered, or skipped because the target refuses it.
 func (m *marks) endRecord(resource string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,8 +27,7 @@ type openings struct {
 	scopes map[string]map[string]*opening // by cluster and scope, and by writer
 	last   uint64                         // number of the last stream event
 	// lastBefore has, by topic, the number of the last stream event that did not go to it. 0: the
-	// topic has got its openings, or needs none.
-	// A topic that is not in it was not found yet.
+	// topic has got its openings, or needs none. A topic that is not in it was not found yet.
 	lastBefore map[string]uint64
 }
 

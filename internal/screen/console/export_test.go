@@ -23,7 +23,7 @@ func Difference(before, after []byte, all bool) ([]Node, []string, error) {
 // Patched returns what a patch has changed.
 func Patched(patch, after []byte) ([]Node, error) {
 	var d differ
-	err := d.addPatch(patch, after)
+	err := d.diffPatch(patch, after)
 	return export(d.nodes), err
 }
 

@@ -269,7 +269,7 @@ func (p *Printer) compare(e *consume.Event) change {
 	case exists(d.Before) && exists(d.After):
 		err = p.differ.diff(d.Before, d.After)
 	case d.Patch != nil:
-		err = p.differ.addPatch(d.Patch, d.After)
+		err = p.differ.diffPatch(d.Patch, d.After)
 	default:
 		return change{problem: "(the event does not show the change: it has neither before nor patch)"}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object/patch"
 )
 
-// addPatch sets nodes to the changes of an RFC 6902 patch that resulted in after. The values before
-// are unknown. after may be nil.
-func (d *differ) addPatch(change, after []byte) error {
+// diffPatch sets nodes to the changes of an RFC 6902 patch that resulted in after. The values
+// before are unknown. after may be nil.
+func (d *differ) diffPatch(change, after []byte) error {
 	d.nodes = d.nodes[:0]
 	d.noise = d.noise[:0]
 	d.ms = d.ms[:0]

@@ -201,17 +201,17 @@ func aging[T any, P typedObject[T]](names string, cells func(o P, now time.Time)
 			if json.Unmarshal(body, &n) != nil {
 				return nil, nil, err
 			}
-			return c.fillRow(n.Metadata.Name, n.Metadata.CreationTimestamp.Time, now, nil), nil, nil
+			return c.newCells(n.Metadata.Name, n.Metadata.CreationTimestamp.Time, now, nil), nil, nil
 		}
 		others := cells(o, now)
-		return c.fillRow(o.GetName(), o.GetCreationTimestamp().Time, now, others), conditionsOf(o), nil
+		return c.newCells(o.GetName(), o.GetCreationTimestamp().Time, now, others), conditionsOf(o), nil
 	}
 	return c
 }
 
-// fillRow returns the cells of an object: its name, its age and the others, which are unknown if
+// newCells returns the cells of an object: its name, its age and the others, which are unknown if
 // there are none.
-func (c *columns) fillRow(name string, created, now time.Time, others []any) []any {
+func (c *columns) newCells(name string, created, now time.Time, others []any) []any {
 	isUnknown := others == nil
 	var cells []any
 	for i := range c.definitions {

@@ -105,7 +105,8 @@ func (r *restarts) add(c *corev1.ContainerStatus) {
 	}
 }
 
-// addInitContainers reports whether an init container has not ended.
+// addInitContainers adds the init containers to the summary. It reports whether one of them has not
+// ended.
 func (s *podSummary) addInitContainers(pod *corev1.Pod) bool {
 	sidecar := map[string]bool{}
 	for i := range pod.Spec.InitContainers {

@@ -37,7 +37,7 @@ func (r *jetStreamReader) attach(ctx context.Context, at place, failures int) an
 	at, missed := at.in(r.stream, info)
 	if r.q.StopAtEnd && at.next > at.end {
 		return answer{undo: func() {}, apply: func() {
-			r.takePlace(at, missed)
+			r.continueAt(at, missed)
 			r.finish()
 			r.noteResumption()
 		}}
@@ -66,7 +66,7 @@ func (r *jetStreamReader) attach(ctx context.Context, at place, failures int) an
 		at.end = info.State.LastSeq
 	}
 	return answer{undo: undo, apply: func() {
-		r.takePlace(at, missed)
+		r.continueAt(at, missed)
 		if r.at.next == 0 {
 			r.at.next = m.reached() + 1
 		}
@@ -77,8 +77,8 @@ func (r *jetStreamReader) attach(ctx context.Context, at place, failures int) an
 	}}
 }
 
-// takePlace continues at a place, after what was missed before it.
-func (r *jetStreamReader) takePlace(at place, missed *consume.MissedError) {
+// continueAt continues at a place, after what was missed before it.
+func (r *jetStreamReader) continueAt(at place, missed *consume.MissedError) {
 	r.at = at
 	if missed != nil {
 		r.missed = missed
