@@ -88,40 +88,36 @@ func (c *Cluster) CreateTopic(ctx context.Context, topic string, partitions int,
 	for name, value := range config {
 		spec.ConfigEntries = append(spec.ConfigEntries, kafkago.ConfigEntry{ConfigName: name, ConfigValue: value})
 	}
-	err := until(ctx, "create topic "+topic, func() error {
-		err := c.anyone(ctx, func(conn *kafkago.Conn) error {
-			err := conn.CreateTopics(spec)
-			if errors.Is(err, kafkago.TopicAlreadyExists) {
-				return nil
-			}
+	// The topic may exist from an earlier attempt, or because its deletion is under way. So each
+	// attempt creates it.
+	return until(ctx, "create topic "+topic, func() error {
+		err := c.anyone(ctx, func(conn *kafkago.Conn) error { return conn.CreateTopics(spec) })
+		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) {
 			return err
-		})
-		return err
+		}
+		for p := range partitions {
+			if err := c.checkLeader(ctx, topic, p); err != nil {
+				return fmt.Errorf("leader of %s/%d: %w", topic, p, err)
+			}
+		}
+		return nil
 	})
+}
+
+// checkLeader sends a request that only the leader of a partition answers. The nodes have the
+// leader's id before the leader has its role.
+func (c *Cluster) checkLeader(ctx context.Context, topic string, partition int) error {
+	leader, err := c.findLeader(ctx, topic, partition)
 	if err != nil {
 		return err
 	}
-	for p := range partitions {
-		// The nodes have the leader's id before the leader has its role, so it gets a request that
-		// only a leader answers.
-		err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, p), func() error {
-			leader, err := c.Leader(ctx, topic, p)
-			if err != nil {
-				return err
-			}
-			conn, err := c.nodes[leader].dialPartition(ctx, topic, p)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			_, _, err = conn.ReadOffsets()
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	conn, err := c.nodes[leader].dialPartition(ctx, topic, partition)
+	if err != nil {
+		return err
 	}
-	return nil
+	defer conn.Close()
+	_, _, err = conn.ReadOffsets()
+	return err
 }
 
 // Partitions returns the partitions of a topic in order, as one node has them now.
@@ -140,23 +136,28 @@ func (c *Cluster) Partitions(ctx context.Context, topic string) ([]kafkago.Parti
 
 // Leader returns the index of the node that leads the partition. It waits until there is a leader
 // that runs.
-func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (int, error) {
-	leader := -1
-	err := until(ctx, fmt.Sprintf("leader of %s/%d", topic, partition), func() error {
-		all, err := c.Partitions(ctx, topic)
-		if err != nil {
-			return err
-		}
-		if partition >= len(all) {
-			return fmt.Errorf("the topic has %d partitions", len(all))
-		}
-		leader = all[partition].Leader.ID - 1
-		if leader < 0 || leader >= len(c.nodes) || !c.nodes[leader].Running() {
-			return errors.New("no leader")
-		}
-		return nil
+func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (leader int, err error) {
+	err = until(ctx, fmt.Sprintf("leader of %s/%d", topic, partition), func() error {
+		leader, err = c.findLeader(ctx, topic, partition)
+		return err
 	})
 	return leader, err
+}
+
+// findLeader returns the index of the node that leads the partition now.
+func (c *Cluster) findLeader(ctx context.Context, topic string, partition int) (int, error) {
+	all, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return -1, err
+	}
+	if partition >= len(all) {
+		return -1, fmt.Errorf("the topic has %d partitions", len(all))
+	}
+	leader := all[partition].Leader.ID - 1
+	if leader < 0 || leader >= len(c.nodes) || !c.nodes[leader].Running() {
+		return -1, errors.New("no leader")
+	}
+	return leader, nil
 }
 
 // WaitInSync returns when every partition of the topic has all its replicas in sync. Then all

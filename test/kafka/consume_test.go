@@ -287,9 +287,7 @@ func recreate(t *testing.T, c *kafka.Cluster, topic string, partitions int) {
 		return ids.Topics[topic]
 	}
 	before := id()
-	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{topic}}); err != nil {
-		t.Fatal(err)
-	}
+	deleteTopic(t, c, topic)
 	wait.Eventually(t, time.Minute, func() error {
 		if err := c.CreateTopic(t.Context(), topic, partitions, nil); err != nil {
 			return err

@@ -157,9 +157,7 @@ relays: [{name: anew, start: beginning, to: {stdout: {}}}]
 		return nil
 	})
 
-	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{relayed}}); err != nil {
-		t.Fatal(err)
-	}
+	deleteTopic(t, c, relayed)
 	wait.Eventually(t, time.Minute, func() error { return c.CreateTopic(t.Context(), relayed, partitions, nil) })
 	put(0, 10, 13)
 	delivered(first, 10, 13)
