@@ -245,7 +245,7 @@ func (a *agent) prepare(first *reload.Loaded) error {
 		Now:         a.clock.Now,
 		Registerer:  a.reg,
 		Ignore:      ignored(a.options, a.cfg, a.cluster),
-		Replaced:    a.replaced,
+		Replaced:    a.lastReplacement,
 		Lane:        func(name string) store.Lane { return a.queue.Lane(name) },
 		ReleaseLane: a.queue.Release,
 	}
@@ -375,8 +375,9 @@ func (a *agent) reportBytes() int {
 	return limit / 2
 }
 
-// replaced returns the last replacement of a log of the bus, which is set before the informers run.
-func (a *agent) replaced(r *object.Resource, namespace string) (number uint64, since time.Time) {
+// lastReplacement returns the last replacement of a log of the bus. The bus is set before the
+// informers run.
+func (a *agent) lastReplacement(r *object.Resource, namespace string) (number uint64, since time.Time) {
 	if logs := a.bus.Load().logs; logs != nil {
 		return logs.Last(r, namespace)
 	}

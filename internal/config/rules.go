@@ -127,10 +127,13 @@ func (r *Rule) validateSent(path *field.Path) field.ErrorList {
 	return append(list, validatePaths(r.Redact, path.Child("redact"), "redact")...)
 }
 
-// Choosable returns the operations that a rule can exclude. The others are always sent, because
-// consumers derive from them which objects exist.
+// Choosable returns the operations that a rule can exclude: see object.ChoosableOps.
 func Choosable() []Operation {
-	return []Operation{OperationOf(object.Created), OperationOf(object.Updated), OperationOf(object.Deleted)}
+	var all []Operation
+	for _, op := range object.ChoosableOps() {
+		all = append(all, OperationOf(op))
+	}
+	return all
 }
 
 // validateNoise finds unknown filters.

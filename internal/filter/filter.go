@@ -71,7 +71,7 @@ func New(o Options) (*Filter, error) {
 	var errs []error
 	if len(o.Operations) > 0 {
 		names := map[string]bool{}
-		for _, op := range []object.Op{object.Created, object.Updated, object.Deleted} {
+		for _, op := range object.ChoosableOps() {
 			names[op.Word()] = true
 			if !slices.Contains(o.Operations, op.Word()) {
 				f.withheld = append(f.withheld, op)

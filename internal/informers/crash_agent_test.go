@@ -276,8 +276,8 @@ func (c *crash) awaits() {
 		if err == nil {
 			return
 		}
-		if time.Since(began) > settlesWithin {
-			c.fail("not live after %v: %v", settlesWithin, err)
+		if time.Since(began) > liveWithin {
+			c.fail("not live after %v: %v", liveWithin, err)
 		}
 		if time.Since(marked) > time.Minute {
 			c.bookmark()
@@ -294,8 +294,8 @@ func (c *crash) settle(quiet time.Duration) {
 		if err == nil {
 			return
 		}
-		if time.Since(began) > settlesWithin {
-			c.fail("not live %v after the last change: %v", settlesWithin, err)
+		if time.Since(began) > liveWithin {
+			c.fail("not live %v after the last change: %v", liveWithin, err)
 		}
 		wait(c.t.Context(), time.Second)
 	}

@@ -63,7 +63,7 @@ func (c *crash) judges() []string {
 	c.heals()
 	quiet := 3 * time.Minute
 	if len(c.branches) > 0 {
-		quiet = settlesWithin
+		quiet = liveWithin
 	}
 	c.settle(quiet)
 	if c.excused != "" {

@@ -99,8 +99,8 @@ func deletesUnchanged(names ...string) step {
 // passes lets time pass.
 func passes(d time.Duration) step { return func(c *crash) { c.pass(d) } }
 
-// settles waits until everything is live and on the bus.
-func settles(c *crash) { c.awaits() }
+// goesLive waits until everything is live and on the bus.
+func goesLive(c *crash) { c.awaits() }
 
 // saved waits until everything is live, on the bus, and saved.
 func saved(c *crash) {
@@ -239,29 +239,29 @@ func steadyScripts() []*script {
 	// If widgets are not in the checkpoint any more, and defined again at a start, the bus still
 	// has events of them.
 	definition := selecting("definition", choice{"all", "all"}, gaps(object.Expired, object.CheckpointLost),
-		puts("a"), saved, defines, puts("other/v", "other/w"), settles, puts("other/w"), deletes("other/v"), saved,
-		defines, passes(20*time.Second), puts("a"), defines, puts("other/x"), settles)
+		puts("a"), saved, defines, puts("other/v", "other/w"), goesLive, puts("other/w"), deletes("other/v"), saved,
+		defines, passes(20*time.Second), puts("a"), defines, puts("other/x"), goesLive)
 	definition.undefined = true
 	return []*script{
 		plain("first snapshot", nil,
-			puts("a", "b", "other/c", "d", "e"), passes(2*time.Millisecond), puts("b", "f"), deletes("d"), settles),
+			puts("a", "b", "other/c", "d", "e"), passes(2*time.Millisecond), puts("b", "f"), deletes("d"), goesLive),
 		plain("steady changes", nil,
-			puts("a", "b", "c"), saved, puts("a", "b"), deletes("c"), puts("c", "d", "a"), settles,
-			puts("a"), deletes("a"), puts("a"), deletes("b"), saved, puts("d", "c"), deletes("d"), settles),
+			puts("a", "b", "c"), saved, puts("a", "b"), deletes("c"), puts("c", "d", "a"), goesLive,
+			puts("a"), deletes("a"), puts("a"), deletes("b"), saved, puts("d", "c"), deletes("d"), goesLive),
 		plain("watch is cut", nil,
 			puts("a", "b"), saved, puts("a"), cuts, puts("b", "c"), passes(time.Millisecond), cuts, deletes("a"),
-			settles,
-			cuts, puts("d"), settles),
+			goesLive,
+			cuts, puts("d"), goesLive),
 		plain("API server fails", nil,
 			puts("a", "b"), saved, fails("503", "list, watch"), puts("a", "c"), deletes("b"), passes(20*time.Second),
-			recovers, settles,
-			puts("a"), settles),
+			recovers, goesLive,
+			puts("a"), goesLive),
 		plain("two kills", nil,
 			puts("a", "b", "c"), saved, holds("late"), puts("a", "d", "b"), passes(20*time.Millisecond),
-			kills, deletes("d"), starts, passes(30*time.Millisecond), puts("a", "e"), kills, starts, settles),
+			kills, deletes("d"), starts, passes(30*time.Millisecond), puts("a", "e"), kills, starts, goesLive),
 		plain("ends in order", nil,
-			puts("a", "b", "c"), saved, puts("a", "b"), stops, puts("a"), deletes("c"), starts, settles,
-			puts("b"), stops, starts, settles),
+			puts("a", "b", "c"), saved, puts("a", "b"), stops, puts("a"), deletes("c"), starts, goesLive,
+			puts("b"), stops, starts, goesLive),
 		definition,
 	}
 }
@@ -269,56 +269,56 @@ func steadyScripts() []*script {
 func relistScripts() []*script {
 	return []*script{
 		plain("relist with history", gaps(object.Expired),
-			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), expires, puts("c"), settles, puts("a"),
-			settles),
+			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), expires, puts("c"), goesLive,
+			puts("a"), goesLive),
 		plain("relist without history", gaps(object.Expired, object.Compacted),
-			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), compacts, puts("c"), settles,
-			puts("a"), settles),
+			puts("a", "b", "c"), saved, cuts, puts("a", "a", "d"), deletes("b"), compacts, puts("c"), goesLive,
+			puts("a"), goesLive),
 		plain("two relists", gaps(object.Expired, object.Compacted),
 			puts("a", "b", "c"), saved, holds("late"), cuts, puts("a", "d"), deletes("b"), compacts,
 			passes(30*time.Millisecond),
-			cuts, puts("c", "d"), deletes("a"), compacts, settles),
+			cuts, puts("c", "d"), deletes("a"), compacts, goesLive),
 		plain("bus is slow in a relist", gaps(object.Expired, object.Compacted),
 			puts("a", "b", "c", "d"), saved, holds("objects"), cuts, puts("a", "e"), deletes("b"), compacts,
 			passes(6*time.Second),
-			puts("a", "c"), passes(6*time.Second), holds("free"), settles),
+			puts("a", "c"), passes(6*time.Second), holds("free"), goesLive),
 		plain("compaction while down", gaps(object.Expired, object.Compacted),
-			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), compacts, puts("c"),
-			starts, settles,
-			puts("b"), settles),
+			puts("a", "b", "c"), saved, puts("a", "d"), goesLive, kills, puts("b"), deletes("d"), compacts, puts("c"),
+			starts, goesLive,
+			puts("b"), goesLive),
 		plain("expired while down", gaps(object.Expired),
-			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, puts("b"), deletes("d"), expires, puts("c"),
-			starts, settles,
-			puts("b"), settles),
+			puts("a", "b", "c"), saved, puts("a", "d"), goesLive, kills, puts("b"), deletes("d"), expires, puts("c"),
+			starts, goesLive,
+			puts("b"), goesLive),
 		selecting("several scopes", choice{"shop, other", "none"}, gaps(object.Expired, object.Compacted),
 			puts("a", "b", "other/c", "other/d"), saved, puts("a", "other/c"), cuts, deletes("b"), puts("other/e"),
-			settles,
-			compacts, puts("a", "other/c"), settles, kills, puts("a"), deletes("other/d"), starts, settles),
+			goesLive,
+			compacts, puts("a", "other/c"), goesLive, kills, puts("a"), deletes("other/d"), starts, goesLive),
 	}
 }
 
 func snapshotScripts() []*script {
 	every := plain("periodic snapshot", nil,
 		puts("a", "b", "c"), saved, passes(40*time.Second), puts("a", "d"), deletes("b"), passes(90*time.Second),
-		settles)
+		goesLive)
 	every.every = 30 * time.Second
 	always := plain("snapshot.mode always", nil,
 		puts("a", "b", "c"), saved, puts("a"), stops, puts("b", "d"), deletes("c"), starts, passes(time.Millisecond),
 		puts("a"), saved)
 	always.mode = informer.SnapshotAlways
 	never := plain("snapshot.mode never", gaps(object.Expired),
-		puts("a", "b", "c"), saved, touchesAll, puts("d"), settles, cuts, puts("a", "a"), deletes("b"), expires,
+		puts("a", "b", "c"), saved, touchesAll, puts("d"), goesLive, cuts, puts("a", "a"), deletes("b"), expires,
 		puts("e"), saved,
-		puts("a"), settles)
+		puts("a"), goesLive)
 	never.mode = informer.SnapshotNever
 	return []*script{
 		plain("snapshot on demand", nil,
 			puts("a", "b", "other/c", "d"), saved, requests(""), passes(time.Millisecond), puts("a", "e"), deletes("b"),
-			settles, saved),
+			goesLive, saved),
 		plain("snapshot of a namespace", nil,
 			puts("a", "b", "other/c", "other/d"), saved, requests("other"), passes(time.Millisecond),
 			puts("a", "other/e"),
-			deletes("other/d"), settles, saved),
+			deletes("other/d"), goesLive, saved),
 		plain("snapshot is given up", nil,
 			puts("a", "b", "c"), saved, holds("full"), requests(""), passes(6*time.Second), holds("free"),
 			puts("d", "b"),
@@ -344,26 +344,26 @@ func reloadScripts() []*script {
 		selecting("reload of namespaces", choice{"shop", "none"}, gaps(object.SelectionChanged),
 			puts("a", "b", "other/c"), saved, puts("a", "other/c"), selects(choice{"shop, other", "none"}),
 			puts("b", "other/d"), saved,
-			selects(all), puts("a"), settles),
+			selects(all), puts("a"), goesLive),
 		selecting("reload of a selector", choice{"in", "none"}, gaps(object.SelectionChanged),
-			puts("a", "-b", "c"), saved, puts("a", "b", "-c"), settles, selects(all), puts("a", "-b"), saved,
-			selects(choice{"in", "none"}), puts("c"), settles),
+			puts("a", "-b", "c"), saved, puts("a", "b", "-c"), goesLive, selects(all), puts("a", "-b"), saved,
+			selects(choice{"in", "none"}), puts("c"), goesLive),
 		selecting("reload without a resource", choice{"all", "all"},
 			gaps(object.SelectionChanged, object.CheckpointLost),
 			puts("a", "other/w"), saved, selects(all), puts("a", "other/w"), passes(2*time.Second), bookmarks,
 			passes(3*time.Second),
-			selects(choice{"all", "all"}), puts("other/w", "other/x"), settles, saved),
+			selects(choice{"all", "all"}), puts("other/w", "other/x"), goesLive, saved),
 		plain("reload with redaction", gaps(object.ContentChanged),
 			puts("a", "b", "c"), saved, puts("a"), selects(choice{"redacted", "none"}), puts("b", "d"), saved,
-			selects(all), puts("a"), settles),
+			selects(all), puts("a"), goesLive),
 		plain("reload of where", nil,
 			puts("a", "b"), hides("h"), saved, puts("a"), selects(choice{"not hidden", "none"}), puts("b"),
 			hides("h", "i"), saved,
-			selects(all), puts("a"), settles),
+			selects(all), puts("a"), goesLive),
 		plain("other selection at the start", gaps(object.SelectionChanged, object.ContentChanged),
-			puts("a", "-b", "c"), saved, puts("a"), settles, kills, selects(choice{"in, redacted", "none"}),
-			puts("b", "-c"), starts, settles,
-			stops, selects(all), starts, puts("d"), settles),
+			puts("a", "-b", "c"), saved, puts("a"), goesLive, kills, selects(choice{"in, redacted", "none"}),
+			puts("b", "-c"), starts, goesLive,
+			stops, selects(all), starts, puts("d"), goesLive),
 	}
 }
 
@@ -371,47 +371,48 @@ func busScripts() []*script {
 	return []*script{
 		plain("log is replaced", gaps(object.CheckpointLost),
 			puts("a", "b", "c"), saved, puts("a"), passes(time.Millisecond), replacesLog, puts("b", "d"), deletes("c"),
-			settles, saved,
-			puts("a"), settles),
+			goesLive, saved,
+			puts("a"), goesLive),
 		plain("log is replaced while down", gaps(object.CheckpointLost),
-			puts("a", "b", "c"), saved, puts("a", "d"), settles, kills, replacesLog, puts("b"), starts, settles,
-			puts("a"), settles),
+			puts("a", "b", "c"), saved, puts("a", "d"), goesLive, kills, replacesLog, puts("b"), starts, goesLive,
+			puts("a"), goesLive),
 		plain("bus stalls", nil,
 			puts("a", "b", "c"), saved, holds("nothing"), puts("a", "b", "d"), deletes("c"), passes(7*time.Second),
 			holds("free"),
-			puts("a"), settles, holds("full"), puts("a", "b"), passes(7*time.Second), holds("free"), settles),
+			puts("a"), goesLive, holds("full"), puts("a", "b"), passes(7*time.Second), holds("free"), goesLive),
 		plain("one key stalls", nil,
 			puts("o1", "a", "b"), saved, holds("o1"), puts("o1", "a"), deletes("b"), puts("o1", "c"),
 			passes(12*time.Second),
-			puts("a"), passes(6*time.Second), holds("free"), settles),
+			puts("a"), passes(6*time.Second), holds("free"), goesLive),
 	}
 }
 
 func restoreScripts() []*script {
 	return []*script{
 		plain("etcd is restored to before the save", gaps(object.Rewound),
-			puts("a"), marks("copy"), puts("b", "c"), saved, puts("a", "d"), settles,
-			restores("copy"), cuts, puts("e"), settles, passes(time.Minute), puts("a"), settles),
+			puts("a"), marks("copy"), puts("b", "c"), saved, puts("a", "d"), goesLive,
+			restores("copy"), cuts, puts("e"), goesLive, passes(time.Minute), puts("a"), goesLive),
 		plain("etcd is restored to the save", gaps(object.Rewound),
-			puts("a", "b"), saved, marks("copy"), puts("c", "a", "b"), settles,
-			restores("copy"), cuts, puts("d", "a"), settles, passes(time.Minute), puts("a"), settles),
+			puts("a", "b"), saved, marks("copy"), puts("c", "a", "b"), goesLive,
+			restores("copy"), cuts, puts("d", "a"), goesLive, passes(time.Minute), puts("a"), goesLive),
 		plain("etcd is restored to after the save", gaps(object.Rewound),
-			puts("a", "b"), saved, puts("c", "a"), marks("copy"), puts("b", "e", "c", "f"), settles,
-			restores("copy"), puts("d", "a"), settles, passes(time.Minute), puts("a", "g", "h", "i"), settles, saved),
+			puts("a", "b"), saved, puts("c", "a"), marks("copy"), puts("b", "e", "c", "f"), goesLive,
+			restores("copy"), puts("d", "a"), goesLive, passes(time.Minute), puts("a", "g", "h", "i"), goesLive, saved),
 		plain("etcd is restored while down to before the save", gaps(object.Rewound),
-			puts("a"), marks("copy"), puts("b", "c"), saved, puts("a"), settles,
-			kills, restores("copy"), puts("d", "e", "f"), starts, settles, puts("a"), settles),
+			puts("a"), marks("copy"), puts("b", "c"), saved, puts("a"), goesLive,
+			kills, restores("copy"), puts("d", "e", "f"), starts, goesLive, puts("a"), goesLive),
 		plain("etcd is restored while down to after the save", gaps(object.Rewound),
-			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "d", "c"), settles,
-			kills, restores("copy"), puts("e", "b", "f", "g"), starts, settles, puts("a", "h"), settles),
+			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "d", "c"), goesLive,
+			kills, restores("copy"), puts("e", "b", "f", "g"), starts, goesLive, puts("a", "h"), goesLive),
 		// The newest record of an object may be the read of an old version.
 		plain("etcd is restored while down after a snapshot", gaps(object.Rewound),
 			puts("a", "b", "e", "f", "g", "h", "i", "j"), saved, marks("copy"), requests(""), passes(time.Millisecond),
-			puts("c"), settles,
-			kills, restores("copy"), puts("d", "k"), starts, settles, puts("a", "l"), settles),
+			puts("c"), goesLive,
+			kills, restores("copy"), puts("d", "k"), starts, goesLive, puts("a", "l"), goesLive),
 		plain("etcd is restored twice", gaps(object.Rewound),
-			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b"), settles,
-			restores("copy"), puts("d"), settles, saved, puts("e", "f"), settles, restores("copy"), puts("g"), settles,
+			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b"), goesLive,
+			restores("copy"), puts("d"), goesLive, saved,
+			puts("e", "f"), goesLive, restores("copy"), puts("g"), goesLive,
 			saved),
 	}
 }
@@ -420,13 +421,13 @@ func restoreScripts() []*script {
 func lowScripts() []*script {
 	return []*script{
 		plain("etcd is restored under an open watch", gaps(object.Rewound),
-			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b", "c"), settles,
-			restoresUnseen("copy"), puts("d", "b", "e"), passes(time.Second), puts("f", "a"), settles),
+			puts("a", "b"), saved, puts("c"), marks("copy"), puts("a", "b", "c"), goesLive,
+			restoresUnseen("copy"), puts("d", "b", "e"), passes(time.Second), puts("f", "a"), goesLive),
 		plain("deletion with the last resourceVersion", nil,
-			puts("a", "b"), saved, puts("x"), deletes("x"), puts("x", "b"), settles,
-			deletesUnchanged("a"), passes(time.Second), cuts, settles, puts("b"), settles, deletes("x"), settles),
+			puts("a", "b"), saved, puts("x"), deletes("x"), puts("x", "b"), goesLive,
+			deletesUnchanged("a"), passes(time.Second), cuts, goesLive, puts("b"), goesLive, deletes("x"), goesLive),
 		plain("low bookmark", nil,
-			puts("a", "b"), marks("low"), saved, puts("x"), deletes("x"), puts("x", "b"), settles,
-			bookmarksLow("low"), passes(time.Second), cuts, settles, puts("b"), settles, deletes("x"), settles),
+			puts("a", "b"), marks("low"), saved, puts("x"), deletes("x"), puts("x", "b"), goesLive,
+			bookmarksLow("low"), passes(time.Second), cuts, goesLive, puts("b"), goesLive, deletes("x"), goesLive),
 	}
 }

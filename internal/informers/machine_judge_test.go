@@ -30,8 +30,8 @@ func (k *machine) lastEvent(of *object.Resource) (informer.LastEvent, bool, erro
 	return (&recorder{deltas: record[before:]}).lastEvent(of)
 }
 
-// settles ends all faults, and waits until everything is live and on the bus.
-func (k *machine) settles() {
+// goesLive ends all faults, and waits until everything is live and on the bus.
+func (k *machine) goesLive() {
 	k.note("all faults end")
 	k.heal()
 	k.bus.holds("free")
@@ -52,8 +52,8 @@ func (k *machine) settles() {
 		if pause == time.Second {
 			k.bookmark() // a tombstone waits for a resourceVersion above all that was sent
 		}
-		if time.Since(began) > settlesWithin {
-			k.fail("not live %v after the last fault: %v", settlesWithin, why)
+		if time.Since(began) > liveWithin {
+			k.fail("not live %v after the last fault: %v", liveWithin, why)
 		}
 	}
 	k.note("all is live after %v", time.Since(began))

@@ -23,9 +23,9 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// settlesWithin is how long it may take after the last fault until everything is live again. A
+// liveWithin is how long it may take after the last fault until everything is live again. A
 // restored etcd in which nothing changes is detected after 10 minutes at the latest.
-const settlesWithin = 12 * time.Minute
+const liveWithin = 12 * time.Minute
 
 // TestMachine runs random commands on a manager while its API server and its bus respond at random,
 // and compares the record with history. Without -rapid.checks (the number of cases of each half)
@@ -229,9 +229,9 @@ func (k *machine) play() {
 		"save":          k.step(func() { _ = k.memory.Flush(k.t.Context()) }),
 		"bookmark":      k.step(func() { k.bookmark() }),
 		"hold":          k.step(k.holds),
-		"settle":        k.step(k.settles),
+		"settle":        k.step(k.goesLive),
 	})
-	k.settles()
+	k.goesLive()
 	k.judge()
 }
 

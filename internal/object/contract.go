@@ -23,6 +23,10 @@ const (
 // Ops returns all ops.
 func Ops() []Op { return []Op{Created, Updated, Deleted, Read, Entered, Left} }
 
+// ChoosableOps returns the ops that a rule can exclude. The others are always sent, because
+// consumers derive from them which objects exist.
+func ChoosableOps() []Op { return []Op{Created, Updated, Deleted} }
+
 // Word returns the word for the op: "created". It ends the type of the event. "": the op is
 // unknown.
 func (o Op) Word() string {

@@ -202,8 +202,8 @@ func (e *Extensions) deleteLocked(name, uid string) {
 	e.mu.deleted[name] = deletion{uid: uid, seen: time.Now()}
 }
 
-// exists asks the API server whether a definition exists.
-func (e *Extensions) exists(ctx context.Context, name string) bool {
+// findDefinition asks the API server whether a definition exists.
+func (e *Extensions) findDefinition(ctx context.Context, name string) bool {
 	r := definitions()
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
 	found := false

@@ -172,7 +172,7 @@ func (e *Extensions) AwaitDefinitions(ctx context.Context, all []selection.APIRe
 	ctx, cancel := context.WithTimeout(ctx, definedWithin)
 	defer cancel()
 	for _, r := range missing {
-		if e.exists(ctx, r.String()) &&
+		if e.findDefinition(ctx, r.String()) &&
 			e.awaitCondition(ctx, func() bool { return e.mu.definitions[r.String()].isEstablished() }) != nil {
 			return // the resource is listed like one that has always existed
 		}

@@ -165,15 +165,15 @@ func (f *follower) followWatches(ctx context.Context, rv uint64) error {
 		}
 		// An API server may return with another history.
 		f.doubtful = true
-		if time.Since(f.probed) >= apiserver.ProbeEvery && f.rewound(ctx, rv) {
+		if time.Since(f.probed) >= apiserver.ProbeEvery && f.probeRewound(ctx, rv) {
 			return errRewound
 		}
 	}
 }
 
-// rewound reports whether etcd's resourceVersion is lower than rv. If there is no answer, it
-// returns false, and the doubt remains.
-func (f *follower) rewound(ctx context.Context, rv uint64) bool {
+// probeRewound asks the API server whether etcd's resourceVersion is lower than rv. If there is no
+// answer, it returns false, and the doubt remains.
+func (f *follower) probeRewound(ctx context.Context, rv uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, apiserver.ProbeTimeout)
 	defer cancel()
 	f.probed = time.Now()
@@ -206,7 +206,7 @@ func (f *follower) watch(ctx context.Context, rv *uint64) error {
 		if typ == watch.Bookmark {
 			f.bookmarks = true
 		} else {
-			if f.doubtful && !probed && f.rewound(ctx, *rv) {
+			if f.doubtful && !probed && f.probeRewound(ctx, *rv) {
 				return errRewound
 			}
 			probed = true // once per watch: without an answer, its objects are applied
