@@ -39,8 +39,8 @@ func TestOtherForms(t *testing.T) {
 	}
 }
 
-// A list after lost history, and a list that shows a missed object again, note other forms. What
-// was sent stays.
+// A list after lost history, and a list that shows a missed object again, note other forms. They
+// change nothing that was sent.
 func TestListsNoteOtherForms(t *testing.T) {
 	scripted(t, nil, func(x *script) {
 		x.observe(10, formed("a", "1", 5, 50), formed("b", "2", 6, 60))

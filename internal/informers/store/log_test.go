@@ -39,7 +39,7 @@ func TestLogIsReplaced(t *testing.T) {
 	var b buslog
 	scripted(t, b.options, func(x *script) {
 		x.observe(10, at("a", "1", 5))
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		x.s.Rebase() // nothing has happened
 		x.ends()
 		since := time.Now().Add(-time.Minute)
@@ -77,7 +77,7 @@ func TestLogIsReplacedTwice(t *testing.T) {
 	var b buslog
 	scripted(t, b.options, func(x *script) {
 		x.observe(10, at("a", "1", 5))
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		first := time.Now().Add(-time.Minute)
 		b = buslog{number: 1, since: first}
 		x.s.Rebase()

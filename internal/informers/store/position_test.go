@@ -74,9 +74,9 @@ func TestLag(t *testing.T) {
 		}
 		first := time.Now()
 		x.watch(event(watch.Modified, at("a", "1", 11)))
-		time.Sleep(3 * time.Second)
+		sleep(3 * time.Second)
 		x.watch(event(watch.Modified, at("a", "1", 12)))
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		p, _ := x.s.Position()
 		if lag := x.s.Lag(); lag != 4*time.Second || !p.LastSeen.Equal(first) {
 			x.t.Errorf("the lag is %s, since %s", lag, p.LastSeen)

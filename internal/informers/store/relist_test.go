@@ -229,7 +229,7 @@ func TestGapOfTheNextListReplacesIt(t *testing.T) {
 	})
 }
 
-// Of two losses that one gap covers, the one that nobody can recover counts.
+// One gap can cover two losses. If nobody can recover one of them, its reason counts.
 func TestLossesThatAreOneGap(t *testing.T) {
 	early, late := time.Unix(100, 0), time.Unix(200, 0)
 	for name, c := range map[string]struct{ first, second, want Loss }{
@@ -330,7 +330,7 @@ func TestRecoveredGap(t *testing.T) {
 					}
 					n := x.s.AddVersions(map[string]backfill.Result{
 						"configmaps/shop/a": c.found,
-						"configmaps/shop/b": {Versions: versionsOf("b", "11 7")}, // no list has shown a change of it
+						"configmaps/shop/b": {Versions: versionsOf("b", "11 7")}, // no list has shown that it changed
 					})
 					if n != len(c.found.Versions) {
 						x.t.Errorf("%d versions are added, want %d", n, len(c.found.Versions))
@@ -419,7 +419,7 @@ func TestTooManyPendingVersions(t *testing.T) {
 	}
 }
 
-// The manager reads the state of a list that failed half-way: the next one begins anew.
+// The manager reads the state of a list that failed half-way. The next list compares all objects.
 func TestMissAndRemoveDuringStreamedLists(t *testing.T) {
 	scripted(t, nil, func(x *script) {
 		x.observe(10, at("a", "1", 5), at("b", "2", 6))

@@ -266,3 +266,8 @@ func outside(kind watch.EventType, o *object.Object) Event {
 }
 
 func bookmark(rv uint64) Event { return Event{Type: watch.Bookmark, Version: rv} }
+
+// sleep advances the clock of the bubble.
+func sleep(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // in a bubble
+}

@@ -118,7 +118,7 @@ func TestRequestedSnapshots(t *testing.T) {
 				x.observe(10, at("a", "1", 5), elsewhere("c", "3", 7))
 				x.watch(event(watch.Added, at("b", "2", 12)))
 				x.ends("c b@12 by me")
-				time.Sleep(time.Hour)
+				sleep(time.Hour)
 				asked, saves := time.Now(), x.saves
 				first := x.request(c.namespace)
 				synctest.Wait()
@@ -210,10 +210,10 @@ func TestSnapshotIsGivenUp(t *testing.T) {
 			x.observe(10, at("a", "1", 5))
 			x.watch(event(watch.Modified, at("a", "1", 11)))
 			answer := x.request("")
-			time.Sleep(beginWithin - time.Second)
+			sleep(beginWithin - time.Second)
 			x.sends("u a@11 after 5 by me")
 			x.watch(event(watch.Modified, at("a", "1", 12))) // nothing waits
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			if a := <-answer; !errors.Is(a.err, ErrNotBegun) {
 				x.t.Errorf("the answer is %v", a.err)
 			}
@@ -251,7 +251,7 @@ func TestSnapshotIsGivenUp(t *testing.T) {
 			}
 			x.sends("snapshot.started 10 of 1")
 			second := x.request("") // it waits for the start of the former one
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			x.sends()
 			x.watch(event(watch.Modified, at("a", "1", 11)))
 			x.lane.acknowledge(2)
@@ -268,7 +268,7 @@ func TestSnapshotIsGivenUp(t *testing.T) {
 				x.saved = nil
 				x.lane.fill(true, true)
 				go x.s.Apply(x.ctx, []Event{event(watch.Modified, at("a", "1", 11))}, func() {})
-				time.Sleep(time.Second)
+				sleep(time.Second)
 				return nil
 			}
 			if a := <-x.request(""); !errors.Is(a.err, ErrNotBegun) {
@@ -297,17 +297,17 @@ func TestSnapshotIsGivenUp(t *testing.T) {
 			before := x.saves
 			x.saved = func() error {
 				if x.saves == before+2 { // its start is about to be sent
-					time.Sleep(time.Second)
+					sleep(time.Second)
 				}
 				return nil
 			}
 			answer := x.request("")
-			time.Sleep(time.Second / 2)
+			sleep(time.Second / 2)
 			x.relist(expired, 20, nil, at("a", "1", 5))
 			if a := <-answer; !errors.Is(a.err, ErrNotBegun) {
 				x.t.Errorf("the answer is %v", a.err)
 			}
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			x.ends("gap 10-20 expired")
 		})
 	})
@@ -342,12 +342,12 @@ func TestListDuringTheStartOfASnapshot(t *testing.T) {
 		scripted(t, nil, func(x *script) {
 			x.observe(10, at("a", "1", 5))
 			answer := x.request("")
-			time.Sleep(gateWithin - time.Second)
+			sleep(gateWithin - time.Second)
 			x.relist(expired, 20, nil, at("a", "1", 15))
 			if a := <-answer; a.err != nil {
 				x.t.Error(a.err)
 			}
-			time.Sleep(time.Minute)
+			sleep(time.Minute)
 			x.sends("snapshot.started 10 of 1") // the gap follows its acknowledgement
 			x.ends("gap 10-20 expired", "snapshot.started 10 of 1", "r a@15", "snapshot.completed 10 of 1")
 		})
@@ -356,9 +356,9 @@ func TestListDuringTheStartOfASnapshot(t *testing.T) {
 		scripted(t, nil, func(x *script) {
 			x.observe(10, at("a", "1", 5))
 			x.request("")
-			time.Sleep(gateWithin - time.Second)
+			sleep(gateWithin - time.Second)
 			x.s.BeginList(Relist)
-			time.Sleep(time.Minute)
+			sleep(time.Minute)
 			x.ends("snapshot.started 10 of 1")
 			x.s.Compare(at("a", "1", 15), new(object.Scanned))
 			x.s.Lose(expired)
@@ -371,20 +371,20 @@ func TestListDuringTheStartOfASnapshot(t *testing.T) {
 			x.observe(10, at("a", "1", 5))
 			x.lane.fill(true, true)
 			answer := x.request("")
-			time.Sleep(gateWithin - time.Second)
+			sleep(gateWithin - time.Second)
 			x.relist(expired, 20, nil, at("a", "1", 15))
 			if a := <-answer; a.err != nil {
 				x.t.Error(a.err)
 			}
-			time.Sleep(time.Minute)
+			sleep(time.Minute)
 			x.lane.fill(false, false)
 			x.ends("gap 10-20 expired", "snapshot.started 10 of 1", "r a@15", "snapshot.completed 10 of 1")
 		})
 	})
 }
 
-// A snapshot of the checkpoint goes on after its cursor, with the objects that have not changed
-// since: the bus has the others.
+// A snapshot of the checkpoint continues after its cursor, with the objects that have not changed
+// since. The bus has the others.
 func TestResumedSnapshot(t *testing.T) {
 	cursor := "configmaps/shop/a"
 	objects := []*object.Object{at("a", "1", 5), at("b", "2", 6), at("c", "3", 12), at("d", "4", 10)}
@@ -472,7 +472,7 @@ func TestScheduleOfSnapshots(t *testing.T) {
 		x.lane.lines()
 		var got []string
 		for range 35 * 60 {
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			x.settle()
 			for _, l := range x.lane.lines() {
 				if strings.HasPrefix(l, "snapshot.started") {
@@ -494,10 +494,10 @@ func TestSnapshotOfTheScheduleIsGivenUp(t *testing.T) {
 		x.settle()
 		x.lane.lines()
 		x.lane.fill(true, true)
-		time.Sleep(every + 30*time.Second)
+		sleep(every + 30*time.Second)
 		x.lane.fill(false, false)
 		x.ends()
-		time.Sleep(gateWithin + 30*time.Second)
+		sleep(gateWithin + 30*time.Second)
 		x.ends("snapshot.started 10 of 1", "r a@5", "snapshot.completed 10 of 1")
 	})
 }
@@ -509,9 +509,9 @@ func TestOverdueSnapshot(t *testing.T) {
 		x.load(AtCheckpoint, 10, nil, at("a", "1", 5))
 		x.settle()
 		x.sends("scope.started 10 continued")
-		time.Sleep(time.Minute - time.Second)
+		sleep(time.Minute - time.Second)
 		x.ends()
-		time.Sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		x.ends("snapshot.started 10 of 1", "r a@5", "snapshot.completed 10 of 1")
 	})
 }
@@ -535,14 +535,14 @@ func TestSnapshotFollowsTheReplay(t *testing.T) {
 		x.lane.fill(true, true)
 		saves := x.saves
 		x.watch(bookmark(13))
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		x.sends()
 		if n := x.saves - saves; n != 6 { // two for each attempt, of which each makes changes wait
 			x.t.Errorf("in a minute, the position was saved %d times, want 6", n)
 		}
 		x.lane.fill(false, false)
 		for range 60 {
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			x.settle()
 		}
 		x.ends("snapshot.started 13 of 1", "r a@12", "snapshot.completed 13 of 1")

@@ -209,7 +209,7 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A store that is stopped takes no more events, but its lists go on.
+// A store that is stopped takes no more events, but its lists continue.
 func TestStoppedStoreTakesNoEvents(t *testing.T) {
 	scripted(t, nil, func(x *script) {
 		x.observe(10, at("a", "1", 5))

@@ -79,7 +79,7 @@ func TestSpanOfAWithheldVersion(t *testing.T) {
 		x.watch(event(watch.Deleted, at("c", "3", 16))) // nobody has it
 		x.settle()
 		x.hides(false, "11-16")
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		x.watch(event(watch.Deleted, at("b", "2", 17))) // consumers still have it
 		x.settle()
 		x.hides(true, "17-0")
@@ -231,7 +231,7 @@ func TestChangesWaitForTheirRules(t *testing.T) {
 type slow struct{}
 
 func (slow) Withholds(*object.Delta) string {
-	time.Sleep(5 * time.Millisecond)
+	sleep(5 * time.Millisecond)
 	return ""
 }
 

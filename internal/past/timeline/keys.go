@@ -8,8 +8,8 @@ import (
 )
 
 // The keys of maps. The texts of a key may share the memory of an event, which is much larger. A
-// map that outlives the event needs a clone. To spare a clone for each event, callers assign to a
-// map only if the key is new: an assignment to a known key replaces the text of the key too.
+// map that outlives the event needs a clone. An assignment to a known key replaces the text
+// of the key too, so callers assign only if the key is new. That spares a clone for each event.
 
 // scopeKey identifies a scope.
 type scopeKey struct {
