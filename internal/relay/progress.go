@@ -115,7 +115,7 @@ type Claim struct {
 }
 
 // Reduce returns the progress of an agent after claim has decided about each entry; nil: no entry
-// is left. Everything else stays the same, byte for byte. The result is e if all entries stay.
+// is left. All other values stay the same, byte for byte. The result is e if all entries stay.
 func Reduce(e *consume.Event, claim func(*consume.ScopeProgress) Claim) (*consume.Event, error) {
 	claims := make([]Claim, len(e.Progress.Scopes))
 	left, changed := 0, false
@@ -206,8 +206,8 @@ func hide(entry []byte, h *consume.HiddenSpan) ([]byte, error) {
 	return append(append(append(out[:len(out)-1], `,"hidden":`...), all...), '}'), nil // an entry has a resource
 }
 
-// replaceMember returns an object with another value of a member. Everything else stays the same,
-// byte for byte.
+// replaceMember returns an object with another value of a member. All other values stay the
+// same, byte for byte.
 func replaceMember(doc []byte, member string, replace func(value []byte) ([]byte, error)) ([]byte, error) {
 	return eachMember(doc, func(name string, value []byte) ([]byte, error) {
 		if name == member {

@@ -67,7 +67,7 @@ type Options struct {
 	ProgressWait time.Duration
 }
 
-// Relay forwards records from a bus to a target. See the package's documentation.
+// Relay forwards the records of a subscription to a target. See the package's documentation.
 type Relay struct {
 	o       Options
 	log     *slog.Logger

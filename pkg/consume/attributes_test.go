@@ -24,10 +24,10 @@ func TestAttributesAreWrittenAndRead(t *testing.T) {
 	}
 	names := []string{"ofalaterversion", "specversion", "time"}
 	fields := reflect.ValueOf(e).Elem()
-	for i, f := range reflect.VisibleFields(fields.Type()) {
+	for _, f := range reflect.VisibleFields(fields.Type()) {
 		if f.Type.Kind() == reflect.String && f.IsExported() {
 			name := strings.ToLower(f.Name)
-			fields.Field(i).SetString(consume.TypePrefix + name) // every text that begins so may be a type
+			fields.FieldByIndex(f.Index).SetString(consume.TypePrefix + name) // every text that begins so may be a type
 			names = append(names, name)
 		}
 	}

@@ -150,7 +150,8 @@ type Mark struct {
 	Position uint64
 }
 
-// Subscription is the records of a bus, and the position of one reader of them: its cursor.
+// Subscription is the records of a bus or a file, and the position of one reader of them: its
+// cursor.
 //
 // Open connects and takes the cursor. It is called again after a TransientError; another error is
 // final.

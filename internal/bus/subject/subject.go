@@ -76,17 +76,17 @@ func New(template, cluster string) (*Template, error) {
 	if cluster == "" {
 		return nil, errors.New("subject template: the cluster has no name")
 	}
-	var s Template
+	var t Template
 	var err error
-	s.object, err = Compile(template, cluster)
+	t.object, err = Compile(template, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", template, err)
 	}
-	s.stream, err = Compile(Stream, cluster)
+	t.stream, err = Compile(Stream, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Stream, err)
 	}
-	s.scopes, err = Compile(scopesOf, cluster)
+	t.scopes, err = Compile(scopesOf, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Scope, err)
 	}
@@ -94,8 +94,8 @@ func New(template, cluster string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subject template %q: %w", Progress, err)
 	}
-	s.progress = progress[0].Text + "."
-	return &s, nil
+	t.progress = progress[0].Text + "."
+	return &t, nil
 }
 
 // AppendProgress appends the subject of a writer's progress to dst.
