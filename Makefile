@@ -79,7 +79,7 @@ FULL_STREAM_SEED ?=
 TRUTH  ?= 30m
 FORMER := 1.36
 
-# test-versions: the versions of Kubernetes, NATS, Kafka and kine; empty: all that test/versions pins, none: none
+# test-versions: the versions of Kubernetes, NATS, Kafka and kine; empty: all that test/versions pins, none: none, oldest: the oldest
 VERSIONS       ?=
 NATS_VERSIONS  ?=
 KAFKA_VERSIONS ?=

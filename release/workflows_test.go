@@ -216,6 +216,7 @@ func TestPullRequestsAreCheckedWhole(t *testing.T) {
 	file := "../.github/workflows/pull-request.yaml"
 	all := jobs(t, file)
 	order(t, all["test"], ".ci/run")
+	order(t, all["oldest-versions"], "make test-versions VERSIONS=oldest NATS_VERSIONS=oldest KAFKA_VERSIONS=oldest")
 	order(t, all["release-dry-run"], "make release-dry-run", "release/scan dist/parts/kubecdc-image.tar")
 	for _, step := range []string{"make vulncheck", "make release-check", "make test-image"} {
 		if !strings.Contains(read(t, "../.ci/run"), " "+step) {

@@ -50,7 +50,7 @@ func Kafka() Server {
 	return Server{
 		Name:     "Apache Kafka",
 		Required: "2.5",
-		Tested:   []string{"3.3", "3.9", "4.0", "4.3", "4.4"},
+		Tested:   []string{"2.8", "3.3", "3.9", "4.0", "4.3", "4.4"},
 	}
 }
 

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	all := kinds()
 	for _, k := range all {
 		chosen[k.name] = flags.String(k.name, "",
-			"versions of "+k.title+", separated by commas or spaces; none: none; default: all")
+			"versions of "+k.title+", separated by commas or spaces; none: none; oldest: the oldest; default: all")
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -96,6 +96,8 @@ func (k *kind) choose(text string) ([]string, error) {
 		return k.versions, nil
 	case "none":
 		return nil, nil
+	case "oldest":
+		return k.versions[:1], nil
 	}
 	var chosen []string
 	for _, name := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' }) {

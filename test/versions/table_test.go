@@ -81,9 +81,14 @@ func TestWrite(t *testing.T) {
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	k := kind{title: "Server", versions: []string{"1.0", "2.0", "3.0"}}
-	for text, want := range map[string][]string{"": {"1.0", "2.0", "3.0"}, "none": nil, "3.0 1.0": {
-		"3.0", "1.0",
-	}, "2.0,": {"2.0"}, "2": {"2.0"}} {
+	for text, want := range map[string][]string{
+		"":        {"1.0", "2.0", "3.0"},
+		"none":    nil,
+		"oldest":  {"1.0"},
+		"3.0 1.0": {"3.0", "1.0"},
+		"2.0,":    {"2.0"},
+		"2":       {"2.0"},
+	} {
 		got, err := k.choose(text)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%q: %v: -want +got\n%s", text, err, diff)
