@@ -32,17 +32,22 @@ func (l *logFold) noteDeadLetter(e *consume.Event, isIncluded bool) {
 		return // a deletion: the gap says everything that its event would say
 	}
 	l.edges.noteTimes(e.Time)
-	object := objectKey{key.cluster, e.GroupResource(), uid}
+	key = key.clone()
+	object := objectKey{key.cluster, strings.Clone(e.GroupResource()), strings.Clone(uid)}
 	l.deadLetters[key] = &deadLetter{
-		scope:  scopeOf(e),
+		scope:  scopeKey{key.cluster, strings.Clone(e.Scope)},
 		object: object,
 		at:     pointOf(e),
 		from: certainty.Bound{
 			Time:            e.Stream.Since,
-			ResourceVersion: e.Stream.FromResourceVersion,
+			ResourceVersion: strings.Clone(e.Stream.FromResourceVersion),
 			History:         e.History(),
 		},
-		to:         certainty.Bound{Time: e.Time, ResourceVersion: e.Stream.ToResourceVersion, History: e.History()},
+		to: certainty.Bound{
+			Time:            e.Time,
+			ResourceVersion: strings.Clone(e.Stream.ToResourceVersion),
+			History:         e.History(),
+		},
 		isResolved: !l.highest(object).isBefore(pointOf(e)), // the bus rejected a copy
 	}
 }

@@ -56,13 +56,13 @@ func (e *edges) sorted(n int) []time.Time {
 	return out
 }
 
-// noteOpenEdges notes the times of gaps and spans that are not over. No later event notes their
-// end.
+// noteOpenEdges notes the times of gaps and spans that are not over. It is called after the last
+// event: no later one moves or notes their end.
 func (f *Fold) noteOpenEdges() {
 	for _, l := range f.logs {
 		for _, s := range l.scopes {
 			for _, g := range s.openGaps {
-				f.edges.noteTimes(g.from.time)
+				f.edges.noteTimes(g.from.time, g.end.time)
 			}
 			for _, o := range s.observations {
 				o.noteOpenEdges()

@@ -102,7 +102,7 @@ func (f *Fold) Add(e *consume.Event) []*Version {
 	verdict := l.objects.Apply(e)
 	out := f.versionsOfGone(l, e, verdict.Gone)
 	if verdict.News && e.Data != nil {
-		l.places[placeOf(e)] += e.Data.Skipped
+		l.noteWithheld(placeOf(e), e.Data.Skipped)
 		v := versionOf(e)
 		v.Again = isAgain
 		out = append(out, v)

@@ -131,7 +131,7 @@ func (s *scope) noteGap(m Moment, e *consume.Event, now mark) {
 	if now.at.isBefore(s.reached.at) || isOlder {
 		return // a late copy whose id the Tracker has dropped
 	}
-	g := &gap{to: now, reason: e.Stream.Reason, isRecovered: e.Stream.Recovered}
+	g := &gap{to: now, reason: cloneText(e.Stream.Reason), isRecovered: e.Stream.Recovered}
 	from := mark{e.Stream.Since, point{e.History(), number(e.Stream.FromResourceVersion)}}
 	switch g.reason {
 	case consume.ReasonDeadLetter:

@@ -43,6 +43,7 @@ func (s *scope) judge(of consume.ClusterKey, m Moment, o Options) certainty.Scop
 // nothing does. It sets the bounds and the end of the scope in out.
 func (s *scope) judgeInEtcd(m Moment, out *certainty.Scope) *certainty.Cause {
 	judged := *s
+	judged.edges = nil // a question notes nothing: later events may move the end of an open gap
 	for _, g := range s.openGaps {
 		judged.noteGapAround(m, g)
 	}

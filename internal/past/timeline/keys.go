@@ -8,7 +8,8 @@ import (
 )
 
 // The keys of maps. The texts of a key may share the memory of an event, which is much larger. A
-// map that outlives the event needs a clone.
+// map that outlives the event needs a clone. To spare a clone for each event, callers assign to a
+// map only if the key is new: an assignment to a known key replaces the text of the key too.
 
 // scopeKey identifies a scope.
 type scopeKey struct {
@@ -54,6 +55,10 @@ type deadLetterKey struct {
 	id      string
 }
 
+func (k deadLetterKey) clone() deadLetterKey {
+	return deadLetterKey{cloneCluster(k.cluster), strings.Clone(k.id)}
+}
+
 // writerKey identifies an agent, across its restarts.
 type writerKey struct {
 	cluster consume.ClusterKey
@@ -84,6 +89,12 @@ func placeOf(e *consume.Event) place {
 	return place{e.ClusterKey(), e.GroupResource(), e.Scope, e.Namespace}
 }
 
+func (p place) clone() place {
+	return place{
+		cloneCluster(p.cluster), strings.Clone(p.resource), strings.Clone(p.scope), strings.Clone(p.namespace),
+	}
+}
+
 // isIn reports whether objects of the place belong to a scope. An event names its scope if that has
 // selectors.
 func (p place) isIn(s *certainty.Scope) bool {
@@ -95,6 +106,9 @@ func (p place) isIn(s *certainty.Scope) bool {
 	}
 	return !strings.Contains(s.Name, "?") && s.Covers(p.namespace)
 }
+
+// cloneText is strings.Clone for a text of a type of its own.
+func cloneText[T ~string](text T) T { return T(strings.Clone(string(text))) }
 
 func cloneCluster(k consume.ClusterKey) consume.ClusterKey {
 	return consume.ClusterKey{Source: strings.Clone(k.Source), UID: strings.Clone(k.UID)}

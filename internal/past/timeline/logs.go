@@ -15,7 +15,7 @@ type logFold struct {
 	objects consume.Tracker // of events up to the moment
 	stream  consume.Tracker // of stream events alone, also after the moment
 	scopes  map[scopeKey]*scope
-	places  map[place]int // of objects: how many versions filters withheld
+	places  map[place]*int // of objects: how many versions filters withheld
 	// hasChanged has the objects of the moment that have an event after it.
 	hasChanged  map[objectKey]bool
 	deadLetters map[deadLetterKey]*deadLetter
@@ -39,7 +39,7 @@ func (f *Fold) logOf(log consume.Log) *logFold {
 	if l == nil {
 		l = &logFold{
 			scopes:      map[scopeKey]*scope{},
-			places:      map[place]int{},
+			places:      map[place]*int{},
 			hasChanged:  map[objectKey]bool{},
 			deadLetters: map[deadLetterKey]*deadLetter{},
 			writers:     map[writerKey]*writer{},
@@ -172,7 +172,17 @@ func (l *logFold) noteSkipped(e *consume.Event) {
 		return // resourceVersions are not numbers, or the event is a late copy
 	}
 	l.hasChanged[key.clone()] = true
-	l.places[placeOf(e)] += e.Data.Skipped
+	l.noteWithheld(placeOf(e), e.Data.Skipped)
+}
+
+// noteWithheld notes a place of objects, and how many versions filters withheld there.
+func (l *logFold) noteWithheld(at place, versions int) {
+	withheld := l.places[at]
+	if withheld == nil {
+		withheld = new(int)
+		l.places[at.clone()] = withheld
+	}
+	*withheld += versions
 }
 
 func sortedKeys[V any](all map[string]V) []string { return slices.Sorted(maps.Keys(all)) }

@@ -204,7 +204,7 @@ func (o *observation) noteReported(m Moment, entry *consume.ScopeProgress) {
 	}
 	for k := range entry.Interruptions {
 		i := interruption{
-			why:   entry.Interruptions[k].Why,
+			why:   cloneText(entry.Interruptions[k].Why),
 			from:  entry.Interruptions[k].From,
 			until: entry.Interruptions[k].Until,
 		}

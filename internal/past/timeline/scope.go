@@ -110,7 +110,7 @@ func (s *scope) noteSnapshotStarted(m Moment, e *consume.Event, now mark) *gap {
 	if isPart {
 		return shown
 	}
-	s.openSnapshot = e.Stream.Snapshot
+	s.openSnapshot = strings.Clone(e.Stream.Snapshot)
 	s.snapshotStart = now
 	s.isSnapshotCurrent = e.Stream.Writer != ""
 	for _, g := range s.openGaps {
@@ -285,7 +285,10 @@ func (s *scope) restart() {
 // noteWriterEnded notes that a writer does not observe the scope any more.
 func (s *scope) noteWriterEnded(e *consume.Event, now mark) {
 	s.edges.noteScopeEnd(e.Time)
-	said := certainty.End{Bound: now.bound(), Reason: e.Stream.End, Successors: e.Stream.Successors}
+	said := certainty.End{Bound: now.bound(), Reason: cloneText(e.Stream.End)}
+	for _, successor := range e.Stream.Successors {
+		said.Successors = append(said.Successors, strings.Clone(successor))
+	}
 	end := &scopeEnd{End: said, at: now}
 	if e.Stream.Writer != "" {
 		s.observation(e.Stream.Writer).end = end

@@ -64,7 +64,7 @@ func (f *Fold) judgeOwn(l *logFold, key scopeKey) certainty.Scope {
 	s.Name = key.name
 	for at, skipped := range l.places {
 		if at.isIn(&s) {
-			s.Skipped += skipped
+			s.Skipped += *skipped
 		}
 	}
 	return s

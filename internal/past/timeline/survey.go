@@ -92,7 +92,10 @@ func (s *Survey) noteDeadLetter(e *consume.Event) {
 		return
 	}
 	uid, _ := splitDeadLetter(e.Stream.DeadLetter)
-	s.deadLetters[objectKey{e.ClusterKey(), e.GroupResource(), uid}] = true
+	key := objectKey{e.ClusterKey(), e.GroupResource(), uid}
+	if !s.deadLetters[key] {
+		s.deadLetters[key.clone()] = true
+	}
 }
 
 // isNeeded reports whether a later reading needs an event. It needs the objects that have dead
@@ -103,8 +106,11 @@ func (s *Survey) isNeeded(e *consume.Event) bool {
 
 // noteObject notes the place of an object without dead letters.
 func (s *Survey) noteObject(e *consume.Event) {
-	if e.Data != nil && !s.deadLetters[objectOf(e)] {
-		s.hasObject[placeOf(e)] = true
+	if e.Data == nil || s.deadLetters[objectOf(e)] {
+		return
+	}
+	if at := placeOf(e); !s.hasObject[at] {
+		s.hasObject[at.clone()] = true
 	}
 }
 

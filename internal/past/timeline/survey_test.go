@@ -2,6 +2,7 @@ package timeline_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -285,5 +286,37 @@ func TestPartsOfASpan(t *testing.T) {
 		if text := strings.Join(got, ", "); text != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, text, c.want)
 		}
+	}
+}
+
+// A reader may ask for the scopes of a survey, and then add more events. In this record, the gap
+// seems to be over at the first progress, until a snapshot starts.
+func TestQuestionDoesNotChangeTheParts(t *testing.T) {
+	t.Parallel()
+	log := record(`
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0.1 completed S1 @10
+		1 progress @20
+		4 progress @40
+		5 gap expired 40-60 since=4
+		6 progress @70
+		6.1 started S2 @75
+		6.5 completed S2 @75
+		7 progress @80
+		8 progress @90`)
+	since, until := minute("1"), minute("8")
+	want, _ := surveyOf(log, since, until)
+	s := timeline.NewSurvey(since, until, timeline.Options{})
+	for more := true; more; more = s.Next() {
+		for _, e := range log {
+			s.Add(e)
+			if first, again := s.Scopes(), s.Scopes(); !reflect.DeepEqual(first, again) {
+				t.Errorf("after %s: scopes are %+v, and then %+v", e.ID, first, again)
+			}
+		}
+	}
+	if got := s.Parts(); !reflect.DeepEqual(got, want) {
+		t.Errorf("parts with questions:\n%+v\nwithout:\n%+v", got, want)
 	}
 }
