@@ -42,6 +42,21 @@ func TestScopesWithGaps(t *testing.T) {
 			16 progress @80`, "rv:50", "uncertain from 40 to 60: expired",
 		},
 		{
+			"a gap whose event comes again after the next snapshot", steady + `
+			14 gap expired 40-60 since=4
+			14.1 started S2 @60
+			14.2 completed S2 @60
+			14 gap expired 40-60 since=4
+			15 progress @60
+			16 progress @60`, "14.5", "exact from 60 to 60",
+		},
+		{
+			"a gap that an agent with a slower clock reports", steady + `
+			3.9 gap expired 40-60 since=3.8
+			15 progress @70
+			16 progress @80`, "rv:50", "uncertain from 40 to 60: expired",
+		},
+		{
 			"the end of a gap", steady + `
 			14 gap expired 40-60 since=4
 			15 progress @70

@@ -220,6 +220,12 @@ func TestPartsOfASpan(t *testing.T) {
 		{"two interruptions", steady + `
 			5 progress @50 away=closed/4.2-4.5 away=cut/4.7-4.8
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-4.7 exact, 4.7-4.8 late, 4.8-6 exact"},
+		{"many interruptions", steady + `
+			5 progress @50 away=closed/4.1-4.2 away=closed/4.3-4.4 away=closed/4.5-4.6 away=closed/4.7-4.8
+			6 progress @60 away=closed/5.1-5.2 away=closed/5.3-5.4 away=closed/5.5-5.6 away=closed/5.7-5.8
+			7 progress @70`, "4", "6", "4-4.1 exact, 4.1-4.2 late, 4.2-4.3 exact, 4.3-4.4 late, 4.4-4.5 exact, " +
+			"4.5-4.6 late, 4.6-4.7 exact, 4.7-4.8 late, 4.8-5.1 exact, 5.1-5.2 late, 5.2-5.3 exact, " +
+			"5.3-5.4 late, 5.4-5.5 exact, 5.5-5.6 late, 5.6-5.7 exact, 5.7-5.8 late, 5.8-6 exact"},
 		{"a hidden span", steady + `
 			5 progress @50 hidden=4.2/41-4.6/45
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.6 uncertain, 4.6-6 exact"},
