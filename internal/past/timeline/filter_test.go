@@ -120,5 +120,18 @@ func TestScopesWithFilters(t *testing.T) {
 			5 progress @50 hidden=4.2/42
 			5 progress @50 writer=v`, "4.5", "exact from 40 to 50",
 		},
+		{
+			"another agent showed what the filters of the first one hid, and is silent now", steady + `
+			2 begin @30 writer=v
+			5 progress @50 hidden=4.2/42
+			5 progress @50 writer=v
+			15 progress @60 since=5`, "rv:45", "exact",
+		},
+		{
+			"another agent is silent, and does not show what the filters of the first one hide now", steady + `
+			2 begin @30 writer=v
+			3 progress @40 writer=v
+			15 progress @60 since=4 hidden=4.2/42`, "now 15", "uncertain from 42: filtered",
+		},
 	})
 }

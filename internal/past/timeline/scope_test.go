@@ -214,6 +214,16 @@ func TestScopes(t *testing.T) {
 		},
 		{"a resource of another etcd", strings.ReplaceAll(steady, "@", "resource=events @"), "rv:15", "unknown"},
 		{
+			"a resource whose etcd is not known, before the record", strings.ReplaceAll(steady, "@", "resource=endpoints @"),
+			"rv:9", "unknown to 10",
+		},
+		{
+			"a resource whose etcd is not known, in a gap", strings.ReplaceAll(steady+`
+			14 gap expired 40-60 @60 since=4
+			15 progress @70
+			16 progress @80`, "@", "resource=endpoints @"), "rv:50", "unknown, of an etcd that is not known",
+		},
+		{
 			"a resource whose etcd is not known", strings.ReplaceAll(steady, "@", "resource=endpoints @"), "rv:15",
 			"unknown, of an etcd that is not known",
 		},
@@ -270,6 +280,22 @@ func TestScopes(t *testing.T) {
 			6 progress @40 scope=pods/b`, "rv:15", "exact, unknown to 30",
 		},
 	})
+}
+
+// A state of now is known up to the last claim of any agent. An agent that was killed may claim less
+// than before; its claim moves no resourceVersion.
+func TestUpToWhereAStateIsKnown(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{"now 5.5": "5", "rv:35": "4"} {
+		s := timeline.NewState(parse(t, at), timeline.Options{})
+		for _, e := range record(steady + "\n5 progress @35") {
+			s.Add(e)
+		}
+		from := s.Scopes()[0].From
+		if !from.Time.Equal(minute(want)) || from.ResourceVersion != "40" {
+			t.Errorf("at %s: known up to %+v, want minute %s and resourceVersion 40", at, from, want)
+		}
+	}
 }
 
 // A scope has ended, and was started again later. The snapshot of the second start reads objects
