@@ -2,6 +2,10 @@ package timeline_test
 
 import (
 	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/past/certainty"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Filters withhold versions: the state may have an earlier version of an object than the last one.
@@ -134,4 +138,32 @@ func TestScopesWithFilters(t *testing.T) {
 			15 progress @60 since=4 hidden=4.2/42`, "now 15", "uncertain from 42: filtered",
 		},
 	})
+}
+
+// An agent was killed, and did not report what its filters withheld at the end. That matters only
+// if one of its rules withholds versions. A rule that only selects objects does not.
+func TestRulesThatWithholdVersions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rule consume.Rule
+		want certainty.Level
+	}{
+		"by operation":     {consume.Rule{Operations: []string{"created"}}, certainty.Uncertain},
+		"by a condition":   {consume.Rule{Where: "true"}, certainty.Uncertain},
+		"by noise":         {consume.Rule{Noise: []string{"status-only"}}, certainty.Uncertain},
+		"none is withheld": {consume.Rule{LabelSelector: "app=web"}, certainty.Exact},
+	} {
+		s := timeline.NewState(parse(t, "rv:43"), timeline.Options{})
+		for _, e := range record(steady + `
+			14 begin @45 continued run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`) {
+			if e.Stream != nil {
+				e.Stream.Rules = []consume.Rule{c.rule}
+			}
+			s.Add(e)
+		}
+		if got := certainty.Worst(s.Scopes()); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
 }
