@@ -49,6 +49,7 @@ func TestDoneWithTwoWriters(t *testing.T) {
 		{"one has observed the scope", both + "\n3 progress @40", true},
 		{"one has not observed it", both + "\n3 progress @40 away=cut/2.2-2.8", false},
 		{"one has withheld versions", both + "\n3 progress @40 hidden=2.2/31-2.8/35", false},
+		{"one withholds versions still", both + "\n3 progress @40 hidden=2.2/31", false},
 		{"neither has observed it", both + `
 			3 progress @40 away=cut/2.2-2.8
 			3 progress @40 away=cut/2.2-2.8 writer=v`, true},

@@ -73,6 +73,13 @@ func TestScopesWithFilters(t *testing.T) {
 			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
 		},
 		{
+			"a later event of that run says from where it goes on", steady + `
+			14 begin continued noise run=1-1795176830000
+			14.1 started S2 @45 noise run=1-1795176830000
+			14.2 completed S2 @45 run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:50", "exact",
+		},
+		{
 			"an agent was killed while its filters hid a version", steady + `
 			5 progress @43 hidden=4.2/42
 			14 begin @45 continued noise run=1-1795176830000

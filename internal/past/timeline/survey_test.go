@@ -326,3 +326,30 @@ func TestQuestionDoesNotChangeTheParts(t *testing.T) {
 		t.Errorf("parts with questions:\n%+v\nwithout:\n%+v", got, want)
 	}
 }
+
+// A scope may begin inside a span, while a larger one has its objects. It is a scope of the later
+// part of the span.
+func TestScopeThatBeginsInsideASpan(t *testing.T) {
+	t.Parallel()
+	const events = `
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0.1 completed S1 @10
+		1 progress @20 scope=pods
+		4 progress @40 scope=pods
+		5 begin @50 initial scope=pods/shop
+		5 started S2 @50 initial scope=pods/shop
+		5.1 completed S2 @50 scope=pods/shop
+		6 progress @60 scope=pods
+		6 progress @60 scope=pods/shop
+		9 progress @90 scope=pods
+		9 progress @90 scope=pods/shop`
+	parts, _ := surveyOf(record(events), minute("2"), minute("8"))
+	first, last := parts[0], parts[len(parts)-1]
+	if len(first.Scopes) != 1 || certainty.Worst(first.Scopes) != certainty.Exact {
+		t.Errorf("before it began: %+v, want one exact scope", first)
+	}
+	if len(last.Scopes) != 2 || certainty.Worst(last.Scopes) != certainty.Exact {
+		t.Errorf("after it has begun: %+v, want two exact scopes", last)
+	}
+}
