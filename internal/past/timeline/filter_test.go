@@ -1,6 +1,7 @@
 package timeline_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
@@ -78,6 +79,16 @@ func TestScopesWithFilters(t *testing.T) {
 			14.1 started S2 @45 noise run=1-1795176830000
 			14.2 completed S2 @45 run=1-1795176830000
 			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:50", "exact",
+		},
+		{
+			"etcd was restored, and no progress says what the filters withheld meanwhile", steady + `
+			4.1 begin @40 continued noise
+			5 progress @60 h1`, "rv:50/h1", "uncertain from 41 to 60/h1: filtered",
+		},
+		{
+			"a hidden span without resourceVersions, after a restore of etcd", strings.ReplaceAll(steady, "@", "h1 @") + `
+			5 progress @50 h1 hidden=4.2/-4.6/`, "rv:45/h1",
+			"uncertain to 50/h1: filtered",
 		},
 		{
 			"an agent was killed while its filters hid a version", steady + `

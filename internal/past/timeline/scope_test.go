@@ -180,6 +180,20 @@ func TestScopes(t *testing.T) {
 			10 progress @95
 			11 progress @99`, "4.5", "late from 4 to 5: ended",
 		},
+		{"an end without a resourceVersion, by time", steady + "\n5 end deselected", "6", "exact ended deselected"},
+		{"an end without a resourceVersion, before it", steady + "\n5 end deselected", "rv:25", "exact"},
+		{
+			"a snapshot of this release, before its first progress", `
+			0 started S1 @10 writer=
+			0.1 completed S1 @10 writer=
+			1 former @20
+			2 former @30
+			3 begin @30 continued
+			3 started S2 @40
+			3.5 completed S2 @40
+			5 progress @50 since=2.9
+			6 progress @60 since=2.9`, "rv:45", "exact",
+		},
 		{
 			"a record of a former release", `
 			0 started S1 @10

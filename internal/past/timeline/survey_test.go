@@ -217,6 +217,9 @@ func TestPartsOfASpan(t *testing.T) {
 		{"an interruption", steady + `
 			5 progress @50 away=closed/4.2-4.5
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-6 exact"},
+		{"an interruption of objects without a namespace", strings.ReplaceAll(steady, "@5 S1", "@5 S1 ns=") + `
+			5 progress @50 away=closed/4.2-4.5
+			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-6 exact"},
 		{"two interruptions", steady + `
 			5 progress @50 away=closed/4.2-4.5 away=cut/4.7-4.8
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-4.7 exact, 4.7-4.8 late, 4.8-6 exact"},
@@ -351,5 +354,39 @@ func TestScopeThatBeginsInsideASpan(t *testing.T) {
 	}
 	if len(last.Scopes) != 2 || certainty.Worst(last.Scopes) != certainty.Exact {
 		t.Errorf("after it has begun: %+v, want two exact scopes", last)
+	}
+}
+
+// The first reading of a survey returns the versions of the span. The later ones only judge it.
+func TestVersionsOfASurvey(t *testing.T) {
+	t.Parallel()
+	log := record(`
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0 r web/1 @5 S1
+		0 r api/2 @6 S1
+		0.1 completed S1 @10
+		1 progress @20
+		2 u web/1 @21
+		2 u api/2 @22
+		5 progress @50 away=closed/4.2-4.5
+		6 progress @60`)
+	s := timeline.NewSurvey(minute("1"), minute("6"), timeline.Options{})
+	for reading, want := range []string{"web @5, api @6, web @21, api @22", ""} {
+		var got []string
+		for _, e := range log {
+			for _, v := range s.Add(e) {
+				got = append(got, v.Name+" @"+v.ResourceVersion)
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("reading %d: %q, want %q", reading, text, want)
+		}
+		if len(s.Scopes()) == 0 {
+			t.Errorf("reading %d has no scopes", reading)
+		}
+		if isLast := want == ""; s.Next() == isLast {
+			t.Errorf("reading %d is the last one: %t, want %t", reading, !isLast, isLast)
+		}
 	}
 }
