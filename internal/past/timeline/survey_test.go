@@ -390,3 +390,29 @@ func TestVersionsOfASurvey(t *testing.T) {
 		}
 	}
 }
+
+// A later reading needs the objects of a resource whose scopes the record does not name: they alone
+// show that the resource was observed.
+func TestSurveyNeedsObjectsOfAResourceWithoutScopes(t *testing.T) {
+	t.Parallel()
+	const named = `
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0 r web/1 @5 S1
+		0.1 completed S1 @10
+		1 progress @20
+		5 progress @50 away=closed/4.2-4.5
+		6 progress @60`
+	for events, want := range map[string]bool{named: false, named + "\n5 c one/2 @45 resource=nodes ns=": true} {
+		s := timeline.NewSurvey(minute("1"), minute("6"), timeline.Options{})
+		for _, e := range record(events) {
+			s.Add(e)
+		}
+		if !s.Next() {
+			t.Fatal("there is no second reading")
+		}
+		if got := s.NeedsObjects(); got != want {
+			t.Errorf("needs objects: %t, want %t, of the record%s", got, want, events)
+		}
+	}
+}
