@@ -83,8 +83,8 @@ func TestBlameOfTheLinesOfAText(t *testing.T) {
 	}
 }
 
-// A text may be the last value of an object. Its lines still have origins of their own. A value that
-// YAML folds has one origin for all of its lines.
+// A text may be the last value of an object. Its lines still have origins of their own. A value
+// that YAML folds has one origin for all of its lines.
 func TestBlameOfTheEndOfAnObject(t *testing.T) {
 	long := strings.Repeat("word ", 20) + "\x01"
 	for name, c := range map[string]struct {
@@ -95,11 +95,15 @@ func TestBlameOfTheEndOfAnObject(t *testing.T) {
 			[]any{map[string]any{"z": "a\nb\n"}, map[string]any{"z": "a\nB\n"}}, []string{"0 z: |", "0 a", "1 B"},
 		},
 		"a text with further line ends": {
-			[]any{map[string]any{"z": "a\n\n\n"}, map[string]any{"z": "b\n\n\n"}}, []string{"0 z: |+", "1 b", "0 ", "0 "},
+			[]any{map[string]any{"z": "a\n\n\n"}, map[string]any{"z": "b\n\n\n"}},
+			[]string{"0 z: |+", "1 b", "0 ", "0 "},
 		},
 		"a folded value": {
 			[]any{map[string]any{"a": 1}, map[string]any{"a": 1, "z": long}},
-			[]string{"0 a: 1", `1 z: "` + strings.TrimSpace(strings.Repeat("word ", 16)), `1 word word word word \x01"`},
+			[]string{
+				"0 a: 1",
+				`1 z: "` + strings.TrimSpace(strings.Repeat("word ", 16)), `1 word word word word \x01"`,
+			},
 		},
 		"an element of a list": {
 			[]any{

@@ -74,6 +74,12 @@ func TestScopesWithFilters(t *testing.T) {
 			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
 		},
 		{
+			"a snapshot has passed what filters may have withheld, and no progress has reported that", steady + `
+			4.1 begin @40 continued noise
+			5 started S2 @50 noise
+			5.1 completed S2 @50`, "rv:45", "uncertain from 40: filtered",
+		},
+		{
 			"a later event of that run says from where it goes on", steady + `
 			14 begin continued noise run=1-1795176830000
 			14.1 started S2 @45 noise run=1-1795176830000

@@ -114,6 +114,9 @@ func TestLateSpansAreReturnedWhenAllWritersHaveReported(t *testing.T) {
 		1 progress @20`
 	const away = "\n3 progress @40 away=closed/2.2-2.5"
 	for name, c := range map[string]struct{ record, want string }{
+		"one writer": {
+			strings.Replace(steady, "\n\t\t0 begin @10 initial writer=v", "", 1) + away, "at 3: 2.2-2.5",
+		},
 		"no other writer was heard of": {steady + away, "at 3: 2.2-2.5"},
 		"the other one reports": {steady + `
 			1 progress @20 writer=v` + away + `

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
@@ -296,8 +297,8 @@ func TestScopes(t *testing.T) {
 	})
 }
 
-// A state of now is known up to the last claim of any agent. An agent that was killed may claim less
-// than before; its claim moves no resourceVersion.
+// A state of now is known up to the last claim of any agent. An agent that was killed may claim
+// less than before; its claim moves no resourceVersion.
 func TestUpToWhereAStateIsKnown(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{"now 5.5": "5", "rv:35": "4"} {
@@ -466,5 +467,24 @@ func TestComplete(t *testing.T) {
 	}
 	if _, ok := f.Complete(consume.ClusterKey{Source: source}, "nodes"); ok {
 		t.Error("complete, and nothing is known of it")
+	}
+}
+
+// After the end of the record, the answer says when a claim was last much older than its progress.
+func TestLagIsReported(t *testing.T) {
+	t.Parallel()
+	for progress, want := range map[string]time.Time{
+		"\n9 progress @40 to=8":                  {},
+		"\n9 progress @40 to=4":                  minute("9"),
+		"\n9 progress @40 to=4\n10 progress @40": minute("9"),
+	} {
+		s := timeline.NewState(parse(t, "rv:50"), timeline.Options{})
+		for _, e := range record(steady + progress) {
+			s.Add(e)
+		}
+		cause := s.Scopes()[0].Find(certainty.AfterRecord)
+		if cause == nil || !cause.Lagged.Equal(want) {
+			t.Errorf("after%s: the cause is %+v, want one that lagged at %s", progress, cause, want)
+		}
 	}
 }
