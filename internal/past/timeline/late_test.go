@@ -52,6 +52,17 @@ func TestLateSpans(t *testing.T) {
 			5 progress @40 away=closed/2.2-2.5 away=closed/3.2-3.5`, "-1", "20", "2.2-2.5 closed, 3.2-3.5 closed"},
 		"two that overlap: the earlier one is the cause": {steady + `
 			3 progress @40 away=cut/2.4-2.9 away=closed/2.2-2.5`, "-1", "20", "2.2-2.9 closed"},
+		"one that began before the first report": {`
+			0 begin @10 initial
+			0 started S1 @10
+			0.1 completed S1 @10
+			3 progress @40 since=2 away=closed/1.5-2.5`, "-1", "20", "0.1-2.5 unheard"},
+		"no claim before the end": {`
+			0 begin @10 initial
+			0 started S1 @10
+			0.1 completed S1 @10
+			4 progress since=3
+			5 end deselected @45`, "-1", "20", "0.1-3 unheard, 3-5 ended"},
 		"one that is not over": {steady + `
 			3 progress @40 to=2.2 away=silent/2.2
 			4 progress @40 to=2.2 away=silent/2.2`, "-1", "20", ""},

@@ -196,6 +196,16 @@ func TestScopes(t *testing.T) {
 			6 progress @60 since=2.9`, "rv:45", "exact",
 		},
 		{
+			"a progress of the time at which a scope was started is not about it", `
+			0 begin @10 initial scope=pods/dev
+			0 started S1 @10 initial scope=pods/dev
+			0.1 completed S1 @10 scope=pods/dev
+			2 begin @25 initial scope=pods/shop
+			2 progress @30
+			2.1 started S2 @25 initial scope=pods/shop
+			2.2 completed S2 @25 scope=pods/shop`, "rv:28", "exact, unknown from 25",
+		},
+		{
 			"a record of a former release", `
 			0 started S1 @10
 			0.1 completed S1 @10

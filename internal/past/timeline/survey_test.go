@@ -217,7 +217,7 @@ func TestPartsOfASpan(t *testing.T) {
 		{"an interruption", steady + `
 			5 progress @50 away=closed/4.2-4.5
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-6 exact"},
-		{"an interruption of objects without a namespace", strings.ReplaceAll(steady, "@5 S1", "@5 S1 ns=") + `
+		{"an interruption of objects without a namespace", strings.ReplaceAll(steady, "@5 S1", "@5 S1 ns= scope=pods") + `
 			5 progress @50 away=closed/4.2-4.5
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-6 exact"},
 		{"two interruptions", steady + `
