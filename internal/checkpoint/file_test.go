@@ -248,6 +248,23 @@ func TestForgetRetiring(t *testing.T) {
 	}
 }
 
+// A checkpoint may have no scope of the kind that a command asks for. Its error then says so,
+// instead of an empty list.
+func TestErrorsSayThatThereIsNoSuchScope(t *testing.T) {
+	d := document()
+	s := &memory{data: encode(t, d)}
+	err := checkpoint.Forget(t.Context(), s, "pods", nil)
+	if !errors.Is(err, checkpoint.ErrNoScope) || !strings.Contains(err.Error(), ": no scope is retiring;") {
+		t.Errorf("forget: %v, want ErrNoScope that says that no scope is retiring", err)
+	}
+	d.Scopes = map[string]checkpoint.Scope{}
+	s = &memory{data: encode(t, d)}
+	_, err = checkpoint.Reset(t.Context(), s, "pods")
+	if !errors.Is(err, checkpoint.ErrNoScope) || !strings.HasSuffix(err.Error(), ": it has no scopes at all") {
+		t.Errorf("reset: %v, want ErrNoScope that says that there are no scopes at all", err)
+	}
+}
+
 func TestReset(t *testing.T) {
 	stored := func(t *testing.T, data []byte) checkpoint.Store {
 		s := checkpoint.OpenFile(filepath.Join(t.TempDir(), "checkpoint.json"))

@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"log/slog"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -53,5 +54,53 @@ func TestLogs(t *testing.T) {
 	}
 	if got, _ := open().Logs(); len(got) != 1 {
 		t.Errorf("logs after a run that tracked none: %v", got)
+	}
+}
+
+// A log whose identity has changed is saved although no scope has moved. Nothing else about a log
+// causes a save: the agent would save every five seconds.
+func TestChangedIdentityOfALogIsSaved(t *testing.T) {
+	was := checkpoint.Log{
+		Name:     "kubecdc",
+		Cluster:  "oWh1",
+		ID:       "2026-11-20T15:00:00Z",
+		Acked:    []uint64{12},
+		Replaced: 1,
+	}
+	for name, c := range map[string]struct {
+		change func(*checkpoint.Log)
+		saves  int
+	}{
+		"nothing":     {func(*checkpoint.Log) {}, 0},
+		"position":    {func(l *checkpoint.Log) { l.Acked = []uint64{13} }, 0},
+		"name":        {func(l *checkpoint.Log) { l.Name = "other" }, 1},
+		"cluster":     {func(l *checkpoint.Log) { l.Cluster = "oWh2" }, 1},
+		"id":          {func(l *checkpoint.Log) { l.ID = "2026-11-21T15:00:00Z" }, 1},
+		"replacement": {func(l *checkpoint.Log) { l.Replaced = 2 }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := new(memory)
+				k := newKeeper(t, m)
+				log := was
+				k.TrackLogs(func() []checkpoint.Log { return []checkpoint.Log{log} })
+				pods := informerAt(1, 1)
+				k.Track("pods", pods.position, nil)
+				if err := k.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				before, _ := m.counts()
+				c.change(&log)
+				if err := k.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if after, _ := m.counts(); after-before != c.saves {
+					t.Errorf("%d saves, want %d", after-before, c.saves)
+				}
+				if err := k.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

@@ -178,6 +178,9 @@ func TestTakeOverWaits(t *testing.T) {
 			t.Fatalf("%+v before it is saved", r)
 		default:
 		}
+		if s := k.State(); s.Trouble == nil || s.Trouble.Error() != "connection reset" {
+			t.Errorf("the state has %v as the reason of the wait", s.Trouble)
+		}
 		m.lose(nil)
 		if r := <-done; r.epoch != 7 || r.err != nil {
 			t.Errorf("%+v", r)

@@ -83,6 +83,61 @@ func TestBlameOfTheLinesOfAText(t *testing.T) {
 	}
 }
 
+// A text may be the last value of an object. Its lines still have origins of their own. A value
+// that YAML folds has one origin for all of its lines.
+func TestBlameOfTheEndOfAnObject(t *testing.T) {
+	long := strings.Repeat("word ", 20) + "\x01"
+	for name, c := range map[string]struct {
+		versions []any
+		want     []string
+	}{
+		"a text": {
+			[]any{map[string]any{"z": "a\nb\n"}, map[string]any{"z": "a\nB\n"}}, []string{"0 z: |", "0 a", "1 B"},
+		},
+		"a text with further line ends": {
+			[]any{map[string]any{"z": "a\n\n\n"}, map[string]any{"z": "b\n\n\n"}},
+			[]string{"0 z: |+", "1 b", "0 ", "0 "},
+		},
+		"a folded value": {
+			[]any{map[string]any{"a": 1}, map[string]any{"a": 1, "z": long}},
+			[]string{
+				"0 a: 1",
+				`1 z: "` + strings.TrimSpace(strings.Repeat("word ", 16)), `1 word word word word \x01"`,
+			},
+		},
+		"an element of a list": {
+			[]any{
+				map[string]any{"z": []any{map[string]any{"a": 1, "b": 1}, map[string]any{"a": 2, "b": 2}}},
+				map[string]any{"z": []any{map[string]any{"a": 1, "b": 3}, map[string]any{"a": 2, "b": 2}}},
+				map[string]any{"z": []any{map[string]any{"a": 1, "b": 3}, map[string]any{"a": 2, "b": 4}}},
+			},
+			[]string{"0 z:", "0 - a: 1", "1 b: 3", "0 - a: 2", "2 b: 4"},
+		},
+	} {
+		var b timeline.Blame
+		for n, object := range c.versions {
+			v := version(n, consume.Updated, object)
+			if n == 0 {
+				v.Op = consume.Created
+			}
+			if err := b.Add(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lines, err := b.Lines()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range lines {
+			got = append(got, strings.TrimPrefix(l.Origin.Version.ResourceVersion, "10")+" "+strings.TrimSpace(l.Text))
+		}
+		if diff := gocmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
+	}
+}
+
 // If all lines of the texts differ and keep their order, the origin of a line is the version that
 // inserted it last.
 func TestBlameOfTheLinesOfAHistory(t *testing.T) {

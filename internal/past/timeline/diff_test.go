@@ -110,6 +110,35 @@ func TestFoldVersions(t *testing.T) {
 	}
 }
 
+// A snapshot may read a known version again. The first version of an object is news, also if its
+// resourceVersion is not a number.
+func TestFoldKnownVersions(t *testing.T) {
+	f := timeline.NewFold(timeline.Moment{}, timeline.Options{})
+	var got []string
+	for _, e := range record(`
+		0 started S1 @10
+		0 r web/1 @5 S1
+		0 r api/2 @x1 S1
+		0 completed S1 @10
+		5 gap content-changed 10-20 @20 since=4
+		6 started S2 @20
+		6 r web/1 @5 S2
+		7 completed S2 @20`) {
+		for _, v := range f.Add(e) {
+			got = append(got, fmt.Sprintf("%s %s @%s again=%t", v.Op, v.Name, v.ResourceVersion, v.Again))
+		}
+	}
+	want := []string{
+		"r web @5 again=false",
+		"r api @x1 again=false",
+		"r web @5 again=true",
+		"d api @20 again=false",
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 // A snapshot may have no read of an object that changed since its start. The change shows that the
 // object exists, even if the change is after the moment.
 func TestStateWithAChangeAfterTheMoment(t *testing.T) {

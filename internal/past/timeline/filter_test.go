@@ -1,7 +1,12 @@
 package timeline_test
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/past/certainty"
+	"github.com/kubecdc/kubecdc/internal/past/timeline"
+	"github.com/kubecdc/kubecdc/pkg/consume"
 )
 
 // Filters withhold versions: the state may have an earlier version of an object than the last one.
@@ -69,6 +74,29 @@ func TestScopesWithFilters(t *testing.T) {
 			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:45", "exact",
 		},
 		{
+			"a snapshot has passed what filters may have withheld, and no progress has reported that", steady + `
+			4.1 begin @40 continued noise
+			5 started S2 @50 noise
+			5.1 completed S2 @50`, "rv:45", "uncertain from 40: filtered",
+		},
+		{
+			"a later event of that run says from where it goes on", steady + `
+			14 begin continued noise run=1-1795176830000
+			14.1 started S2 @45 noise run=1-1795176830000
+			14.2 completed S2 @45 run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:50", "exact",
+		},
+		{
+			"etcd was restored, and no progress says what the filters withheld meanwhile", steady + `
+			4.1 begin @40 continued noise
+			5 progress @60 h1`, "rv:50/h1", "uncertain from 41 to 60/h1: filtered",
+		},
+		{
+			"a hidden span without resourceVersions, after a restore of etcd", strings.ReplaceAll(steady, "@", "h1 @") + `
+			5 progress @50 h1 hidden=4.2/-4.6/`, "rv:45/h1",
+			"uncertain to 50/h1: filtered",
+		},
+		{
 			"an agent was killed while its filters hid a version", steady + `
 			5 progress @43 hidden=4.2/42
 			14 begin @45 continued noise run=1-1795176830000
@@ -120,5 +148,46 @@ func TestScopesWithFilters(t *testing.T) {
 			5 progress @50 hidden=4.2/42
 			5 progress @50 writer=v`, "4.5", "exact from 40 to 50",
 		},
+		{
+			"another agent showed what the filters of the first one hid, and is silent now", steady + `
+			2 begin @30 writer=v
+			5 progress @50 hidden=4.2/42
+			5 progress @50 writer=v
+			15 progress @60 since=5`, "rv:45", "exact",
+		},
+		{
+			"another agent is silent, and does not show what the filters of the first one hide now", steady + `
+			2 begin @30 writer=v
+			3 progress @40 writer=v
+			15 progress @60 since=4 hidden=4.2/42`, "now 15", "uncertain from 42: filtered",
+		},
 	})
+}
+
+// An agent was killed, and did not report what its filters withheld at the end. That matters only
+// if one of its rules withholds versions. A rule that only selects objects does not.
+func TestRulesThatWithholdVersions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rule consume.Rule
+		want certainty.Level
+	}{
+		"by operation":     {consume.Rule{Operations: []string{"created"}}, certainty.Uncertain},
+		"by a condition":   {consume.Rule{Where: "true"}, certainty.Uncertain},
+		"by noise":         {consume.Rule{Noise: []string{"status-only"}}, certainty.Uncertain},
+		"none is withheld": {consume.Rule{LabelSelector: "app=web"}, certainty.Exact},
+	} {
+		s := timeline.NewState(parse(t, "rv:43"), timeline.Options{})
+		for _, e := range record(steady + `
+			14 begin @45 continued run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`) {
+			if e.Stream != nil {
+				e.Stream.Rules = []consume.Rule{c.rule}
+			}
+			s.Add(e)
+		}
+		if got := certainty.Worst(s.Scopes()); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
 )
 
@@ -38,6 +39,21 @@ func TestScopesWithGaps(t *testing.T) {
 		{
 			"a gap", steady + `
 			14 gap expired 40-60 since=4
+			15 progress @70
+			16 progress @80`, "rv:50", "uncertain from 40 to 60: expired",
+		},
+		{
+			"a gap whose event comes again after the next snapshot", steady + `
+			14 gap expired 40-60 since=4
+			14.1 started S2 @60
+			14.2 completed S2 @60
+			14 gap expired 40-60 since=4
+			15 progress @60
+			16 progress @60`, "14.5", "exact from 60 to 60",
+		},
+		{
+			"a gap that an agent with a slower clock reports", steady + `
+			3.9 gap expired 40-60 since=3.8
 			15 progress @70
 			16 progress @80`, "rv:50", "uncertain from 40 to 60: expired",
 		},
@@ -255,5 +271,25 @@ func TestObjectThatCameAndWentInARecoveredGap(t *testing.T) {
 		if got := fmt.Sprint(s.Len(), " ", s.Scopes()[0].Certainty); got != want {
 			t.Errorf("at %s: %s, want %s", at, got, want)
 		}
+	}
+}
+
+// Two claims of one run show that no snapshot follows a gap. A copy of the first claim does not: a
+// snapshot may still follow.
+func TestCopyOfAClaimDoesNotEndAGap(t *testing.T) {
+	t.Parallel()
+	s := timeline.NewState(parse(t, "6.3"), timeline.Options{})
+	for _, e := range record(steady + `
+		5 gap expired 40-60 since=4
+		6 progress @70
+		6.1 started S2 @75
+		6.5 completed S2 @75
+		7 progress @80
+		8 progress @90`) {
+		s.Add(e)
+		s.Add(e)
+	}
+	if got := certainty.Worst(s.Scopes()); got != certainty.Uncertain {
+		t.Errorf("%s, want uncertain until the end of the snapshot", got)
 	}
 }

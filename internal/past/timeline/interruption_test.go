@@ -103,6 +103,11 @@ func TestScopesWithInterruptions(t *testing.T) {
 			15 progress @60 since=5 run=1-1795176830000`, "9", "late from 4 to 14: start",
 		},
 		{
+			"a run that does not say how it began, and was away later", steady + `
+			14 begin @40 continued run=1-1795176830000
+			15 progress @60 since=5 away=closed/14.2-14.5 run=1-1795176830000`, "9", "late from 4 to 14: start",
+		},
+		{
 			"a run that had ended", steady + `
 			4.5 progress @42 ends
 			4.8 begin @40 continued run=1-1795176280000

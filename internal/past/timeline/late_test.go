@@ -50,6 +50,19 @@ func TestLateSpans(t *testing.T) {
 			3 progress @40 away=closed/2.2-2.5
 			4 progress @40 away=closed/2.2-2.5 away=closed/3.2-3.5
 			5 progress @40 away=closed/2.2-2.5 away=closed/3.2-3.5`, "-1", "20", "2.2-2.5 closed, 3.2-3.5 closed"},
+		"two that overlap: the earlier one is the cause": {steady + `
+			3 progress @40 away=cut/2.4-2.9 away=closed/2.2-2.5`, "-1", "20", "2.2-2.9 closed"},
+		"one that began before the first report": {`
+			0 begin @10 initial
+			0 started S1 @10
+			0.1 completed S1 @10
+			3 progress @40 since=2 away=closed/1.5-2.5`, "-1", "20", "0.1-2.5 unheard"},
+		"no claim before the end": {`
+			0 begin @10 initial
+			0 started S1 @10
+			0.1 completed S1 @10
+			4 progress since=3
+			5 end deselected @45`, "-1", "20", "0.1-3 unheard, 3-5 ended"},
 		"one that is not over": {steady + `
 			3 progress @40 to=2.2 away=silent/2.2
 			4 progress @40 to=2.2 away=silent/2.2`, "-1", "20", ""},
@@ -97,6 +110,58 @@ func TestLateSpans(t *testing.T) {
 				t.Errorf("got %q, want %q", text, c.want)
 			}
 		})
+	}
+}
+
+// A late span is returned at the first progress after which no writer may still report that it
+// observed the scope.
+func TestLateSpansAreReturnedWhenAllWritersHaveReported(t *testing.T) {
+	t.Parallel()
+	const steady = `
+		0 begin @10 initial writer=v
+		0 begin @10 initial
+		0 started S1 @10
+		0.1 completed S1 @10
+		1 progress @20`
+	const away = "\n3 progress @40 away=closed/2.2-2.5"
+	for name, c := range map[string]struct{ record, want string }{
+		"one writer": {
+			strings.Replace(steady, "\n\t\t0 begin @10 initial writer=v", "", 1) + away, "at 3: 2.2-2.5",
+		},
+		"no other writer was heard of": {steady + away, "at 3: 2.2-2.5"},
+		"the other one reports": {steady + `
+			1 progress @20 writer=v` + away + `
+			3.2 progress @40 writer=v away=cut/2-4`, "at 3.2: 2.2-2.5"},
+		"the other one has ended": {steady + `
+			1 progress @20 writer=v
+			2 end removed @30 writer=v` + away, "at 3: 2.2-2.5"},
+		"the other one is silent for long": {steady + `
+			1 progress @20 writer=v` + away + `
+			13 progress @40
+			14 progress @40`, "at 14: 2.2-2.5"},
+		"the scope ended, and began again": {steady + away + `
+			5 end removed @45
+			5 end removed @45 writer=v
+			8 begin @60 initial
+			8 started S2 @60
+			8.1 completed S2 @60
+			9 progress @60`, "at 3: 2.2-2.5, at 9: 3-5"},
+	} {
+		f := timeline.NewFold(timeline.At(minute("20")), timeline.Options{Late: true})
+		var got []string
+		for _, e := range record(c.record) {
+			f.Add(e)
+			if e.Progress == nil {
+				continue
+			}
+			for _, l := range f.Late(minute("-1"), false) {
+				got = append(got, fmt.Sprintf("at %v: %v-%v", e.Time.Sub(noon).Minutes(),
+					l.Cause.From.Time.Sub(noon).Minutes(), l.Cause.To.Time.Sub(noon).Minutes()))
+			}
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s: got %q, want %q", name, text, c.want)
+		}
 	}
 }
 

@@ -110,6 +110,30 @@ func TestDoneInAPartition(t *testing.T) {
 	}
 }
 
+// A partition may have only a part of a scope that another partition has, in the snapshot of a
+// larger scope. Its record of that scope is still missing.
+func TestPartitionWithAPartOfAScope(t *testing.T) {
+	t.Parallel()
+	const pods = `
+		0 begin @10 initial
+		0 started S1 @10
+		0.1 completed S1 @10
+		1 progress @20 scope=pods
+		2 progress @30 scope=pods
+		3 progress @40 scope=pods`
+	s := timeline.NewState(timeline.At(minute("2.5")), timeline.Options{})
+	inPartition(s, 0, pods+"\n0 begin @10 scope=pods/shop\n3 progress @40 scope=pods/shop")
+	inPartition(s, 1, pods)
+	inPartition(s, 1, "0 started S2 @10 scope=pods/shop")
+	if s.DoneIn(partition(1)) {
+		t.Error("the partition is done before the record of the scope")
+	}
+	inPartition(s, 1, "0 begin @10 scope=pods/shop\n3 progress @40 scope=pods/shop")
+	if !s.DoneIn(partition(1)) {
+		t.Error("the partition is not done after the record of the scope")
+	}
+}
+
 // A progress is about scopes whose starts were not read.
 func TestScopesWithoutNames(t *testing.T) {
 	t.Parallel()

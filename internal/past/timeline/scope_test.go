@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/past/certainty"
 	"github.com/kubecdc/kubecdc/internal/past/timeline"
@@ -180,6 +181,30 @@ func TestScopes(t *testing.T) {
 			10 progress @95
 			11 progress @99`, "4.5", "late from 4 to 5: ended",
 		},
+		{"an end without a resourceVersion, by time", steady + "\n5 end deselected", "6", "exact ended deselected"},
+		{"an end without a resourceVersion, before it", steady + "\n5 end deselected", "rv:25", "exact"},
+		{
+			"a snapshot of this release, before its first progress", `
+			0 started S1 @10 writer=
+			0.1 completed S1 @10 writer=
+			1 former @20
+			2 former @30
+			3 begin @30 continued
+			3 started S2 @40
+			3.5 completed S2 @40
+			5 progress @50 since=2.9
+			6 progress @60 since=2.9`, "rv:45", "exact",
+		},
+		{
+			"a progress of the time at which a scope was started is not about it", `
+			0 begin @10 initial scope=pods/dev
+			0 started S1 @10 initial scope=pods/dev
+			0.1 completed S1 @10 scope=pods/dev
+			2 begin @25 initial scope=pods/shop
+			2 progress @30
+			2.1 started S2 @25 initial scope=pods/shop
+			2.2 completed S2 @25 scope=pods/shop`, "rv:28", "exact, unknown from 25",
+		},
 		{
 			"a record of a former release", `
 			0 started S1 @10
@@ -213,6 +238,16 @@ func TestScopes(t *testing.T) {
 			"rv:15", "unknown",
 		},
 		{"a resource of another etcd", strings.ReplaceAll(steady, "@", "resource=events @"), "rv:15", "unknown"},
+		{
+			"a resource whose etcd is not known, before the record", strings.ReplaceAll(steady, "@", "resource=endpoints @"),
+			"rv:9", "unknown to 10",
+		},
+		{
+			"a resource whose etcd is not known, in a gap", strings.ReplaceAll(steady+`
+			14 gap expired 40-60 @60 since=4
+			15 progress @70
+			16 progress @80`, "@", "resource=endpoints @"), "rv:50", "unknown, of an etcd that is not known",
+		},
 		{
 			"a resource whose etcd is not known", strings.ReplaceAll(steady, "@", "resource=endpoints @"), "rv:15",
 			"unknown, of an etcd that is not known",
@@ -270,6 +305,22 @@ func TestScopes(t *testing.T) {
 			6 progress @40 scope=pods/b`, "rv:15", "exact, unknown to 30",
 		},
 	})
+}
+
+// A state of now is known up to the last claim of any agent. An agent that was killed may claim
+// less than before; its claim moves no resourceVersion.
+func TestUpToWhereAStateIsKnown(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{"now 5.5": "5", "rv:35": "4"} {
+		s := timeline.NewState(parse(t, at), timeline.Options{})
+		for _, e := range record(steady + "\n5 progress @35") {
+			s.Add(e)
+		}
+		from := s.Scopes()[0].From
+		if !from.Time.Equal(minute(want)) || from.ResourceVersion != "40" {
+			t.Errorf("at %s: known up to %+v, want minute %s and resourceVersion 40", at, from, want)
+		}
+	}
 }
 
 // A scope has ended, and was started again later. The snapshot of the second start reads objects
@@ -426,5 +477,24 @@ func TestComplete(t *testing.T) {
 	}
 	if _, ok := f.Complete(consume.ClusterKey{Source: source}, "nodes"); ok {
 		t.Error("complete, and nothing is known of it")
+	}
+}
+
+// After the end of the record, the answer says when a claim was last much older than its progress.
+func TestLagIsReported(t *testing.T) {
+	t.Parallel()
+	for progress, want := range map[string]time.Time{
+		"\n9 progress @40 to=8":                  {},
+		"\n9 progress @40 to=4":                  minute("9"),
+		"\n9 progress @40 to=4\n10 progress @40": minute("9"),
+	} {
+		s := timeline.NewState(parse(t, "rv:50"), timeline.Options{})
+		for _, e := range record(steady + progress) {
+			s.Add(e)
+		}
+		cause := s.Scopes()[0].Find(certainty.AfterRecord)
+		if cause == nil || !cause.Lagged.Equal(want) {
+			t.Errorf("after%s: the cause is %+v, want one that lagged at %s", progress, cause, want)
+		}
 	}
 }

@@ -415,6 +415,25 @@ func (w *world) certainty(i *informer, m timeline.Moment) certainty.Level {
 	return certainty.Exact
 }
 
+// An object that has left the selection is shown as such until its end is known. The end of an
+// earlier object of its name does not matter.
+func TestEndOfAnObjectThatHasLeft(t *testing.T) {
+	t.Parallel()
+	for end, want := range map[string]int{"3 d web/1 @13": 0, "3 d web/0 @13": 1} {
+		s := timeline.NewState(timeline.Moment{}, timeline.Options{})
+		for _, e := range record(`
+			0 c web/0 @10
+			1 c web/1 @11
+			2 l web/1 @12
+			` + end) {
+			s.Add(e)
+		}
+		if got := s.Left(); len(got) != want || s.Len() != 0 {
+			t.Errorf("after %q: %d objects have left, and %d are there, want %d and 0", end, len(got), s.Len(), want)
+		}
+	}
+}
+
 // The creation of a later object was lost: its first event says that it left the selection. The
 // older object of its name has no end in the record, so it is still listed, and counts as redacted.
 func TestCountsOfTwoObjectsOfAName(t *testing.T) {

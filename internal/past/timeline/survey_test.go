@@ -217,9 +217,18 @@ func TestPartsOfASpan(t *testing.T) {
 		{"an interruption", steady + `
 			5 progress @50 away=closed/4.2-4.5
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-6 exact"},
+		{"an interruption of objects without a namespace", strings.ReplaceAll(steady, "@5 S1", "@5 S1 ns= scope=pods") + `
+			5 progress @50 away=closed/4.2-4.5
+			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-6 exact"},
 		{"two interruptions", steady + `
 			5 progress @50 away=closed/4.2-4.5 away=cut/4.7-4.8
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.5 late, 4.5-4.7 exact, 4.7-4.8 late, 4.8-6 exact"},
+		{"many interruptions", steady + `
+			5 progress @50 away=closed/4.1-4.2 away=closed/4.3-4.4 away=closed/4.5-4.6 away=closed/4.7-4.8
+			6 progress @60 away=closed/5.1-5.2 away=closed/5.3-5.4 away=closed/5.5-5.6 away=closed/5.7-5.8
+			7 progress @70`, "4", "6", "4-4.1 exact, 4.1-4.2 late, 4.2-4.3 exact, 4.3-4.4 late, 4.4-4.5 exact, " +
+			"4.5-4.6 late, 4.6-4.7 exact, 4.7-4.8 late, 4.8-5.1 exact, 5.1-5.2 late, 5.2-5.3 exact, " +
+			"5.3-5.4 late, 5.4-5.5 exact, 5.5-5.6 late, 5.6-5.7 exact, 5.7-5.8 late, 5.8-6 exact"},
 		{"a hidden span", steady + `
 			5 progress @50 hidden=4.2/41-4.6/45
 			6 progress @60`, "1", "6", "1-4.2 exact, 4.2-4.6 uncertain, 4.6-6 exact"},
@@ -318,5 +327,92 @@ func TestQuestionDoesNotChangeTheParts(t *testing.T) {
 	}
 	if got := s.Parts(); !reflect.DeepEqual(got, want) {
 		t.Errorf("parts with questions:\n%+v\nwithout:\n%+v", got, want)
+	}
+}
+
+// A scope may begin inside a span, while a larger one has its objects. It is a scope of the later
+// part of the span.
+func TestScopeThatBeginsInsideASpan(t *testing.T) {
+	t.Parallel()
+	const events = `
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0.1 completed S1 @10
+		1 progress @20 scope=pods
+		4 progress @40 scope=pods
+		5 begin @50 initial scope=pods/shop
+		5 started S2 @50 initial scope=pods/shop
+		5.1 completed S2 @50 scope=pods/shop
+		6 progress @60 scope=pods
+		6 progress @60 scope=pods/shop
+		9 progress @90 scope=pods
+		9 progress @90 scope=pods/shop`
+	parts, _ := surveyOf(record(events), minute("2"), minute("8"))
+	first, last := parts[0], parts[len(parts)-1]
+	if len(first.Scopes) != 1 || certainty.Worst(first.Scopes) != certainty.Exact {
+		t.Errorf("before it began: %+v, want one exact scope", first)
+	}
+	if len(last.Scopes) != 2 || certainty.Worst(last.Scopes) != certainty.Exact {
+		t.Errorf("after it has begun: %+v, want two exact scopes", last)
+	}
+}
+
+// The first reading of a survey returns the versions of the span. The later ones only judge it.
+func TestVersionsOfASurvey(t *testing.T) {
+	t.Parallel()
+	log := record(`
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0 r web/1 @5 S1
+		0 r api/2 @6 S1
+		0.1 completed S1 @10
+		1 progress @20
+		2 u web/1 @21
+		2 u api/2 @22
+		5 progress @50 away=closed/4.2-4.5
+		6 progress @60`)
+	s := timeline.NewSurvey(minute("1"), minute("6"), timeline.Options{})
+	for reading, want := range []string{"web @5, api @6, web @21, api @22", ""} {
+		var got []string
+		for _, e := range log {
+			for _, v := range s.Add(e) {
+				got = append(got, v.Name+" @"+v.ResourceVersion)
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("reading %d: %q, want %q", reading, text, want)
+		}
+		if len(s.Scopes()) == 0 {
+			t.Errorf("reading %d has no scopes", reading)
+		}
+		if isLast := want == ""; s.Next() == isLast {
+			t.Errorf("reading %d is the last one: %t, want %t", reading, !isLast, isLast)
+		}
+	}
+}
+
+// A later reading needs the objects of a resource whose scopes the record does not name: they alone
+// show that the resource was observed.
+func TestSurveyNeedsObjectsOfAResourceWithoutScopes(t *testing.T) {
+	t.Parallel()
+	const named = `
+		0 begin @10 initial
+		0 started S1 @10 initial
+		0 r web/1 @5 S1
+		0.1 completed S1 @10
+		1 progress @20
+		5 progress @50 away=closed/4.2-4.5
+		6 progress @60`
+	for events, want := range map[string]bool{named: false, named + "\n5 c one/2 @45 resource=nodes ns=": true} {
+		s := timeline.NewSurvey(minute("1"), minute("6"), timeline.Options{})
+		for _, e := range record(events) {
+			s.Add(e)
+		}
+		if !s.Next() {
+			t.Fatal("there is no second reading")
+		}
+		if got := s.NeedsObjects(); got != want {
+			t.Errorf("needs objects: %t, want %t, of the record%s", got, want, events)
+		}
 	}
 }
