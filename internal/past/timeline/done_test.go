@@ -28,7 +28,7 @@ func TestDoneBetweenFirstSnapshots(t *testing.T) {
 	}
 }
 
-// One writer that observed the scope around the moment is enough. Otherwise reading goes on until
+// One writer that observed the scope around the moment is enough. Otherwise reading continues until
 // each writer has reported: the next one may have observed the scope.
 func TestDoneWithTwoWriters(t *testing.T) {
 	t.Parallel()
