@@ -451,14 +451,14 @@ func TestRestoredEtcd(t *testing.T) {
 		if v := x.s.View(); v.Loaded || v.CaughtUp || v.Adopted || v.Objects > 0 || v.History != 1 {
 			x.t.Errorf("the view is %+v", v)
 		}
-		saves := x.saves
+		saves := x.saves.Load()
 		gap := x.s.Gap(60, nil)
 		gap.Sweeps = true
 		x.s.Load(at("a", "1", 40), nil)
 		x.s.EndList(60, gap)
 		synctest.Wait()
-		if x.saves != saves+1 {
-			x.t.Errorf("the position was saved %d times before the gap, want once", x.saves-saves)
+		if x.saves.Load() != saves+1 {
+			x.t.Errorf("the position was saved %d times before the gap, want once", x.saves.Load()-saves)
 		}
 		x.lane.fill(false, false)
 		x.ends("gap 100-60 rewound history 1", "snapshot.started 60 of 1 history 1", "r a@40 history 1",
@@ -479,11 +479,11 @@ func TestRestartAfterCompaction(t *testing.T) {
 		if p, ok := x.s.Position(); !ok || p.Rewound || p.History != 0 || p.ResourceVersion != 100 {
 			x.t.Errorf("the position is %+v (%t)", p, ok)
 		}
-		saves := x.saves
+		saves := x.saves.Load()
 		x.s.Load(at("a", "1", 140), nil)
 		x.s.EndList(160, x.s.Gap(160, nil))
 		x.sends("gap 100-160 compacted")
-		if x.saves != saves {
+		if x.saves.Load() != saves {
 			x.t.Error("the position is saved before the gap")
 		}
 		x.ends() // the run observes the scope as before

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,9 +25,9 @@ type script struct {
 	lane     *scriptLane
 	ctx      context.Context
 	saved    func() error // what saving the positions returns; nil: no error
-	saves    int
-	captured int      // calls of NoteCaptured
-	gates    []string // what the informer shows of the gate
+	saves    atomic.Int64
+	captured atomic.Int64 // calls of NoteCaptured
+	gates    []string     // what the informer shows of the gate
 }
 
 // scripted runs a script in a bubble, with a store whose options it may change.
@@ -60,9 +61,9 @@ func newScript(t *testing.T, options func(*Options)) *script {
 		Now:          time.Now,
 		Log:          slog.New(slog.DiscardHandler),
 		Metrics:      testMetrics(),
-		NoteCaptured: func() { x.captured++ },
+		NoteCaptured: func() { x.captured.Add(1) },
 		Save: func(context.Context) error {
-			x.saves++
+			x.saves.Add(1)
 			if x.saved != nil {
 				return x.saved()
 			}

@@ -65,18 +65,18 @@ func TestFirstSnapshot(t *testing.T) {
 		x.sends()
 		x.lane.acknowledge(1)
 		x.sends("snapshot.completed 10 of 2")
-		if v := x.s.View(); !v.Sweeping || x.captured != 0 {
-			x.t.Errorf("the end is not acknowledged, and the view is %+v, captured %d", v, x.captured)
+		if v := x.s.View(); !v.Sweeping || x.captured.Load() != 0 {
+			x.t.Errorf("the end is not acknowledged, and the view is %+v, captured %d", v, x.captured.Load())
 		}
 		x.ends()
-		if v := x.s.View(); !v.CaughtUp || v.Sweeping || v.Pending != 0 || !v.Resting || x.captured != 1 {
-			x.t.Errorf("the view is %+v, captured %d", v, x.captured)
+		if v := x.s.View(); !v.CaughtUp || v.Sweeping || v.Pending != 0 || !v.Resting || x.captured.Load() != 1 {
+			x.t.Errorf("the view is %+v, captured %d", v, x.captured.Load())
 		}
 		if p, _ := x.s.Position(); p.Snapshot != nil || p.Sweep || p.Initial {
 			x.t.Errorf("in the end, the position is %+v", p)
 		}
-		if !x.s.IsCaughtUp() || !x.s.HasBegun() || x.saves != 2 {
-			x.t.Errorf("caught up %t, begun %t, saved %d times", x.s.IsCaughtUp(), x.s.HasBegun(), x.saves)
+		if !x.s.IsCaughtUp() || !x.s.HasBegun() || x.saves.Load() != 2 {
+			x.t.Errorf("caught up %t, begun %t, saved %d times", x.s.IsCaughtUp(), x.s.HasBegun(), x.saves.Load())
 		}
 		want := "loading true, closed true; loading false, closed true; loading false, closed false"
 		if got := strings.Join(x.gates, "; "); got != want {
@@ -119,7 +119,7 @@ func TestRequestedSnapshots(t *testing.T) {
 				x.watch(event(watch.Added, at("b", "2", 12)))
 				x.ends("c b@12 by me")
 				sleep(time.Hour)
-				asked, saves := time.Now(), x.saves
+				asked, saves := time.Now(), x.saves.Load()
 				first := x.request(c.namespace)
 				synctest.Wait()
 				x.lane.acknowledge(1)
@@ -128,8 +128,8 @@ func TestRequestedSnapshots(t *testing.T) {
 				if a.err != nil || a.Scope != "part" || a.Running || !strings.HasSuffix(a.Snapshot, "-12") {
 					x.t.Errorf("the answer is %+v", a)
 				}
-				if x.saves != saves+2 { // before the gate closes, and before the start
-					x.t.Errorf("the position was saved %d times, want 2", x.saves-saves)
+				if x.saves.Load() != saves+2 { // before the gate closes, and before the start
+					x.t.Errorf("the position was saved %d times, want 2", x.saves.Load()-saves)
 				}
 				x.lane.fill(true, true)
 				if len(c.want) > 3 {
@@ -294,9 +294,9 @@ func TestSnapshotIsGivenUp(t *testing.T) {
 	t.Run("a list begins", func(t *testing.T) {
 		scripted(t, nil, func(x *script) {
 			x.observe(10, at("a", "1", 5))
-			before := x.saves
+			before := x.saves.Load()
 			x.saved = func() error {
-				if x.saves == before+2 { // its start is about to be sent
+				if x.saves.Load() == before+2 { // its start is about to be sent
 					sleep(time.Second)
 				}
 				return nil
@@ -533,11 +533,11 @@ func TestSnapshotFollowsTheReplay(t *testing.T) {
 		x.watch(event(watch.Modified, at("a", "1", 12)))
 		x.ends("u a@12 after 5 by me")
 		x.lane.fill(true, true)
-		saves := x.saves
+		saves := x.saves.Load()
 		x.watch(bookmark(13))
 		sleep(time.Minute)
 		x.sends()
-		if n := x.saves - saves; n != 6 { // two for each attempt, of which each makes changes wait
+		if n := x.saves.Load() - saves; n != 6 { // two for each attempt, of which each makes changes wait
 			x.t.Errorf("in a minute, the position was saved %d times, want 6", n)
 		}
 		x.lane.fill(false, false)
