@@ -9,7 +9,7 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
-// Previous asks the bus, once, for what the last run of this agent has said of its scopes. It must
+// Previous asks the bus, once, for the last reports of this agent about its scopes. It must
 // have the answer before this run sends its own progress.
 type Previous struct {
 	ask    func(ctx context.Context) ([]PreviousScope, error)
@@ -75,8 +75,8 @@ func (p *Previous) Add(ctx context.Context, named []PreviousScope) {
 	}
 }
 
-// of returns what the last run has said of a scope, or of several scopes of the resource together.
-// ok is false if it has said nothing.
+// of returns the last report about a scope, or about several scopes of the resource together.
+// ok is false if there is none.
 func (p *Previous) of(ctx context.Context, r *object.Resource, scope string) (said PreviousScope, ok bool, err error) {
 	all, err := p.Scopes(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *Previous) of(ctx context.Context, r *object.Resource, scope string) (sa
 }
 
 // withPrevious returns the later one of two: the last stream event of a resource (nil if there is
-// none), and what the last run has said of a scope.
+// none), and the last report about a scope.
 func withPrevious(e *LastEvent, said PreviousScope, scope string) *LastEvent {
 	if e != nil &&
 		cmp.Or(cmp.Compare(said.History, e.History), cmp.Compare(said.ResourceVersion, e.ResourceVersion)) < 0 {

@@ -537,7 +537,7 @@ func TestSnapshotFollowsTheReplay(t *testing.T) {
 		x.watch(bookmark(13))
 		sleep(time.Minute)
 		x.sends()
-		if n := x.saves.Load() - saves; n != 6 { // two for each attempt, of which each makes changes wait
+		if n := x.saves.Load() - saves; n != 6 { // two for each of three attempts
 			x.t.Errorf("in a minute, the position was saved %d times, want 6", n)
 		}
 		x.lane.fill(false, false)

@@ -171,7 +171,7 @@ func TestWithheldByAnEarlierRun(t *testing.T) {
 				if diff := gocmp.Diff(c.want, spansOf(x.s.Report(time.Now()).Hidden)); diff != "" {
 					x.t.Errorf("-want +got\n%s", diff)
 				}
-				// Once scope.started has said by which rules, nothing else may be withheld.
+				// scope.started names the rules. After it, nothing else may be withheld.
 				if p, _ := x.s.Position(); p.Filtered {
 					x.t.Error("something may be withheld, and there are no filters")
 				}
