@@ -186,9 +186,9 @@ func answers(t *testing.T, answered <-chan error) {
 	}
 }
 
-// A list shows a change while the start of a snapshot is not acknowledged, so a read of the
-// snapshot is to send it. If the log is then replaced, the next snapshot sends it, and the request
-// for the first one is answered.
+// A list shows a change while the start of a snapshot is not acknowledged, so the change is to
+// follow a read of the snapshot. If the log is then replaced, the change is sent without that read.
+// The next snapshot reads the object, and the request for the first one is answered.
 func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
@@ -204,8 +204,8 @@ func TestLogIsReplacedBehindRelistInsideSnapshot(t *testing.T) {
 		s.relists(t, func() { s.put("a", "2", nil) })
 		log.replace(l.set)
 		l.acknowledge()
-		want = append(want, "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2",
-			"snapshot.completed 1")
+		want = append(want, "gap 0 checkpoint-lost", "gap 0 expired", "u a uid-1 1→2", "snapshot.started 1",
+			"r a uid-1 -→2", "snapshot.completed 1")
 		l.wait(t, want...)
 		eventually(t, "the number to be remembered", func() bool {
 			_ = m.Flush(t.Context())
@@ -235,8 +235,8 @@ func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 		answers(t, answered)
 		log.replace(l.set)
 		l.acknowledge()
-		l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "snapshot.started 1", "r a uid-1 -→2",
-			"snapshot.completed 1")
+		l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "u a uid-1 1→2", "snapshot.started 1",
+			"r a uid-1 -→2", "snapshot.completed 1")
 	})
 }
 

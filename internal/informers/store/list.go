@@ -25,15 +25,12 @@ const (
 func (l ListState) isLoading() bool { return l != unlisted && l != listed }
 
 type list struct {
-	at        ListState
-	rv        uint64 // of the last one
-	unseen    map[string]struct{}
-	differs   bool // the list shows another version of an object, or another object
-	older     bool // the list shows an older version of a known object
-	backwards bool // the list shows a version that the watch should have shown before
-	// it shows another version of an object whose read is pending: the versions in between are not
-	// sent
-	unread      bool
+	at          ListState
+	rv          uint64 // of the last one
+	unseen      map[string]struct{}
+	differs     bool        // the list shows another version of an object, or another object
+	older       bool        // the list shows an older version of a known object
+	backwards   bool        // the list shows a version that the watch should have shown before
 	stateBefore Fingerprint // known.state when the list first began
 	lost        *Loss       // lost history that no gap event covers yet; nil if there is none
 	gaps        uint64      // gap events that the bus has acknowledged
@@ -80,7 +77,6 @@ func (s *Store) beginListLocked(at ListState) {
 	s.list.differs = false
 	s.list.older = false
 	s.list.backwards = false
-	s.list.unread = false
 	s.list.unseen = make(map[string]struct{}, len(s.known.objects))
 	for key, e := range s.known.objects {
 		if e.last != nil {
@@ -141,21 +137,16 @@ func (s *Store) Compare(o *object.Object, m *object.Scanned) {
 			o = last // in the form that was sent
 		}
 	}
-	switch {
-	case isVersionOf(e.last, o):
+	if isVersionOf(e.last, o) {
 		s.noteFormLocked(e.last, o)
 		return // unchanged
-	case e.pending == pendingRead:
-		s.list.unread = true
-		s.setLocked(key, entry{last: o, pending: pendingRead})
-	default:
-		s.addPendingLocked(key, e, 0)
-		if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests {
-			// only the first ones are walked back
-			d.managers = m.CopyManagers()
-		}
-		s.setLocked(key, entry{last: o, pending: pendingInferred})
 	}
+	s.addPendingLocked(key, e, 0)
+	if d := s.known.pending[key]; len(s.known.pending) <= backfill.MaxRequests {
+		// only the first ones are walked back
+		d.managers = m.CopyManagers()
+	}
+	s.setLocked(key, entry{last: o, pending: e.pending.withChange()})
 	s.list.differs = true
 	if e.last != nil && e.last.Ref.UID == o.Ref.UID && o.ResourceVersion < e.last.ResourceVersion {
 		s.list.older = true
@@ -205,14 +196,9 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 	if s.list.at == Relist {
 		s.snaps.after = 0 // this list is later
 		for key := range s.list.unseen {
-			switch e := s.known.objects[key]; {
-			case e.pending == pendingRead:
-				s.setLocked(key, entry{}) // never sent, so it needs no deletion
-				s.snaps.current.objects--
-				s.list.unread = true
-			case e.last != nil:
+			if e := s.known.objects[key]; e.last != nil {
 				s.addPendingLocked(key, e, rv)
-				s.setLocked(key, entry{pending: pendingInferred})
+				s.setLocked(key, entry{pending: e.pending.withChange()})
 			}
 		}
 		if s.pos.barrier == nil {
@@ -225,7 +211,6 @@ func (s *Store) EndList(rv uint64, notices ...*Notice) {
 			since: s.o.Now().UnixNano(),
 		}))
 		if s.list.lost != nil {
-			s.list.lost.Unrecoverable = s.list.lost.Unrecoverable || s.list.unread
 			s.collapseLocked()
 		}
 	} else {
@@ -482,7 +467,7 @@ func (s *Store) AddAllVersions(byKey map[string][]backfill.Version) (versions in
 			d.last, d.versions = d.versions[n-1], d.versions[:n-1]
 		}
 		s.known.pending[key] = d
-		s.setLocked(key, entry{last: e.last, pending: pendingInferred})
+		s.setLocked(key, entry{last: e.last, pending: e.pending.withChange()})
 	}
 	s.sortPendingLocked()
 	return versions, true

@@ -60,8 +60,9 @@ func (p *pending) listed(last *object.Object) link {
 // list missed.
 func (s *Store) needsVerdictLocked(key string) *object.Ref {
 	d := s.known.pending[key]
-	isListed := s.known.objects[key].last != nil
-	if d == nil || d.from == nil || d.outside || len(d.versions) > 0 || d.last.linked || isListed {
+	e := s.known.objects[key]
+	isNext := e.pending == pendingInferred && e.last == nil
+	if !isNext || d.from == nil || d.outside || len(d.versions) > 0 || d.last.linked {
 		return nil
 	}
 	return d.from.Ref
@@ -75,16 +76,20 @@ func (s *Store) nextPendingLocked(key string, gone object.Op) (*object.Delta, *p
 	case pendingNothing:
 		return nil, nil
 	case pendingRead:
+		last, changed := e.last, s.known.pending[key]
+		if changed != nil {
+			last = changed.from
+		}
 		return &object.Delta{
 			Op:              object.Read,
-			Ref:             e.last.Ref,
-			After:           e.last,
-			ResourceVersion: e.last.ResourceVersion,
+			Ref:             last.Ref,
+			After:           last,
+			ResourceVersion: last.ResourceVersion,
 			Snapshot:        s.snaps.current.id,
 			History:         s.pos.history,
 			Observed:        s.o.Now().UnixNano(),
 			Scope:           s.o.Scope,
-		}, nil
+		}, changed
 	case pendingInferred:
 	}
 	rest := *s.known.pending[key]
@@ -176,12 +181,14 @@ func (s *Store) goneLocked(d *object.Delta, outside bool, to link, gone object.O
 }
 
 func (s *Store) settleLocked(key string, rest *pending) {
+	next := entry{last: s.known.objects[key].last}
 	if rest != nil {
 		s.known.pending[key] = rest
-		return
+		next.pending = pendingInferred
+	} else {
+		delete(s.known.pending, key)
 	}
-	delete(s.known.pending, key)
-	s.setLocked(key, entry{last: s.known.objects[key].last})
+	s.setLocked(key, next)
 }
 
 // expectAckLocked makes the acknowledgement of d count for its snapshot and the barrier. cursor is
@@ -190,8 +197,7 @@ func (s *Store) expectAckLocked(cursor string, d *object.Delta) receipts {
 	var r receipts
 	if d.Op == object.Read {
 		r.read = s.snaps.current.reads.Add(cursor)
-	}
-	if s.pos.barrier != nil { // also for a read: it may be the only delta of what the relist found
+	} else if s.pos.barrier != nil {
 		r.barrier = s.pos.barrier.due.Add(struct{}{})
 	}
 	d.Acker = r

@@ -424,7 +424,7 @@ func (s *Store) removeSnapshotLocked() {
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.opens == snap })
 	for key, e := range s.known.objects {
 		if e.pending == pendingRead {
-			s.setLocked(key, entry{last: e.last})
+			s.settleLocked(key, s.known.pending[key])
 		}
 	}
 	s.sortPendingLocked()

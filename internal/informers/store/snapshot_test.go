@@ -313,8 +313,8 @@ func TestSnapshotIsGivenUp(t *testing.T) {
 	})
 }
 
-// A list begins while the start of a snapshot is in the lane. The snapshot continues with the
-// objects of the list, and begins again after the gap.
+// A list begins while the start of a snapshot is in the lane. The snapshot begins again after the
+// gap. It reads the objects that it began with. What the list shows of an object follows its read.
 func TestListDuringASnapshot(t *testing.T) {
 	scripted(t, nil, func(x *script) {
 		x.observe(10, at("a", "1", 5), at("b", "2", 6), at("c", "3", 7))
@@ -325,13 +325,52 @@ func TestListDuringASnapshot(t *testing.T) {
 		if a := <-answer; a.err != nil || a.Objects != 3 {
 			x.t.Errorf("the answer is %+v", a)
 		}
-		if loss := x.s.View().Loss; loss == nil || !loss.Unrecoverable { // the version of a before it is not sent
+		if loss := x.s.View().Loss; loss == nil || loss.Unrecoverable { // every version is found, or inferred
 			x.t.Errorf("the loss is %+v", loss)
 		}
-		x.ends("gap 10-20 expired", "snapshot.started 10 of 2")
+		x.ends("gap 10-20 expired", "snapshot.started 10 of 3")
 		x.lane.fill(false, false)
-		x.ends("r a@15", "r c@7", "snapshot.completed 10 of 2")
+		x.sends("r a@5", "u a@15 after 5 inferred", "r b@6", "d b@20 after 6 inferred", "r c@7")
+		x.position(10)
+		x.ends("snapshot.completed 10 of 3")
 		x.position(20)
+	})
+}
+
+// A list misses an object that a snapshot has not read yet, and shows another one in a later
+// version. The objects are as before in the next list. They are read, and nothing deletes them.
+func TestListDuringASnapshotIsCorrected(t *testing.T) {
+	objects := []*object.Object{at("a", "1", 5), at("b", "2", 6)}
+	scripted(t, nil, func(x *script) {
+		x.observe(10, objects...)
+		x.lane.fill(false, true)
+		x.request("")
+		x.settle()
+		x.s.BeginList(Relist)
+		x.s.Compare(at("a", "1", 15), new(object.Scanned))
+		x.s.EndList(20)
+		x.relist(expired, 30, nil, objects...)
+		x.lane.fill(false, false)
+		x.ends("snapshot.started 10 of 2", "gap 10-30 expired", "r a@5", "r b@6", "snapshot.completed 10 of 2")
+	})
+}
+
+// A list misses an object that a snapshot has not read yet. The log is replaced, and the snapshot
+// dropped. Consumers of the former log still learn of the deletion.
+func TestListDuringADroppedSnapshot(t *testing.T) {
+	var b buslog
+	scripted(t, b.options, func(x *script) {
+		x.observe(10, at("a", "1", 5), at("b", "2", 6))
+		x.lane.fill(false, true)
+		x.request("")
+		x.ends("snapshot.started 10 of 2")
+		x.relist(expired, 20, nil, at("a", "1", 5))
+		x.ends("gap 10-20 expired")
+		b.number = 1
+		x.s.Rebase()
+		x.lane.fill(false, false)
+		x.ends("gap 1-20 checkpoint-lost", "scope.started 10", "d b@20 after 6 inferred", "snapshot.started 20 of 1",
+			"r a@5", "snapshot.completed 20 of 1")
 	})
 }
 
@@ -349,7 +388,8 @@ func TestListDuringTheStartOfASnapshot(t *testing.T) {
 			}
 			sleep(time.Minute)
 			x.sends("snapshot.started 10 of 1") // the gap follows its acknowledgement
-			x.ends("gap 10-20 expired", "snapshot.started 10 of 1", "r a@15", "snapshot.completed 10 of 1")
+			x.ends("gap 10-20 expired", "snapshot.started 10 of 1", "r a@5", "u a@15 after 5 inferred",
+				"snapshot.completed 10 of 1")
 		})
 	})
 	t.Run("the bus is slow, and faster than the list", func(t *testing.T) {
@@ -363,7 +403,7 @@ func TestListDuringTheStartOfASnapshot(t *testing.T) {
 			x.s.Compare(at("a", "1", 15), new(object.Scanned))
 			x.s.Lose(expired)
 			x.s.EndList(20, x.s.Gap(20, nil))
-			x.ends("gap 10-20 expired", "r a@15", "snapshot.completed 10 of 1")
+			x.ends("gap 10-20 expired", "r a@5", "u a@15 after 5 inferred", "snapshot.completed 10 of 1")
 		})
 	})
 	t.Run("the lane has no room", func(t *testing.T) {
@@ -378,7 +418,8 @@ func TestListDuringTheStartOfASnapshot(t *testing.T) {
 			}
 			sleep(time.Minute)
 			x.lane.fill(false, false)
-			x.ends("gap 10-20 expired", "snapshot.started 10 of 1", "r a@15", "snapshot.completed 10 of 1")
+			x.ends("gap 10-20 expired", "snapshot.started 10 of 1", "r a@5", "u a@15 after 5 inferred",
+				"snapshot.completed 10 of 1")
 		})
 	})
 }

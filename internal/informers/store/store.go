@@ -78,9 +78,17 @@ type pendingKind uint8
 
 const (
 	pendingNothing  pendingKind = iota
-	pendingRead                 // part of a snapshot
+	pendingRead                 // part of a snapshot. It precedes what known.pending has of the key, if anything
 	pendingInferred             // differs from the version sent last: known.pending has the versions
 )
+
+// withChange returns the kind after a list has shown another version.
+func (k pendingKind) withChange() pendingKind {
+	if k == pendingRead {
+		return pendingRead
+	}
+	return pendingInferred
+}
 
 type entry struct {
 	last    *object.Object // the last-known object; nil if a list has missed it and the deletion is pending
