@@ -56,7 +56,7 @@ func (b *bench) try(ctx context.Context, m *mutant) verdict {
 	}
 	var output strings.Builder
 	for _, t := range m.tests {
-		r, err := b.test(ctx, m, t)
+		r, err := b.test(ctx, m, t, b.limit)
 		if err != nil {
 			return failure(err.Error(), "")
 		}
@@ -67,6 +67,10 @@ func (b *bench) try(ctx context.Context, m *mutant) verdict {
 	}
 	return verdict{kind: survived, output: output.String()}
 }
+
+// unchangedLimits is the limit of a package's tests on the unchanged tree, in limits of a mutant.
+// They are the tests of all its mutants, and the first that are built.
+const unchangedLimits = 5
 
 // checkUnchanged runs all tests of the mutants on the unchanged tree: a test that fails there
 // catches nothing.
@@ -93,7 +97,7 @@ func (b *bench) checkUnchanged(ctx context.Context, all []*mutant) error {
 	var errs []error
 	b.each(ctx, order, func(ctx context.Context, plain *mutant) {
 		t := plain.tests[0]
-		r, err := b.test(ctx, plain, t)
+		r, err := b.test(ctx, plain, t, unchangedLimits*b.limit)
 		if err == nil {
 			err = r.sound(t)
 		}
@@ -127,15 +131,15 @@ func (b *bench) command(ctx context.Context, m *mutant, dir string, args ...stri
 	return cmd
 }
 
-// test runs tests with the changes of m.
-func (b *bench) test(ctx context.Context, m *mutant, t testSet) (*result, error) {
+// test runs tests with the changes of m, for at most limit.
+func (b *bench) test(ctx context.Context, m *mutant, t testSet, limit time.Duration) (*result, error) {
 	dir, pkg := "", t.pkg
 	if t.isReal() {
 		dir, pkg = "test", "./"+strings.TrimPrefix(t.pkg, "./test/")
 	}
 	// Each mutant is vetted and linked again. -vet=off and -ldflags=-w halve the time.
 	args := []string{
-		"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-timeout", b.limit.String(), "-run", t.pattern(),
+		"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-timeout", limit.String(), "-run", t.pattern(),
 	}
 	if m.tier == tierCheck {
 		args = append(args, "-short")
