@@ -255,18 +255,19 @@ func TestSelectorQuestionIsAboutTheList(t *testing.T) {
 		s.CloseClientConnections()
 		s.put("cm", "2", out)
 		s.compact()
-		var isListed bool
-		asked := 0
+		var isListed atomic.Bool
+		var asked atomic.Int32
 		s.do(func() {
 			s.fault = func(w http.ResponseWriter, r *http.Request) bool {
 				q := r.URL.Query()
 				isQuestion := strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=")
-				isListed = isListed || !isQuestion && q.Get("watch") == "" && q.Get("limit") == "500"
-				if !isListed || !isQuestion {
+				if !isQuestion && q.Get("watch") == "" && q.Get("limit") == "500" {
+					isListed.Store(true)
+				}
+				if !isListed.Load() || !isQuestion {
 					return false
 				}
-				asked++
-				switch asked {
+				switch asked.Add(1) {
 				case 1: // the versions in between are not found
 					fail(w, http.StatusGone, metav1.StatusReasonExpired)
 					return true

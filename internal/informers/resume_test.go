@@ -527,8 +527,9 @@ func TestSweepAfterACrashWithoutBookmarks(t *testing.T) {
 }
 
 // A resumed snapshot may be complete on the bus. If its reads are still pending when history is
-// lost, another snapshot replaces it: no read of a later version follows its end.
-func TestResumedSnapshotEndsWithLostHistory(t *testing.T) {
+// lost, they are those of the checkpoint: no read of a later version follows its end. Another
+// snapshot removes what only the crashed run has sent.
+func TestResumedSnapshotReadsItsOwnVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newAPIServer(t), newMemory()
 		s.put("a", "1", nil)
@@ -546,7 +547,8 @@ func TestResumedSnapshotEndsWithLostHistory(t *testing.T) {
 		second.wait(t, "snapshot.started 2")
 		pass(10 * time.Second)
 		second.setRoom(unbounded)
-		second.wait(t, "snapshot.started 2", "gap 0 expired", "u a uid-1 1→2", "u b uid-2 1→2",
-			"snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→2", "snapshot.completed 2")
+		second.wait(t, "snapshot.started 2", "gap 0 expired", "r a uid-1 -→1", "u a uid-1 1→2", "r b uid-2 -→1",
+			"u b uid-2 1→2", "snapshot.completed 2", "snapshot.started 2", "r a uid-1 -→2", "r b uid-2 -→2",
+			"snapshot.completed 2")
 	})
 }

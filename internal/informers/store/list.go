@@ -68,11 +68,6 @@ func (s *Store) beginListLocked(at ListState) {
 		s.forgetLocked()
 		return
 	}
-	if snap := s.snaps.current; snap != nil && snap.resumed && snap.phase != snapshotSent {
-		// it may be complete on the bus: it takes no later versions
-		s.dropSnapshotLocked()
-		s.snaps.due = true
-	}
 	s.gate.notices = slices.DeleteFunc(s.gate.notices, func(n *Notice) bool { return n.gap })
 	s.list.differs = false
 	s.list.older = false

@@ -341,7 +341,7 @@ func (w *world) start(how string) {
 			i.due = true
 		case how == "expired":
 			i.announce(w, from, consume.ReasonExpired, false)
-			i.snapshot = nil // another snapshot replaces it
+			i.goOn(w)
 			i.infer(w)
 			i.due = true
 		default:

@@ -1,0 +1,265 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/kubecdc/kubecdc/internal/object"
+)
+
+// modelConsumer has what a consumer has of the scope.
+type modelConsumer struct {
+	objects  map[string]version
+	snapshot string          // the one under way
+	begun    map[string]bool // snapshots
+	touched  map[string]bool // read or changed since
+	read     map[string]bool // in that snapshot
+}
+
+func newModelConsumer() *modelConsumer {
+	return &modelConsumer{
+		objects: map[string]version{},
+		begun:   map[string]bool{},
+		touched: map[string]bool{},
+		read:    map[string]bool{},
+	}
+}
+
+func (c *modelConsumer) clone() *modelConsumer {
+	return &modelConsumer{
+		objects:  maps.Clone(c.objects),
+		snapshot: c.snapshot,
+		begun:    maps.Clone(c.begun),
+		touched:  maps.Clone(c.touched),
+		read:     maps.Clone(c.read),
+	}
+}
+
+// take takes a delta. An older version than that of the object is a duplicate.
+func (c *modelConsumer) take(key string, d *object.Delta) {
+	if d.Stream != nil {
+		c.takeStream(d.Stream)
+		return
+	}
+	c.touched[key] = true
+	if d.Op == object.Read {
+		c.read[key] = true
+	}
+	was, has := c.objects[key]
+	switch {
+	case d.After == nil && has && was.uid == d.Ref.UID:
+		delete(c.objects, key)
+	case d.After != nil && d.After.ResourceVersion >= was.rv:
+		c.objects[key] = version{d.After.Ref.UID, d.After.ResourceVersion}
+	}
+}
+
+func (c *modelConsumer) takeStream(s *object.StreamEvent) {
+	switch s.Kind {
+	case object.SnapshotStarted:
+		if !c.begun[s.Snapshot] { // otherwise a duplicate
+			clear(c.touched)
+			clear(c.read)
+			c.begun[s.Snapshot] = true
+			c.snapshot = s.Snapshot
+		}
+	case object.SnapshotCompleted:
+		if c.snapshot == s.Snapshot {
+			maps.DeleteFunc(c.objects, func(key string, _ version) bool { return !c.touched[key] })
+			c.snapshot = ""
+		}
+	case object.Gap, object.ScopeStarted, object.ScopeEnded:
+	}
+}
+
+// modelLane is a lane with room for a few deltas of objects. It checks each delta as a consumer
+// would that receives them in this order.
+type modelLane struct {
+	t       *testing.T
+	room    int
+	forLive bool // no room is left for deltas of lists
+	mu      sync.Mutex
+	changed chan struct{}
+	items   []*object.Delta // not acknowledged
+	keys    []string        // of items
+
+	sent, acked *modelConsumer // of all deltas, and of the acknowledged ones
+	known       uint64         // up to here, deltas may repeat what an earlier run has sent
+	repeats     bool           // the snapshot under way may be one that an earlier run has sent
+	gaps        int
+	completed   int
+
+	etcd *etcd
+}
+
+func newModelLane(t *testing.T, e *etcd, room int) *modelLane {
+	return &modelLane{
+		t:       t,
+		etcd:    e,
+		room:    room,
+		changed: make(chan struct{}),
+		sent:    newModelConsumer(),
+		acked:   newModelConsumer(),
+	}
+}
+
+func (l *modelLane) Put(ctx context.Context, key string, _ int, d *object.Delta) error {
+	for {
+		l.mu.Lock()
+		if d.Stream != nil || l.hasRoomLocked() {
+			l.takeLocked(key, d)
+			l.mu.Unlock()
+			return nil
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (l *modelLane) TryPut(key string, _ int, d *object.Delta) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.forLive || !l.hasRoomLocked() {
+		return false
+	}
+	l.takeLocked(key, d)
+	return true
+}
+
+func (l *modelLane) Room() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.forLive && l.hasRoomLocked() {
+		open := make(chan struct{})
+		close(open)
+		return open
+	}
+	return l.changed
+}
+
+// leaveRoom changes whether there is room for deltas of lists.
+func (l *modelLane) leaveRoom(forLists bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forLive = !forLists
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *modelLane) hasRoomLocked() bool { return len(l.items) < l.room }
+
+func (l *modelLane) takeLocked(key string, d *object.Delta) {
+	l.items, l.keys = append(l.items, d), append(l.keys, key)
+	if d.Stream != nil {
+		l.checkStreamLocked(d.Stream)
+	} else {
+		l.checkLocked(key, d)
+	}
+	l.sent.take(key, d)
+}
+
+func (l *modelLane) checkLocked(key string, d *object.Delta) {
+	for _, other := range l.items { // the gate
+		if s := other.Stream; s != nil && (s.Kind == object.Gap || s.Kind == object.ScopeStarted) {
+			l.t.Errorf("%s %s at %d passes %s, which is not acknowledged", d.Op, key, d.ResourceVersion, s.Kind)
+		}
+	}
+	was, has := l.sent.objects[key]
+	// An earlier run may have sent this version, or versions that a list after a gap leaves out.
+	if d.ResourceVersion <= l.known || max(was.rv, d.Previous) <= l.known && l.known > 0 {
+		return
+	}
+	wasSent := d.Before != nil && has && was == version{d.Before.Ref.UID, d.Before.ResourceVersion}
+	switch d.Op {
+	case object.Created:
+		if has {
+			l.t.Errorf("%s at %d is created, and the consumer has it", key, d.ResourceVersion)
+		}
+	case object.Updated, object.Deleted:
+		if !wasSent || d.Previous != was.rv {
+			l.t.Errorf("%s %s at %d follows %d (%v), and the consumer has %v", d.Op, key, d.ResourceVersion, d.Previous,
+				d.Before, was)
+		}
+	case object.Read:
+		if d.Snapshot != l.sent.snapshot && !l.repeats {
+			l.t.Errorf("%s is read in snapshot %s, and %s has begun", key, d.Snapshot, l.sent.snapshot)
+		}
+		if has && d.ResourceVersion != was.rv {
+			l.t.Errorf("%s is read at %d, and the consumer has %v", key, d.ResourceVersion, was)
+		}
+	case object.Entered, object.Left:
+		l.t.Errorf("%s has op %s without a selector", key, d.Op)
+	}
+}
+
+func (l *modelLane) checkStreamLocked(s *object.StreamEvent) {
+	switch s.Kind {
+	case object.Gap:
+		l.gaps++
+	case object.SnapshotCompleted: // the consumer now deletes what was neither read nor changed
+		l.completed++
+		if l.sent.snapshot == "" && l.repeats {
+			return
+		}
+		if s.Snapshot != l.sent.snapshot || s.Objects != len(l.sent.read) {
+			l.t.Errorf("snapshot %s of %d objects is completed after %d reads of %s", s.Snapshot, s.Objects,
+				len(l.sent.read), l.sent.snapshot)
+		}
+		for key, v := range l.sent.objects {
+			if !l.sent.touched[key] && l.etcd.objects[key].uid == v.uid {
+				l.t.Errorf("the sweep of %s deletes %s, which exists", s.Snapshot, key)
+			}
+		}
+	case object.SnapshotStarted:
+		l.repeats = l.sent.begun[s.Snapshot]
+	case object.ScopeStarted, object.ScopeEnded:
+	}
+}
+
+// crash ends the connection. The bus gets some of the deltas that are not acknowledged: the first
+// ones of each key, or none.
+func (l *modelLane) crash(r *rand.Rand) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lost := map[string]bool{}
+	for n, d := range l.items {
+		key := l.keys[n]
+		lost[key] = lost[key] || r.IntN(2) == 0
+		if !lost[key] {
+			l.acked.take(key, d)
+		}
+	}
+	l.items, l.keys = nil, nil
+	l.sent = l.acked.clone()
+	l.known = l.etcd.rv
+	l.repeats = true
+	l.forLive = false
+}
+
+// acknowledge acknowledges one delta, the first of its key; false: there is none.
+func (l *modelLane) acknowledge(r *rand.Rand) bool {
+	l.mu.Lock()
+	if len(l.items) == 0 {
+		l.mu.Unlock()
+		return false
+	}
+	n := r.IntN(len(l.items))
+	n = slices.Index(l.keys, l.keys[n])
+	d, key := l.items[n], l.keys[n]
+	l.items, l.keys = slices.Delete(l.items, n, n+1), slices.Delete(l.keys, n, n+1)
+	l.acked.take(key, d)
+	close(l.changed)
+	l.changed = make(chan struct{})
+	l.mu.Unlock()
+	d.Acker.Acked(d)
+	return true
+}
