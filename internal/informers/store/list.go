@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/informers/backfill"
 	"github.com/kubecdc/kubecdc/internal/informers/broadcast"
 	"github.com/kubecdc/kubecdc/internal/object"
@@ -281,9 +282,12 @@ func (s *Store) Restart(l Loss) {
 		}
 		s.pos.previous = &p
 	}
-	s.pos.own, s.caughtUp = false, false
 	l.Unrecoverable = true
 	s.loseLocked(l)
+	if s.pos.own {
+		s.list.lost.beginAt(&p)
+	}
+	s.pos.own, s.caughtUp = false, false
 	s.beginListLocked(Fresh)
 }
 
@@ -301,6 +305,15 @@ type Loss struct {
 	Reason          object.GapReason
 	Unrecoverable   bool // package backfill cannot find all of it
 	SkipIfRecovered bool // announce no gap if every version is found
+}
+
+// beginAt makes the loss begin at the position p, if that is earlier: nothing sends again what the
+// bus has not acknowledged.
+func (l *Loss) beginAt(p *checkpoint.Position) {
+	l.From = min(l.From, p.ResourceVersion)
+	if !p.LastSeen.IsZero() && p.LastSeen.Before(l.Since) {
+		l.Since = p.LastSeen
+	}
 }
 
 func (s *Store) loseLocked(l Loss) {

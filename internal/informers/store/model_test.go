@@ -96,6 +96,7 @@ type model struct {
 
 	saved    atomic.Pointer[checkpoint.Position]
 	restarts int
+	first    uint64 // resourceVersion of the first list
 	replayed uint64 // what earlier runs may have sent; 0 in the first run
 }
 
@@ -120,13 +121,24 @@ func (m *model) begin(ctx context.Context) {
 	m.ends.Go(func() { store.Run(ctx, 0) })
 	m.ends.Go(m.own)
 	p := m.saved.Load()
-	if p == nil {
+	switch {
+	case p == nil:
+		m.first = m.rv
 		m.s.BeginList(Fresh)
 		m.load(m.objects)
 		m.s.EndList(m.rv, m.s.NewSnapshot(m.rv, true))
 		m.told = len(m.history)
-		return
+	case m.r.IntN(4) == 0: // etcd has compacted what was after the checkpoint
+		m.s.Continue(&p.Scope)
+		m.restartFrom(p.ResourceVersion, m.objects, m.rv)
+		m.told = len(m.history)
+	default:
+		m.resume(p)
 	}
+}
+
+// resume begins a run at its checkpoint.
+func (m *model) resume(p *checkpoint.Position) {
 	m.s.Continue(&p.Scope)
 	m.s.BeginList(AtCheckpoint)
 	m.load(m.at(p.ResourceVersion))
@@ -190,8 +202,16 @@ func (m *model) run(f func()) bool {
 	return true
 }
 
+// pass lets time pass, sometimes enough to give up a snapshot.
+func (m *model) pass() {
+	sleep(time.Millisecond)
+	if m.r.IntN(8) == 0 {
+		sleep(time.Duration(m.r.IntN(5000)) * time.Millisecond)
+	}
+}
+
 func (m *model) step(ctx context.Context) {
-	switch n := m.r.IntN(20); {
+	switch n := m.r.IntN(26); {
 	case n < 6:
 		m.change(m.r)
 	case n < 11:
@@ -217,6 +237,8 @@ func (m *model) step(ctx context.Context) {
 		m.lane.crash(m.r)
 		m.restarts++
 		m.begin(ctx)
+	case n == 16:
+		m.restart()
 	default:
 		m.lane.acknowledge(m.r)
 	}
@@ -241,6 +263,23 @@ func (m *model) relist() {
 		m.told = len(m.history)
 		m.lost++
 	}
+}
+
+// restart gives up history, and reads the objects again.
+func (m *model) restart() {
+	objects := maps.Clone(m.objects)
+	rv := m.rv
+	if m.run(func() { m.restartFrom(m.s.View().Reached, objects, rv) }) {
+		m.told = len(m.history)
+		m.lost++
+	}
+}
+
+func (m *model) restartFrom(lost uint64, objects map[string]version, rv uint64) {
+	m.lane.forget(rv)
+	m.s.Restart(Loss{From: lost, Since: time.Now(), Reason: object.Compacted})
+	m.load(objects)
+	m.s.EndList(rv, m.s.Gap(rv, nil), m.s.NewSnapshot(rv, false))
 }
 
 // checkPosition holds the position against history: of each object the bus has acknowledged what
@@ -306,6 +345,7 @@ func TestStoreIsFaithful(t *testing.T) {
 			for range 120 {
 				m.step(ctx)
 				synctest.Wait()
+				m.pass()
 				m.checkPosition()
 			}
 			m.finish()
@@ -344,6 +384,11 @@ func (m *model) finish() {
 	}
 	if !maps.Equal(m.lane.acked.objects, m.objects) || !maps.Equal(m.lane.sent.objects, m.objects) {
 		m.t.Errorf("a consumer has %v, and etcd %v", m.lane.acked.objects, m.objects)
+	}
+	for _, e := range m.history {
+		if e.Version > m.first && m.lane.acked.misses(e.Version) {
+			m.t.Errorf("%s %s at %d is missing outside of gaps %v", e.Type, e.Object.Ref.Key, e.Version, m.lane.acked.gaps)
+		}
 	}
 	if p, ok := m.s.Position(); !ok || p.ResourceVersion != m.s.View().Reached || m.s.View().Pending > 0 {
 		m.t.Errorf("the position is %d (%t), and everything up to %d is acknowledged", p.ResourceVersion, ok,

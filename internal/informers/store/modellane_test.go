@@ -16,8 +16,13 @@ type modelConsumer struct {
 	objects  map[string]version
 	snapshot string          // the one under way
 	begun    map[string]bool // snapshots
-	touched  map[string]bool // read or changed since
+	from     uint64          // its resourceVersion
+	touched  map[string]bool // read in it, or changed after that version
 	read     map[string]bool // in that snapshot
+	floor    uint64          // resourceVersion of the last complete one
+
+	versions map[uint64]bool // resourceVersions of all deltas
+	gaps     [][2]uint64     // from, to
 }
 
 func newModelConsumer() *modelConsumer {
@@ -26,6 +31,8 @@ func newModelConsumer() *modelConsumer {
 		begun:   map[string]bool{},
 		touched: map[string]bool{},
 		read:    map[string]bool{},
+
+		versions: map[uint64]bool{},
 	}
 }
 
@@ -33,9 +40,13 @@ func (c *modelConsumer) clone() *modelConsumer {
 	return &modelConsumer{
 		objects:  maps.Clone(c.objects),
 		snapshot: c.snapshot,
+		from:     c.from,
 		begun:    maps.Clone(c.begun),
 		touched:  maps.Clone(c.touched),
 		read:     maps.Clone(c.read),
+		floor:    c.floor,
+		versions: maps.Clone(c.versions),
+		gaps:     slices.Clone(c.gaps),
 	}
 }
 
@@ -45,12 +56,17 @@ func (c *modelConsumer) take(key string, d *object.Delta) {
 		c.takeStream(d.Stream)
 		return
 	}
-	c.touched[key] = true
-	if d.Op == object.Read {
+	switch {
+	case d.Op != object.Read:
+		c.touched[key] = c.touched[key] || d.ResourceVersion > c.from
+	case d.Snapshot == c.snapshot:
+		c.touched[key] = true
 		c.read[key] = true
 	}
 	was, has := c.objects[key]
+	c.versions[d.ResourceVersion] = true
 	switch {
+	case !has && d.ResourceVersion <= c.floor: // it is late
 	case d.After == nil && has && was.uid == d.Ref.UID:
 		delete(c.objects, key)
 	case d.After != nil && d.After.ResourceVersion >= was.rv:
@@ -66,14 +82,23 @@ func (c *modelConsumer) takeStream(s *object.StreamEvent) {
 			clear(c.read)
 			c.begun[s.Snapshot] = true
 			c.snapshot = s.Snapshot
+			c.from = s.ResourceVersion
 		}
 	case object.SnapshotCompleted:
 		if c.snapshot == s.Snapshot {
 			maps.DeleteFunc(c.objects, func(key string, _ version) bool { return !c.touched[key] })
 			c.snapshot = ""
+			c.floor = c.from
 		}
-	case object.Gap, object.ScopeStarted, object.ScopeEnded:
+	case object.Gap:
+		c.gaps = append(c.gaps, [2]uint64{s.From, s.To})
+	case object.ScopeStarted, object.ScopeEnded:
 	}
+}
+
+// misses reports whether the consumer has neither a version nor a gap around it.
+func (c *modelConsumer) misses(rv uint64) bool {
+	return !c.versions[rv] && !slices.ContainsFunc(c.gaps, func(g [2]uint64) bool { return g[0] < rv && rv <= g[1] })
 }
 
 // modelLane is a lane with room for a few deltas of objects. It checks each delta as a consumer
@@ -223,6 +248,13 @@ func (l *modelLane) checkStreamLocked(s *object.StreamEvent) {
 		l.repeats = l.sent.begun[s.Snapshot]
 	case object.ScopeStarted, object.ScopeEnded:
 	}
+}
+
+// forget makes reads of later versions follow, and deltas that do not follow the last ones.
+func (l *modelLane) forget(rv uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = max(l.known, rv)
 }
 
 // crash ends the connection. The bus gets some of the deltas that are not acknowledged: the first

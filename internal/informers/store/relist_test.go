@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -489,4 +490,34 @@ func TestRestartAfterCompaction(t *testing.T) {
 		x.ends() // the run observes the scope as before
 		x.position(160)
 	})
+}
+
+// A change is in flight when history is given up. Nothing sends it again after a crash, so the gap
+// begins before it. That also holds after a list whose gap is not announced yet.
+func TestGapBeginsBeforeWhatIsInFlight(t *testing.T) {
+	for _, relists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after a list: %t", relists), func(t *testing.T) {
+			scripted(t, nil, func(x *script) {
+				x.observe(100, at("a", "1", 50))
+				first := time.Now()
+				x.watch(event(watch.Modified, at("a", "1", 101)))
+				sleep(time.Minute)
+				x.sends("u a@101 after 50 by me")
+				if relists {
+					x.s.BeginList(Relist)
+					x.s.Lose(Loss{From: 101, Since: time.Now(), Reason: object.Expired})
+					x.s.EndList(120)
+				}
+				x.s.Restart(Loss{From: x.s.View().Reached, Since: time.Now(), Reason: object.Compacted})
+				x.s.Load(at("a", "1", 140), nil)
+				x.s.EndList(160, x.s.Gap(160, nil))
+				x.sends("gap 100-160 compacted")
+				if since := x.sinceOf(); !since.Equal(first) {
+					x.t.Errorf("the gap is since %s, and the bus lacks a change of %s", since, first)
+				}
+				x.ends()
+				x.position(160)
+			})
+		})
+	}
 }
