@@ -97,8 +97,10 @@ func (c *modelConsumer) takeStream(s *object.StreamEvent) {
 }
 
 // misses reports whether the consumer has neither a version nor a gap around it.
-func (c *modelConsumer) misses(rv uint64) bool {
-	return !c.versions[rv] && !slices.ContainsFunc(c.gaps, func(g [2]uint64) bool { return g[0] < rv && rv <= g[1] })
+func (c *modelConsumer) misses(rv uint64) bool { return !c.versions[rv] && !c.isInGap(rv) }
+
+func (c *modelConsumer) isInGap(rv uint64) bool {
+	return slices.ContainsFunc(c.gaps, func(g [2]uint64) bool { return g[0] < rv && rv <= g[1] })
 }
 
 // modelLane is a lane with room for a few deltas of objects. It checks each delta as a consumer

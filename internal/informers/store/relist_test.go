@@ -521,3 +521,29 @@ func TestGapBeginsBeforeWhatIsInFlight(t *testing.T) {
 		})
 	}
 }
+
+// The start of a snapshot waits for the acknowledgement of a change when history is given up. The
+// position stays where it was until the bus has the gap. The snapshot may see the new position, and
+// take that for the acknowledgement.
+func TestRestartDuringTheStartOfASnapshot(t *testing.T) {
+	for range 50 { // mostly, the snapshot sees first that it is replaced
+		scripted(t, nil, func(x *script) {
+			x.observe(100, at("a", "1", 50))
+			x.saved = func() error { // the change comes after the request
+				x.saved = nil
+				x.watch(event(watch.Modified, at("a", "1", 101)))
+				return nil
+			}
+			x.request("")
+			x.sends("u a@101 after 50 by me")
+			x.s.AwaitReplay(0) // it wakes the snapshot, which sees the state after the list
+			x.s.Restart(Loss{From: 101, Reason: object.Compacted})
+			x.s.Load(at("a", "1", 140), nil)
+			x.s.EndList(160, x.s.Gap(160, nil))
+			x.sends("gap 100-160 compacted")
+			x.position(100)
+			x.ends()
+			x.position(160)
+		})
+	}
+}

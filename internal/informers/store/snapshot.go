@@ -228,10 +228,18 @@ func (s *Store) SendEmptySnapshot(ctx context.Context, rv uint64) error {
 // It is for scopes without snapshots.
 func (s *Store) Adopt() *Notice { return &Notice{prepare: s.adopt} }
 
+// adopt makes the store use its own position, and saves it. If a list has begun meanwhile, it has
+// ended ctx: a gap must come first.
 func (s *Store) adopt(ctx context.Context) error {
 	s.mu.Lock()
-	s.pos.own, s.pos.previous = true, nil
+	isValid := ctx.Err() == nil
+	if isValid {
+		s.pos.own, s.pos.previous = true, nil
+	}
 	s.mu.Unlock()
+	if !isValid {
+		return context.Cause(ctx)
+	}
 	return s.o.Save(ctx)
 }
 
