@@ -77,8 +77,8 @@ func (s *Store) announceReplacementLocked() {
 	snap := s.snaps.current
 	// a snapshot of the whole scope
 	follows := snap != nil && snap.namespace == "" && !snap.resumed && snap.phase == snapshotBound
-	// If a snapshot is given up, another one follows: the dropped reads may be the only deltas of
-	// what a list found.
+	// If a snapshot is given up or dropped, another one follows, also without snapshots by time: it
+	// was asked for.
 	sweep := !follows && (s.o.Snapshots || snap != nil)
 	switch {
 	case follows:

@@ -95,6 +95,7 @@ type model struct {
 	ends  sync.WaitGroup // of the run
 
 	saved    atomic.Pointer[checkpoint.Position]
+	logs     atomic.Uint64 // replacements of the log
 	restarts int
 	first    uint64 // resourceVersion of the first list
 	replayed uint64 // what earlier runs may have sent; 0 in the first run
@@ -115,6 +116,7 @@ func (m *model) begin(ctx context.Context) {
 		Log:          slog.New(slog.DiscardHandler),
 		Metrics:      testMetrics(),
 		Save:         m.save,
+		Replaced:     func() (uint64, time.Time) { return m.logs.Load(), time.Time{} },
 		NoteCaptured: func() {},
 	})
 	store := m.s
@@ -130,6 +132,7 @@ func (m *model) begin(ctx context.Context) {
 		m.told = len(m.history)
 	case m.r.IntN(4) == 0: // etcd has compacted what was after the checkpoint
 		m.s.Continue(&p.Scope)
+		m.s.Resume(&p.Scope)
 		m.restartFrom(p.ResourceVersion, m.objects, m.rv)
 		m.told = len(m.history)
 	default:
@@ -140,6 +143,7 @@ func (m *model) begin(ctx context.Context) {
 // resume begins a run at its checkpoint.
 func (m *model) resume(p *checkpoint.Position) {
 	m.s.Continue(&p.Scope)
+	m.s.Resume(&p.Scope)
 	m.s.BeginList(AtCheckpoint)
 	m.load(m.at(p.ResourceVersion))
 	m.replayed = m.rv
@@ -239,6 +243,10 @@ func (m *model) step(ctx context.Context) {
 		m.begin(ctx)
 	case n == 16:
 		m.restart()
+	case n == 17 && m.r.IntN(4) == 0:
+		m.lane.replace()
+		m.logs.Add(1)
+		m.s.Rebase()
 	default:
 		m.lane.acknowledge(m.r)
 	}
@@ -286,7 +294,7 @@ func (m *model) restartFrom(lost uint64, objects map[string]version, rv uint64) 
 // etcd had at the position, or a later version, unless a restart reads it.
 func (m *model) checkPosition() {
 	p, ok := m.s.Position()
-	if !ok {
+	if !ok || p.Log < m.logs.Load() { // a restart sends everything to the new log
 		return
 	}
 	m.lane.mu.Lock()
@@ -312,7 +320,7 @@ func (m *model) checkReport() {
 	m.lane.mu.Lock()
 	defer m.lane.mu.Unlock()
 	m.checkClaim("progress", r.ResourceVersion, func(_ string, acked version) bool {
-		return m.lane.acked.isInGap(acked.rv) // an earlier run has sent it
+		return m.lane.acked.isInGap(acked.rv) || acked.rv == 0 && m.logs.Load() > 0 && m.s.View().Sweeping
 	})
 	for _, e := range m.history {
 		if m.first < e.Version && e.Version <= r.ResourceVersion && m.lane.acked.misses(e.Version) {
@@ -367,7 +375,7 @@ func TestStoreIsFaithful(t *testing.T) {
 			}()
 			ctx := t.Context()
 			m := &model{
-				etcd: &etcd{objects: map[string]version{}}, t: t, r: rand.New(rand.NewPCG(seed, 1)),
+				etcd: &etcd{rv: 1, objects: map[string]version{}}, t: t, r: rand.New(rand.NewPCG(seed, 1)),
 			}
 			m.lane = newModelLane(t, m.etcd, 2+m.r.IntN(4))
 			for range m.r.IntN(8) {
