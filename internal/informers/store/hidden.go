@@ -91,6 +91,9 @@ func (s *Store) noteHiddenLocked(key string, next hiddenState, at object.Point) 
 		s.known.objects[key] = e
 	}
 	s.hidden.update(at, s.o.Now())
+	if next != shown {
+		s.hidden.beginAt(at.ResourceVersion)
+	}
 }
 
 func isHidden(h hiddenState) int {
@@ -119,6 +122,13 @@ func (h *hiding) update(at object.Point, now time.Time) {
 		return
 	}
 	h.spans = append(h.spans, notedSpan{HiddenSpan: object.HiddenSpan{From: at}})
+}
+
+// beginAt makes the open span begin at rv, if that is earlier: a list makes versions pending in the
+// order of keys.
+func (h *hiding) beginAt(rv uint64) {
+	from := &h.spans[len(h.spans)-1].From
+	from.ResourceVersion = min(from.ResourceVersion, rv)
 }
 
 // prune joins the earliest former spans if there are many, and drops those of a former history.

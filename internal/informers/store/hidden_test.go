@@ -63,6 +63,21 @@ func TestSpanAboveThePositionIsKept(t *testing.T) {
 	}
 }
 
+// A list makes versions pending in the order of keys. The span begins at the lowest one that is
+// withheld.
+func TestSpanBeginsAtTheLowestVersion(t *testing.T) {
+	scripted(t, nil, func(x *script) {
+		x.s.SetFilter(thirdVersions{}, "", nil)
+		x.observe(10, at("a", "1", 4), at("b", "2", 5))
+		x.relist(expired, 20, nil, at("a", "1", 15), at("b", "2", 12))
+		x.ends("gap 10-20 expired")
+		got, _ := x.s.hidden.report(time.Time{}, 20)
+		if diff := gocmp.Diff([]string{"12-0"}, spansOf(got)); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	})
+}
+
 // Spans within a minute are reported as one.
 func TestNearbySpansAreOne(t *testing.T) {
 	for pause, want := range map[time.Duration][]string{

@@ -372,12 +372,15 @@ func acknowledge(d *object.Delta) {
 }
 
 // passPendingLocked is pass for a pending delta. A withheld read does not count as an object of its
-// snapshot.
+// snapshot. In a resumed one, later versions than the snapshot never did.
 func (s *Store) passPendingLocked(d *object.Delta, skipped uint32) (next uint32, ok bool) {
 	next, ok = s.pass(d, skipped)
-	if !ok && d.Op == object.Read {
-		s.snaps.current.objects--
-		s.snaps.current.withheld = append(s.snaps.current.withheld, d.Ref.Key)
+	if ok || d.Op != object.Read {
+		return next, ok
+	}
+	if snap := s.snaps.current; !snap.resumed || d.ResourceVersion <= snap.rv {
+		snap.objects--
+		snap.withheld = append(snap.withheld, d.Ref.Key)
 	}
 	return next, ok
 }

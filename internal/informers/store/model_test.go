@@ -89,6 +89,8 @@ type model struct {
 	told int             // of history: events that the owner has applied, or skipped by a list
 	lost int
 
+	filter Filter // nil: nothing is withheld
+
 	owner chan func()
 	busy  chan struct{} // holds a token while the owner works
 	stop  context.CancelFunc
@@ -98,6 +100,7 @@ type model struct {
 	logs     atomic.Uint64 // replacements of the log
 	restarts int
 	first    uint64 // resourceVersion of the first list
+	resumed  uint64 // resourceVersion at which the run has resumed
 	replayed uint64 // what earlier runs may have sent; 0 in the first run
 }
 
@@ -119,6 +122,9 @@ func (m *model) begin(ctx context.Context) {
 		Replaced:     func() (uint64, time.Time) { return m.logs.Load(), time.Time{} },
 		NoteCaptured: func() {},
 	})
+	if m.filter != nil {
+		m.s.SetFilter(m.filter, "", nil)
+	}
 	store := m.s
 	m.ends.Go(func() { store.Run(ctx, 0) })
 	m.ends.Go(m.own)
@@ -133,6 +139,7 @@ func (m *model) begin(ctx context.Context) {
 	case m.r.IntN(4) == 0: // etcd has compacted what was after the checkpoint
 		m.s.Continue(&p.Scope)
 		m.s.Resume(&p.Scope)
+		m.resumed = m.rv
 		m.restartFrom(p.ResourceVersion, m.objects, m.rv)
 		m.told = len(m.history)
 	default:
@@ -147,6 +154,7 @@ func (m *model) resume(p *checkpoint.Position) {
 	m.s.BeginList(AtCheckpoint)
 	m.load(m.at(p.ResourceVersion))
 	m.replayed = m.rv
+	m.resumed = p.ResourceVersion
 	m.s.AwaitReplay(m.replayed)
 	m.s.EndList(p.ResourceVersion, m.snapshotAfter(p)...)
 	m.told = slices.IndexFunc(m.history, func(e Event) bool { return e.Version > p.ResourceVersion })
@@ -243,6 +251,8 @@ func (m *model) step(ctx context.Context) {
 		m.begin(ctx)
 	case n == 16:
 		m.restart()
+	case n == 18:
+		m.publish()
 	case n == 17 && m.r.IntN(4) == 0:
 		m.lane.replace()
 		m.logs.Add(1)
@@ -290,6 +300,44 @@ func (m *model) restartFrom(lost uint64, objects map[string]version, rv uint64) 
 	m.s.EndList(rv, m.s.Gap(rv, nil), m.s.NewSnapshot(rv, false))
 }
 
+// thirdVersions withholds every third version.
+type thirdVersions struct{}
+
+func (thirdVersions) Withholds(d *object.Delta) string {
+	if d.ResourceVersion%3 == 0 {
+		return "third"
+	}
+	return ""
+}
+
+// publish publishes the progress. It claims the versions up to its own: the record has to show what
+// etcd had.
+func (m *model) publish() {
+	r := m.s.Report(time.Time{})
+	m.lane.mu.Lock()
+	defer m.lane.mu.Unlock()
+	c := m.lane.acked
+	c.report(&r, m.restarts, m.resumed)
+	for rv := m.first; rv <= c.claimed; rv++ {
+		if c.isHidden(rv) {
+			continue
+		}
+		objects, isOpen := c.at(rv)
+		if !isOpen && !maps.Equal(objects, m.at(rv)) {
+			m.t.Errorf("%d is claimed, hidden are %v and gaps %v: at %d the record has %v, etcd %v", c.claimed,
+				c.hidden, c.gaps, rv, objects, m.at(rv))
+		}
+	}
+}
+
+// check checks what the store claims. With filters, the position passes what they withhold.
+func (m *model) check() {
+	if m.filter == nil {
+		m.checkPosition()
+		m.checkReport()
+	}
+}
+
 // checkPosition holds the position against history: of each object the bus has acknowledged what
 // etcd had at the position, or a later version, unless a restart reads it.
 func (m *model) checkPosition() {
@@ -302,7 +350,7 @@ func (m *model) checkPosition() {
 	m.checkClaim("position", p.ResourceVersion, func(key string, acked version) bool {
 		switch {
 		case p.Snapshot != nil && key > p.Snapshot.Cursor: // a restart reads it
-		case acked.rv <= m.lane.known && (p.Sweep || p.Snapshot != nil && !m.lane.acked.touched[key]):
+		case acked.rv <= m.lane.known && (p.Sweep || p.Snapshot != nil && !m.lane.acked.touched[acked.uid]):
 			// the next snapshot sweeps what only an earlier run has sent
 		default:
 			return false
@@ -357,51 +405,70 @@ func (m *model) isLater(key string, rv uint64) bool {
 	})
 }
 
+// play plays the history of a seed.
+func play(t *testing.T, seed uint64, filter Filter) *model {
+	m := &model{
+		etcd:   &etcd{rv: 1, objects: map[string]version{}},
+		r:      rand.New(rand.NewPCG(seed, 1)),
+		filter: filter,
+	}
+	synctest.Test(t, func(t *testing.T) {
+		defer func() {
+			if t.Failed() {
+				t.Logf("the seed is %d", seed)
+			}
+		}()
+		m.t = t
+		m.lane = newModelLane(t, m.etcd, 2+m.r.IntN(4))
+		m.lane.filters = filter != nil
+		for range m.r.IntN(8) {
+			m.change(m.r)
+		}
+		m.begin(t.Context())
+		for range 120 {
+			m.step(t.Context())
+			synctest.Wait()
+			m.pass()
+			m.check()
+		}
+		m.finish()
+		m.end()
+	})
+	return m
+}
+
 // TestStoreIsFaithful runs a store through histories of chance, with crashes. A consumer of its
 // deltas has the objects of etcd. No delta passes what announces it, no sweep deletes an object
 // that exists, and the position claims no change that the bus has not acknowledged.
 func TestStoreIsFaithful(t *testing.T) {
 	var gaps, snapshots, restarts int
-	seeds := uint64(2000)
-	if testing.Short() {
-		seeds = 600
-	}
-	for seed := range seeds {
-		synctest.Test(t, func(t *testing.T) {
-			defer func() {
-				if t.Failed() {
-					t.Logf("the seed is %d", seed)
-				}
-			}()
-			ctx := t.Context()
-			m := &model{
-				etcd: &etcd{rv: 1, objects: map[string]version{}}, t: t, r: rand.New(rand.NewPCG(seed, 1)),
-			}
-			m.lane = newModelLane(t, m.etcd, 2+m.r.IntN(4))
-			for range m.r.IntN(8) {
-				m.change(m.r)
-			}
-			m.begin(ctx)
-			for range 120 {
-				m.step(ctx)
-				synctest.Wait()
-				m.pass()
-				m.checkPosition()
-				m.checkReport()
-			}
-			m.finish()
-			gaps += m.lane.gaps
-			snapshots += m.lane.completed
-			restarts += m.restarts
-			m.end()
-		})
+	for seed := range seedsOfModels() {
+		m := play(t, seed, nil)
+		gaps += m.lane.gaps
+		snapshots += m.lane.completed
+		restarts += m.restarts
 	}
 	if gaps < 100 || snapshots < 200 || restarts < 300 {
 		t.Errorf("the histories had %d gaps, %d snapshots and %d restarts", gaps, snapshots, restarts)
 	}
 }
 
-// finish delivers and acknowledges the rest, and compares what a consumer has with etcd.
+// TestProgressTellsWhatIsHidden has filters that withhold versions. At each moment that the progress
+// claims, outside of hidden spans and gaps, the record shows the objects of etcd.
+func TestProgressTellsWhatIsHidden(t *testing.T) {
+	for seed := range seedsOfModels() {
+		play(t, seed, thirdVersions{})
+	}
+}
+
+func seedsOfModels() uint64 {
+	if testing.Short() {
+		return 600
+	}
+	return 20000
+}
+
+// finish delivers and acknowledges the rest.
 func (m *model) finish() {
 	m.lane.leaveRoom(true)
 	synctest.Wait()
@@ -421,8 +488,16 @@ func (m *model) finish() {
 		}
 		m.lane.acknowledge(m.r)
 		synctest.Wait()
-		m.checkPosition()
+		m.check()
 	}
+	m.publish()
+	if m.filter == nil {
+		m.compare()
+	}
+}
+
+// compare compares what a consumer has in the end with etcd.
+func (m *model) compare() {
 	if !maps.Equal(m.lane.acked.objects, m.objects) || !maps.Equal(m.lane.sent.objects, m.objects) {
 		m.t.Errorf("a consumer has %v, and etcd %v", m.lane.acked.objects, m.objects)
 	}

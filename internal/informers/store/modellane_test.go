@@ -11,18 +11,31 @@ import (
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
+// recorded is what an event says of an object.
+type recorded struct {
+	key, uid string
+	rv       uint64
+	exists   bool
+}
+
 // modelConsumer has what a consumer has of the scope.
 type modelConsumer struct {
 	objects  map[string]version
 	snapshot string          // the one under way
 	begun    map[string]bool // snapshots
 	from     uint64          // its resourceVersion
-	touched  map[string]bool // read in it, or changed after that version
-	read     map[string]bool // in that snapshot
+	touched  map[string]bool // uids that are read in it, or changed after that version
+	read     map[string]bool // keys that are read in that snapshot
 	floor    uint64          // resourceVersion of the last complete one
 
 	versions map[uint64]bool // resourceVersions of all deltas
 	gaps     [][2]uint64     // from, to
+	record   []recorded
+	complete []uint64            // resourceVersions of complete snapshots
+	unread   []uint64            // ends of gaps after which only a snapshot shows the objects
+	claimed  uint64              // by progress
+	run      int                 // that has sent the last progress
+	hidden   []object.HiddenSpan // of all progress
 }
 
 func newModelConsumer() *modelConsumer {
@@ -47,6 +60,12 @@ func (c *modelConsumer) clone() *modelConsumer {
 		floor:    c.floor,
 		versions: maps.Clone(c.versions),
 		gaps:     slices.Clone(c.gaps),
+		record:   slices.Clone(c.record),
+		complete: slices.Clone(c.complete),
+		unread:   slices.Clone(c.unread),
+		claimed:  c.claimed,
+		run:      c.run,
+		hidden:   slices.Clone(c.hidden),
 	}
 }
 
@@ -56,15 +75,17 @@ func (c *modelConsumer) take(key string, d *object.Delta) {
 		c.takeStream(d.Stream)
 		return
 	}
+	uid := d.Ref.UID
 	switch {
 	case d.Op != object.Read:
-		c.touched[key] = c.touched[key] || d.ResourceVersion > c.from
+		c.touched[uid] = c.touched[uid] || d.ResourceVersion > c.from
 	case d.Snapshot == c.snapshot:
-		c.touched[key] = true
+		c.touched[uid] = true
 		c.read[key] = true
 	}
 	was, has := c.objects[key]
 	c.versions[d.ResourceVersion] = true
+	c.record = append(c.record, recorded{key, d.Ref.UID, d.ResourceVersion, d.After != nil})
 	switch {
 	case !has && d.ResourceVersion <= c.floor: // it is late
 	case d.After == nil && has && was.uid == d.Ref.UID:
@@ -86,18 +107,94 @@ func (c *modelConsumer) takeStream(s *object.StreamEvent) {
 		}
 	case object.SnapshotCompleted:
 		if c.snapshot == s.Snapshot {
-			maps.DeleteFunc(c.objects, func(key string, _ version) bool { return !c.touched[key] })
+			maps.DeleteFunc(c.objects, func(_ string, v version) bool { return !c.touched[v.uid] })
+			for uid, r := range c.last(c.from) {
+				if r.exists && !c.touched[uid] {
+					c.record = append(c.record, recorded{r.key, uid, c.from, false})
+				}
+			}
 			c.snapshot = ""
 			c.floor = c.from
+			c.complete = append(c.complete, c.from)
 		}
 	case object.Gap:
 		c.gaps = append(c.gaps, [2]uint64{s.From, s.To})
+		if s.Reason != object.Expired {
+			c.unread = append(c.unread, s.To)
+		}
 	case object.ScopeStarted, object.ScopeEnded:
 	}
 }
 
 // misses reports whether the consumer has neither a version nor a gap around it.
 func (c *modelConsumer) misses(rv uint64) bool { return !c.versions[rv] && !c.isInGap(rv) }
+
+// report takes a progress of a run that has resumed at a resourceVersion. An earlier run has reported
+// the hidden spans up to its last claim.
+func (c *modelConsumer) report(r *object.ScopeReport, run int, resumed uint64) {
+	if r.ResourceVersion == 0 && c.claimed == 0 {
+		return
+	}
+	isOpen := func(s object.HiddenSpan) bool { return s.Until.IsZero() }
+	if run != c.run {
+		for n := range c.hidden {
+			if isOpen(c.hidden[n]) {
+				c.hidden[n].Until.ResourceVersion = max(resumed, c.claimed+1)
+			}
+		}
+		unreported := object.HiddenSpan{
+			From:  object.Point{ResourceVersion: c.claimed + 1},
+			Until: object.Point{ResourceVersion: resumed},
+		}
+		if c.claimed == 0 { // there was no progress before
+			unreported.From.ResourceVersion = 1
+			unreported.Until.ResourceVersion = r.ResourceVersion
+		}
+		c.hidden = append(c.hidden, unreported)
+		c.run = run
+	}
+	c.hidden = slices.DeleteFunc(c.hidden, isOpen)
+	c.hidden = slices.Concat(c.hidden, r.Hidden, r.FormerHidden)
+	c.claimed = max(c.claimed, r.ResourceVersion)
+}
+
+// isHidden reports whether progress says that versions were withheld at rv.
+func (c *modelConsumer) isHidden(rv uint64) bool {
+	return slices.ContainsFunc(c.hidden, func(s object.HiddenSpan) bool {
+		return s.From.ResourceVersion <= rv && (s.Until.IsZero() || rv < s.Until.ResourceVersion)
+	})
+}
+
+// at returns the objects at rv that the record shows, and whether a gap leaves one of them open.
+func (c *modelConsumer) at(rv uint64) (objects map[string]version, isOpen bool) {
+	objects = map[string]version{}
+	for uid, r := range c.last(rv) {
+		if r.exists && r.rv > objects[r.key].rv {
+			objects[r.key] = version{uid, r.rv}
+			isOpen = isOpen || c.isInGap(r.rv)
+		}
+	}
+	return objects, isOpen || c.isInGap(rv) || c.isUnread(rv)
+}
+
+// isUnread reports whether a snapshot is missing before rv: the first one, or one after a gap.
+func (c *modelConsumer) isUnread(rv uint64) bool {
+	isRead := func(from uint64) bool {
+		return slices.ContainsFunc(c.complete, func(s uint64) bool { return from <= s && s <= rv })
+	}
+	return !isRead(0) || slices.ContainsFunc(c.unread, func(to uint64) bool { return to <= rv && !isRead(to) })
+}
+
+// last returns the last event up to rv of each object, by uid.
+func (c *modelConsumer) last(rv uint64) map[string]recorded {
+	last := map[string]recorded{}
+	for _, r := range c.record {
+		if r.rv <= rv && r.rv >= last[r.uid].rv {
+			last[r.uid] = r
+		}
+	}
+	return last
+}
 
 func (c *modelConsumer) isInGap(rv uint64) bool {
 	return slices.ContainsFunc(c.gaps, func(g [2]uint64) bool { return g[0] < rv && rv <= g[1] })
@@ -109,6 +206,7 @@ type modelLane struct {
 	t       *testing.T
 	room    int
 	forLive bool // no room is left for deltas of lists
+	filters bool // versions are withheld: a consumer lacks some
 	mu      sync.Mutex
 	changed chan struct{}
 	items   []*object.Delta // not acknowledged
@@ -207,7 +305,7 @@ func (l *modelLane) checkLocked(key string, d *object.Delta) {
 	}
 	was, has := l.sent.objects[key]
 	// An earlier run may have sent this version, or versions that a list after a gap leaves out.
-	if d.ResourceVersion <= l.known || max(was.rv, d.Previous) <= l.known && l.known > 0 {
+	if l.filters || d.ResourceVersion <= l.known || max(was.rv, d.Previous) <= l.known && l.known > 0 {
 		return
 	}
 	wasSent := d.Before != nil && has && was == version{d.Before.Ref.UID, d.Before.ResourceVersion}
@@ -242,12 +340,14 @@ func (l *modelLane) checkStreamLocked(s *object.StreamEvent) {
 		if l.sent.snapshot == "" && l.repeats {
 			return
 		}
-		if s.Snapshot != l.sent.snapshot || s.Objects != len(l.sent.read) {
+		// After a restart, a snapshot with filters may read again what has changed since.
+		isExact := !l.filters || l.known == 0
+		if s.Snapshot != l.sent.snapshot || s.Objects < 0 || isExact && s.Objects != len(l.sent.read) {
 			l.t.Errorf("snapshot %s of %d objects is completed after %d reads of %s", s.Snapshot, s.Objects,
 				len(l.sent.read), l.sent.snapshot)
 		}
 		for key, v := range l.sent.objects {
-			if !l.sent.touched[key] && l.etcd.objects[key].uid == v.uid {
+			if !l.filters && !l.sent.touched[v.uid] && l.etcd.objects[key].uid == v.uid {
 				l.t.Errorf("the sweep of %s deletes %s, which exists", s.Snapshot, key)
 			}
 		}

@@ -92,6 +92,30 @@ func TestScopesWithFilters(t *testing.T) {
 			5 progress @60 h1`, "rv:50/h1", "uncertain from 41 to 60/h1: filtered",
 		},
 		{
+			"an agent was killed before its first progress, and its filters may have withheld reads", `
+			1 begin @10 initial where
+			2 started S1 @10 where
+			3 completed S1 @10
+			14 begin @10 continued where run=1-1795176830000
+			15 progress @60 since=13.8 away=start/13.8-14.2 run=1-1795176830000`, "rv:10",
+			"uncertain from 10 to 60: filtered",
+		},
+		{
+			"a snapshot whose reads filters may have withheld, and no progress has reported that", `
+			1 begin @10 initial where
+			2 started S1 @10 where
+			3 completed S1 @10`, "rv:10", "uncertain from 10: filtered",
+		},
+		{
+			"filters hide objects, also from the reads of the last snapshot", `
+			1 begin @10 initial where
+			2 started S1 @10 where
+			3 completed S1 @10
+			4 progress @50 hidden=2/10
+			5 started S2 @55 where
+			6 completed S2 @55`, "rv:55", "uncertain from 50: filtered",
+		},
+		{
 			"a hidden span without resourceVersions, after a restore of etcd", strings.ReplaceAll(steady, "@", "h1 @") + `
 			5 progress @50 h1 hidden=4.2/-4.6/`, "rv:45/h1",
 			"uncertain to 50/h1: filtered",

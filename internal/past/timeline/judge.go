@@ -142,11 +142,13 @@ func (s *scope) judgeTime(m Moment) *certainty.Cause {
 // hiddenAt returns the hidden span around a moment that is not a time, nil if there is none.
 func (s *scope) hiddenAt(m Moment) *hiddenSpan {
 	var newest time.Time
-	isDecided := false
+	isDecided, hidesReads := false, false
 	for _, o := range s.observations {
-		newest, isDecided = latest(newest, o.lastTime), isDecided || o.isDecided
+		newest = latest(newest, o.lastTime)
+		isDecided = isDecided || o.isDecided
+		hidesReads = hidesReads || o.hidesReads
 	}
-	if m.kind == atVersion && !isDecided && !m.rv.isBefore(s.lastSnapshot.at) {
+	if m.kind == atVersion && !isDecided && !hidesReads && !m.rv.isBefore(s.lastSnapshot.at) {
 		return nil // a snapshot has read what was withheld
 	}
 	if !isDecided {
@@ -170,16 +172,20 @@ func (s *scope) hiddenAt(m Moment) *hiddenSpan {
 	return hidden
 }
 
-// unreportedAt returns the span of the versions after the last claim, if filters may have withheld
-// some and the moment is inside. Otherwise, it returns nil.
+// unreportedAt returns the span of the versions after the last claim, or since the first snapshot, if
+// filters may have withheld some and the moment is inside. Otherwise, it returns nil.
 func (s *scope) unreportedAt(m Moment) *hiddenSpan {
-	from := s.knownFrom
-	hasFilters := false
+	var claimed mark
+	hasFilters, hidesReads := false, false
 	for _, o := range s.observations {
-		from, hasFilters = from.max(mark{at: o.claimedPoint}), hasFilters || o.hasFilters
+		claimed = claimed.max(mark{at: o.claimedPoint})
+		hasFilters = hasFilters || o.hasFilters
+		hidesReads = hidesReads || o.hidesReads
 	}
-	if m.kind != atVersion || !hasFilters || !from.at.isBefore(m.rv) {
+	from := s.knownFrom.max(claimed).at
+	isKnown := m.rv.isBefore(from) || m.rv == from && (from == claimed.at || !hidesReads)
+	if m.kind != atVersion || !hasFilters || isKnown {
 		return nil
 	}
-	return &hiddenSpan{from: mark{at: from.at}}
+	return &hiddenSpan{from: mark{at: from}}
 }

@@ -31,6 +31,7 @@ type observation struct {
 	claimedPoint point     // the same, by resourceVersion
 
 	hasFilters   bool      // the writer withholds versions
+	hidesReads   bool      // it also withholds reads of snapshots
 	startedRun   string    // the last run that has started to observe the scope
 	startedTime  time.Time // when that run has started
 	hasSilentRun bool      // a run since the last progress has ended without one
@@ -137,9 +138,12 @@ func (o *observation) noteNewRun(
 }
 
 // noteUnreportedVersions notes the versions between two points: no progress reports whether filters
-// withheld them. A zero until is the next claim.
+// withheld them. It begins after the last claim, or at the first snapshot. A zero until is the next
+// claim.
 func (o *observation) noteUnreportedVersions(m Moment, from, until point) {
-	from.seq++ // from itself is reported
+	if from == o.claimedPoint || !o.hidesReads {
+		from.seq++ // from itself is reported, or a snapshot has read it
+	}
 	switch h := (hiddenSpan{mark{at: from}, mark{at: until}}); {
 	case m.kind != atVersion || !o.hasFilters: // by time, they are inside an interruption
 	case until == point{}:
@@ -182,6 +186,7 @@ func (o *observation) noteStarted(m Moment, e *consume.Event) {
 	o.hasFilters = slices.ContainsFunc(e.Stream.Rules, func(r consume.Rule) bool {
 		return len(r.Operations) > 0 || r.Where != "" || len(r.Noise) > 0
 	})
+	o.hidesReads = slices.ContainsFunc(e.Stream.Rules, func(r consume.Rule) bool { return r.Where != "" })
 	if o.startedRun != e.Stream.Run {
 		o.hasSilentRun = o.hasSilentRun || o.startedRun != "" && o.startedRun != o.run
 		o.startedRun, o.startedTime = strings.Clone(e.Stream.Run), e.Time

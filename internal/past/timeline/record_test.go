@@ -79,6 +79,8 @@ func recordLine(f []string, n int) *consume.Event {
 			st.Initial = true
 		case x == "noise":
 			st.Rules = []consume.Rule{{Noise: []string{"status-only"}}}
+		case x == "where":
+			st.Rules = []consume.Rule{{Where: "after.spec.suspend != true"}}
 		case x == "continued":
 			st.Continued = true
 		case len(x) == 2 && x[0] == 'h':
