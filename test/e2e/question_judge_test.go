@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubecdc/kubecdc/pkg/consume"
 	"github.com/kubecdc/kubecdc/test/oracle"
 )
 
@@ -78,11 +79,17 @@ func (r *reply) why() string {
 func (r *reply) expected() map[oracle.ObjectKey]*oracle.Version {
 	out := map[oracle.ObjectKey]*oracle.Version{}
 	for key, v := range r.sight.lists[r.topic] {
-		if slices.ContainsFunc(r.selected(), func(s pastScope) bool { return s.Ended == nil && s.takes(v) }) {
+		if slices.ContainsFunc(r.selected(), func(s pastScope) bool { return s.isObserved() && s.takes(v) }) {
 			out[key] = v
 		}
 	}
 	return out
+}
+
+// isObserved reports whether the scope has not ended, or has successors: until their records begin,
+// the answer has its objects.
+func (s *pastScope) isObserved() bool {
+	return s.Ended == nil || s.Ended.Reason == string(consume.EndReplaced)
 }
 
 // takes reports whether the selector of the scope matches an object.
@@ -143,7 +150,7 @@ const grace = 10 * time.Second
 // configuration selects, or the other way round.
 func (r *reply) endsWrongly() bool {
 	if r.topic.holds == nil {
-		return slices.ContainsFunc(r.selected(), func(s pastScope) bool { return s.Ended != nil })
+		return slices.ContainsFunc(r.selected(), func(s pastScope) bool { return !s.isObserved() })
 	}
 	at := r.sight.at
 	held := slices.ContainsFunc(r.topic.holds, func(s span) bool { return s.has(at) })
@@ -152,7 +159,7 @@ func (r *reply) endsWrongly() bool {
 			return false
 		}
 	}
-	ended := !slices.ContainsFunc(r.selected(), func(s pastScope) bool { return s.Ended == nil })
+	ended := !slices.ContainsFunc(r.selected(), func(s pastScope) bool { return s.isObserved() })
 	return ended == held
 }
 

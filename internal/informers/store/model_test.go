@@ -453,8 +453,8 @@ func TestStoreIsFaithful(t *testing.T) {
 	}
 }
 
-// TestProgressTellsWhatIsHidden has filters that withhold versions. At each moment that the progress
-// claims, outside of hidden spans and gaps, the record shows the objects of etcd.
+// TestProgressTellsWhatIsHidden has filters that withhold versions. At each moment that the
+// progress claims, outside of hidden spans and gaps, the record shows the objects of etcd.
 func TestProgressTellsWhatIsHidden(t *testing.T) {
 	for seed := range seedsOfModels() {
 		play(t, seed, thirdVersions{})

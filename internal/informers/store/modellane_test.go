@@ -129,8 +129,8 @@ func (c *modelConsumer) takeStream(s *object.StreamEvent) {
 // misses reports whether the consumer has neither a version nor a gap around it.
 func (c *modelConsumer) misses(rv uint64) bool { return !c.versions[rv] && !c.isInGap(rv) }
 
-// report takes a progress of a run that has resumed at a resourceVersion. An earlier run has reported
-// the hidden spans up to its last claim.
+// report takes a progress of a run that has resumed at a resourceVersion. An earlier run has
+// reported the hidden spans up to its last claim.
 func (c *modelConsumer) report(r *object.ScopeReport, run int, resumed uint64) {
 	if r.ResourceVersion == 0 && c.claimed == 0 {
 		return

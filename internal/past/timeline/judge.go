@@ -172,8 +172,8 @@ func (s *scope) hiddenAt(m Moment) *hiddenSpan {
 	return hidden
 }
 
-// unreportedAt returns the span of the versions after the last claim, or since the first snapshot, if
-// filters may have withheld some and the moment is inside. Otherwise, it returns nil.
+// unreportedAt returns the span of the versions after the last claim, or since the first snapshot,
+// if filters may have withheld some and the moment is inside. Otherwise, it returns nil.
 func (s *scope) unreportedAt(m Moment) *hiddenSpan {
 	var claimed mark
 	hasFilters, hidesReads := false, false
