@@ -28,7 +28,9 @@ export class Table {
     const key = `${cluster} ${resource} ${uid}`;
     const known = this.rows.get(key);
     const readings = [...this.#reading.values()].filter((s) => s.cluster === cluster && s.snapshot === data.snapshot);
-    const shown = op !== "r" || readings.length > 0;
+    // A change that is not above the version of a snapshot under way comes late, and does not show that its object exists.
+    const late = [...this.#reading.values()].some((s) => version && version <= s.version && covers(s.cluster, s.scope, row));
+    const shown = op === "r" ? readings.length > 0 : !late;
     // After a gap content-changed, the first read of a snapshot replaces the known version.
     const other = op === "r" && readings.some((s) => known?.position < s.position && this.#mayDiffer(known, s.position));
     row.position = shown ? this.#position : (known?.position ?? 0);
@@ -72,7 +74,7 @@ export class Table {
     const reading = this.#reading.get(key);
     if (kind === "snapshot.started" && data.continued) return []; // Its first start was before the first record, or is known.
     if (kind === "snapshot.started") {
-      this.#reading.set(key, { cluster, snapshot: data.snapshot, position: this.#position, version: versionOf(event) });
+      this.#reading.set(key, { cluster, scope, snapshot: data.snapshot, position: this.#position, version: versionOf(event) });
     } else if (kind === "snapshot.completed" && reading?.snapshot === data.snapshot) {
       this.#reading.delete(key);
       if (this.#changed.get(key)?.position < reading.position) this.#changed.delete(key);

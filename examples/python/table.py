@@ -46,7 +46,9 @@ class Table:
         known = self.rows.get(key)
         readings = [r for k, r in self.reading.items() if op == "r" and k[0] == key[0] and r[0] == data["snapshot"]]
         started = [at for _, at, _ in readings]
-        shown = op != "r" or bool(started)
+        # A change that is not above the version of a snapshot under way comes late, and does not show that its object exists.
+        late = any(version and version <= v and covers(k, key, row) for k, (_, _, v) in self.reading.items())
+        shown = bool(started) if op == "r" else not late
         # After a gap content-changed, the first read of a snapshot replaces the known version.
         other = any(known and known.position < at and self._may_differ(key, known, at) for at in started)
         row.position = self.position if shown else known.position if known else 0

@@ -111,6 +111,7 @@ func TestTable(t *testing.T) {
 	}
 	add(widened(t))
 	add(selectedAgain(t))
+	add(overtaken(t))
 	add(twins(t))
 	doubled, exist, _ := agents(t, 1)
 	add(doubled, exist)

@@ -206,6 +206,34 @@ func widened(t testing.TB) ([]record, map[string]row) {
 	return c.records, exist(t, c)
 }
 
+// overtaken is a history in which a change arrives after the start of a snapshot that follows a gap,
+// for the first time: it was in flight. Its object was deleted inside the gap.
+func overtaken(t testing.TB) ([]record, map[string]row) {
+	t.Helper()
+	c := newCluster(t, "overtaken", rand.New(rand.NewPCG(1, 2)))
+	s := c.scopes[0]
+	f := c.version(s, nil, true)
+	c.send(&object.Delta{Op: object.Created, Ref: f.ref, After: f.body, ResourceVersion: f.rv})
+	before := f.rv
+	now := c.version(s, f.ref, true)
+	delete(c.objects, f.ref.UID)
+	c.rv += 10
+	c.stream(s, object.StreamEvent{Kind: object.Gap, From: before, To: c.rv, Reason: object.Compacted})
+	at := object.StreamEvent{Kind: object.SnapshotStarted, Snapshot: "overtakes", ResourceVersion: c.rv}
+	c.stream(s, at)
+	c.send(&object.Delta{
+		Op:              object.Updated,
+		Ref:             f.ref,
+		Before:          f.body,
+		After:           now.body,
+		ResourceVersion: now.rv,
+		Previous:        before,
+	})
+	at.Kind = object.SnapshotCompleted
+	c.stream(s, at)
+	return c.records, exist(t, c)
+}
+
 // selectedAgain is a history in which a scope was no longer selected, and selected again. Its
 // objects did not change. The read has a lower sequence than the left event. A copy of the left
 // event comes late.
