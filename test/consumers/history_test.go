@@ -206,8 +206,8 @@ func widened(t testing.TB) ([]record, map[string]row) {
 	return c.records, exist(t, c)
 }
 
-// overtaken is a history in which a change arrives after the start of a snapshot that follows a gap,
-// for the first time: it was in flight. Its object was deleted inside the gap.
+// overtaken is a history in which a change was in flight when history was lost. It arrives after
+// the start of the snapshot that follows the gap. Its object was deleted inside the gap.
 func overtaken(t testing.TB) ([]record, map[string]row) {
 	t.Helper()
 	c := newCluster(t, "overtaken", rand.New(rand.NewPCG(1, 2)))
