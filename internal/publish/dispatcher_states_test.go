@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,4 +154,84 @@ func TestRetriedEventFreesItsBytes(t *testing.T) {
 			t.Errorf("ended with %v after %d attempts", err, tries)
 		}
 	})
+}
+
+// The error of a drain that was cut short has the number of events that the bus has not
+// acknowledged.
+func TestDispatcherSaysHowManyEventsAreNotAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := errors.New("the grace period is over")
+		ctx, end := context.WithCancelCause(t.Context())
+		q, b := newQueue(), new(fakeBus)
+		for i := range 3 {
+			b.put(t, q, fmt.Sprint("web-", i), 1)
+			b.put(t, q, fmt.Sprint("silent-", i), 1)
+		}
+		bus := eventFunc(func(e *publish.Event) {
+			if strings.HasPrefix(string(e.ID), "web-") {
+				e.Done(nil)
+			}
+		})
+		done := make(chan error, 1)
+		go func() {
+			done <- publish.NewDispatcher(q, value, b, bus, publish.Options{}, discard, nil).Run(ctx)
+		}()
+		synctest.Wait()
+		end(over)
+		err := <-done
+		if !errors.Is(err, over) || !strings.Contains(err.Error(), "with 3 events that the bus has not acknowledged") {
+			t.Errorf("got %v, want 3 events", err)
+		}
+		if len(b.acked) != 3 || q.Len() != 3 {
+			t.Errorf("%d are acknowledged, %d are left", len(b.acked), q.Len())
+		}
+	})
+}
+
+// The pauses between the attempts at one event double, from 100 ms to 5 s. Those of an event that
+// is sent alone go from 1 s to 5 min; the first attempt to send it alone has none.
+func TestPausesBetweenAttempts(t *testing.T) {
+	for name, c := range map[string]struct {
+		alone       bool
+		first, last time.Duration // the longest; a random half is taken off
+	}{
+		"event":          {first: 100 * time.Millisecond, last: 5 * time.Second},
+		"isolated event": {alone: true, first: time.Second, last: 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const attempts = 20
+				var at []time.Time
+				bus := eventFunc(func(e *publish.Event) {
+					if e.Alone == c.alone {
+						at = append(at, time.Now())
+					}
+					if len(at) == attempts {
+						e.Done(nil)
+						return
+					}
+					e.Done(&publish.RetryError{Alone: c.alone, Err: errors.New("not now")})
+				})
+				q, b := newQueue(), new(fakeBus)
+				began := time.Now()
+				b.put(t, q, "web-1", 1)
+				q.Close()
+				if err := publish.NewDispatcher(q, value, b, bus, publish.Options{}, discard, nil).
+					Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if !at[0].Equal(began) {
+					t.Errorf("the first attempt is %s late", at[0].Sub(began))
+				}
+				for pause, longest := range map[time.Duration]time.Duration{
+					at[1].Sub(at[0]):                   c.first,
+					at[attempts-1].Sub(at[attempts-2]): c.last,
+				} {
+					if pause < longest/2 || pause > longest {
+						t.Errorf("a pause of %s, want %s to %s", pause, longest/2, longest)
+					}
+				}
+			})
+		})
+	}
 }

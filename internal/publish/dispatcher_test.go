@@ -159,6 +159,62 @@ func TestDispatcherTellsTheQueueHowLargeEventsAre(t *testing.T) {
 	}
 }
 
+// resizes is a queue that records the calls of Resize.
+type resizes struct {
+	*queue.Queue[*object.Delta]
+	bytes []int64
+}
+
+func (q *resizes) Resize(it *queue.Item[*object.Delta], bytes int64) {
+	q.bytes = append(q.bytes, bytes)
+	q.Queue.Resize(it, bytes)
+}
+
+// exactBus encodes events whose bytes in memory are exactly size.
+type exactBus struct {
+	*fakeBus
+	size int64
+}
+
+func (b exactBus) Encode(ev *encode.Event, d *object.Delta) error {
+	err := b.fakeBus.Encode(ev, d)
+	ev.Body = make([]byte, b.size)
+	return err
+}
+
+// An estimate may be wrong by 32 KiB, and by a quarter too small or by half too large. The queue is
+// not called for that.
+func TestDispatcherToleratesAnEstimate(t *testing.T) {
+	large := event("web-1", 1, "").Delta
+	large.ChangedBy = make([]byte, 1<<20)
+	estimate := publish.Weigh(large, 1)
+	if estimate < 1<<20 || estimate > 1<<20+10_000 || publish.Weigh(large, 3) != 3*estimate {
+		t.Fatalf("a delta of 1 MiB is estimated at %d bytes, three copies at %d", estimate, publish.Weigh(large, 3))
+	}
+	most, least := estimate+estimate/4+tolerated, estimate/2-tolerated
+	for _, c := range []struct {
+		size    int64
+		resized bool
+	}{{estimate, false}, {most, false}, {most + 1, true}, {least, false}, {least - 1, true}} {
+		q, bus := &resizes{Queue: newQueue()}, exactBus{new(fakeBus), c.size}
+		if err := q.Lane("pods").Put(t.Context(), large.Ref.Key, 1, large); err != nil {
+			t.Fatal(err)
+		}
+		q.Close()
+		if err := publish.NewDispatcher(q, value, bus, bus, publish.Options{}, discard, nil).
+			Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var want []int64
+		if c.resized {
+			want = []int64{c.size}
+		}
+		if diff := cmp.Diff(want, q.bytes); diff != "" {
+			t.Errorf("an estimate of %d bytes for an event of %d: %s", estimate, c.size, diff)
+		}
+	}
+}
+
 // A resource that the bus does not take, for example because its topic is missing, does not occupy
 // all workers: others pass. Once the bus takes it, all of its events pass too.
 func TestDispatcherGoesOnBesideABlockedResource(t *testing.T) {

@@ -249,3 +249,37 @@ func TestHTTPSecretsInPlaintext(t *testing.T) {
 		}
 	}
 }
+
+// A connection for secrets in plaintext that leaves this machine is closed before any write.
+func TestLoopbackOnly(t *testing.T) {
+	var c net.ListenConfig
+	local, err := c.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	var dialled net.Conn
+	dial := publish.LoopbackOnly(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var err error
+		dialled, err = new(net.Dialer).DialContext(ctx, network, addr)
+		return dialled, err
+	})
+	for addr, permitted := range map[string]bool{
+		local.Addr().String():            true,
+		listenOutside(t).Addr().String(): false,
+	} {
+		conn, err := dial(t.Context(), "tcp", addr)
+		switch {
+		case permitted && err != nil:
+			t.Errorf("%s: %v", addr, err)
+		case !permitted && !errors.Is(err, publish.ErrPlaintext):
+			t.Errorf("%s: got %v, want %v", addr, err, publish.ErrPlaintext)
+		}
+		if (conn != nil) != permitted {
+			t.Errorf("%s: the connection is %v", addr, conn)
+		}
+		if err := dialled.Close(); permitted == errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: closing the connection once more: %v", addr, err)
+		}
+	}
+}

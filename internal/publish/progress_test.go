@@ -96,8 +96,8 @@ func TestProgressIsPublished(t *testing.T) {
 		if got := bustest.Metric(t, reg, "kubecdc_publish_events_total", "progress"); got != 1 {
 			t.Errorf("%v events of progress are counted", got)
 		}
-		if lag := histogram(t, reg, "kubecdc_publish_lag_seconds"); lag != 0 || len(c.all) != 0 {
-			t.Errorf("%d lags, %d captures", lag, len(c.all))
+		if lags, _ := histogram(t, reg, "kubecdc_publish_lag_seconds"); lags != 0 || len(c.all) != 0 {
+			t.Errorf("%d lags, %d captures", lags, len(c.all))
 		}
 		for _, reason := range []string{"too_large", "refused", "encode"} {
 			if got := bustest.Metric(t, reg, progressDropped, reason); got != 0 {
@@ -107,8 +107,8 @@ func TestProgressIsPublished(t *testing.T) {
 	})
 }
 
-// histogram returns how many values were observed.
-func histogram(tb testing.TB, reg *prometheus.Registry, name string) uint64 {
+// histogram returns how many values were observed, and their sum.
+func histogram(tb testing.TB, reg *prometheus.Registry, name string) (count uint64, sum float64) {
 	tb.Helper()
 	families, err := reg.Gather()
 	if err != nil {
@@ -116,11 +116,12 @@ func histogram(tb testing.TB, reg *prometheus.Registry, name string) uint64 {
 	}
 	for _, f := range families {
 		if f.GetName() == name {
-			return f.GetMetric()[0].GetHistogram().GetSampleCount()
+			h := f.GetMetric()[0].GetHistogram()
+			return h.GetSampleCount(), h.GetSampleSum()
 		}
 	}
 	tb.Fatalf("no histogram %s", name)
-	return 0
+	return 0, 0
 }
 
 // Progress that the bus refuses, or that cannot be encoded, is dropped: it is acknowledged, and

@@ -11,6 +11,23 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
+// A file of exactly the limit is read.
+func TestFileOfExactlyTheLimitIsRead(t *testing.T) {
+	const limit = 4 << 20
+	file := filepath.Join(t.TempDir(), "bundle")
+	for size, want := range map[int64]bool{limit: true, limit + 1: false} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, size); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := publish.ReadFile(file); (err == nil) != want || want && len(data) != limit {
+			t.Errorf("%d of %d bytes are read, error %v", len(data), size, err)
+		}
+	}
+}
+
 // Credentials of 300 MB took 1.2 GB and 41 seconds: a file that is too large is not read whole. The
 // error names the file and the limit.
 func TestLargeFilesOfSecretsAreNotRead(t *testing.T) {

@@ -1,10 +1,13 @@
 package publish_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kubecdc/kubecdc/internal/bus/bustest"
 	"github.com/kubecdc/kubecdc/internal/publish"
@@ -45,4 +48,33 @@ func TestTLSDialer(t *testing.T) {
 	if c, err := (*publish.TLS)(nil).Config(); c != nil || err != nil {
 		t.Errorf("got %v, %v for no TLS", c, err)
 	}
+}
+
+// While a certificate is replaced, its key may be that of the other one for a moment. It is read
+// again a few times. A pair that never matches is an error.
+func TestCertificateIsReadAgainWithItsKey(t *testing.T) {
+	authority := bustest.NewAuthority(t)
+	files := bustest.NewTLSFiles(t)
+	files.Write(files.CAFile, authority.PEM)
+	files.Issue(authority, "agent")
+	_, otherKey := authority.Issue(t, "agent")
+	key, err := os.ReadFile(files.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files.Write(files.KeyFile, otherKey)
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := files.Config()
+		if !errors.As(err, new(publish.PairError)) || !strings.Contains(err.Error(), files.KeyFile) {
+			t.Errorf("got %v, want an error of the pair", err)
+		}
+		if took := time.Since(began); took != 80*time.Millisecond {
+			t.Errorf("five reads took %s", took)
+		}
+		time.AfterFunc(70*time.Millisecond, func() { files.Write(files.KeyFile, key) })
+		if _, err := files.Config(); err != nil {
+			t.Errorf("although the key is replaced after the certificate: %v", err)
+		}
+	})
 }

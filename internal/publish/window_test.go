@@ -32,6 +32,12 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("after %d failures, it waits %s to %s, want half of %s to all of it", c.failures, least, most, c.want)
 		}
 	}
+	long := publish.Backoff{First: 20 * time.Second, Limit: time.Hour}
+	for _, failures := range []int{29, 30} { // 20 seconds doubled 29 times are no time.Duration
+		if d := long.Delay(failures); d < time.Hour/2 || d > time.Hour {
+			t.Errorf("after %d failures, it waits %s, want half an hour to an hour", failures, d)
+		}
+	}
 	if d := (publish.Backoff{}).Delay(1); d != 0 {
 		t.Errorf("no backoff is %s", d)
 	}
