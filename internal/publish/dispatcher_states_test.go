@@ -156,7 +156,7 @@ func TestRetriedEventFreesItsBytes(t *testing.T) {
 	})
 }
 
-// The error of a drain that was cut short has the number of events that the bus has not
+// If ctx ends before the queue is drained, the error has the number of events that the bus has not
 // acknowledged.
 func TestDispatcherSaysHowManyEventsAreNotAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

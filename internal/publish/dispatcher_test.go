@@ -182,8 +182,8 @@ func (b exactBus) Encode(ev *encode.Event, d *object.Delta) error {
 	return err
 }
 
-// An estimate may be wrong by 32 KiB, and by a quarter too small or by half too large. The queue is
-// not called for that.
+// The dispatcher does not call the queue for an estimate that is too low by up to a quarter and
+// 32 KiB, or for an event that has at least half of its estimate but 32 KiB.
 func TestDispatcherToleratesAnEstimate(t *testing.T) {
 	large := event("web-1", 1, "").Delta
 	large.ChangedBy = make([]byte, 1<<20)

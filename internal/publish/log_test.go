@@ -32,7 +32,7 @@ func TestLogIsReplacedOnceBesideABrokerThatLags(t *testing.T) {
 	}
 }
 
-// logs are Logs of a bus whose logs take everything. They record their replacements.
+// logs are Logs that take the events of all resources. They record their replacements.
 type logs struct {
 	*publish.Logs
 	replaced []string // "<log> <evidence>"
@@ -110,8 +110,8 @@ func TestLogsAreBounded(t *testing.T) {
 	})
 }
 
-// A log ends below its last acknowledged position if it was created again, or if one broker lags.
-// Only the third look of a row counts.
+// A log ends below its last acknowledged position if it was created again, or for a moment if one
+// broker lags. So the log counts as replaced after three short looks.
 func TestShortLogIsLookedAtAgain(t *testing.T) {
 	const lost = "x it has lost acknowledged records"
 	for name, c := range map[string]struct {
@@ -158,7 +158,7 @@ func TestShortLogIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// Looks that find nothing wrong separate short ones: no row of them remains.
+// The three short looks must be consecutive: a look that finds nothing wrong resets their count.
 func TestShortLooksCountInARow(t *testing.T) {
 	l := newLogs()
 	l.Restore([]publish.Log{{Name: "x", Cluster: "c", ID: "1", Acked: []uint64{7}}}, 0)
@@ -197,8 +197,8 @@ func TestEarlierIdentityIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A scope learns of the last replacement of a log that its events may go to, and since when
-// records may be lost.
+// Last returns the last replacement of a log that a resource's events may go to, and the time of
+// the last look that found the former log whole.
 func TestLastReplacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := &object.Resource{Name: "nodes"}

@@ -12,8 +12,8 @@ import (
 	"github.com/kubecdc/kubecdc/internal/publish"
 )
 
-// The lag is that of live changes: an object that is read, or whose change is inferred, was changed
-// at an unknown time. A clock that was set back is no negative lag.
+// Only live changes have a lag: an object that is read, or whose change is inferred, was changed at
+// an unknown time. If the clock was set back, the lag is 0.
 func TestLagOfLiveChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, reg := newJournal(), prometheus.NewRegistry()

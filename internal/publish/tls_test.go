@@ -50,8 +50,8 @@ func TestTLSDialer(t *testing.T) {
 	}
 }
 
-// While a certificate is replaced, its key may be that of the other one for a moment. It is read
-// again a few times. A pair that never matches is an error.
+// The replacement of a certificate and its key is not atomic, so a mismatch is read again. It is an
+// error after five reads.
 func TestCertificateIsReadAgainWithItsKey(t *testing.T) {
 	authority := bustest.NewAuthority(t)
 	files := bustest.NewTLSFiles(t)
@@ -74,7 +74,7 @@ func TestCertificateIsReadAgainWithItsKey(t *testing.T) {
 		}
 		time.AfterFunc(70*time.Millisecond, func() { files.Write(files.KeyFile, key) })
 		if _, err := files.Config(); err != nil {
-			t.Errorf("although the key is replaced after the certificate: %v", err)
+			t.Errorf("the key was replaced 70 ms after the certificate: %v", err)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 	long := publish.Backoff{First: 20 * time.Second, Limit: time.Hour}
-	for _, failures := range []int{29, 30} { // 20 seconds doubled 29 times are no time.Duration
+	for _, failures := range []int{29, 30} { // 20 seconds, doubled 29 times, overflow
 		if d := long.Delay(failures); d < time.Hour/2 || d > time.Hour {
 			t.Errorf("after %d failures, it waits %s, want half an hour to an hour", failures, d)
 		}
