@@ -183,7 +183,7 @@ func (b exactBus) Encode(ev *encode.Event, d *object.Delta) error {
 }
 
 // The dispatcher does not call the queue for an estimate that is too low by up to a quarter and
-// 32 KiB, or for an event that has at least half of its estimate but 32 KiB.
+// 32 KiB. Nor does it for an event that has at least half of its estimate, less 32 KiB.
 func TestDispatcherToleratesAnEstimate(t *testing.T) {
 	large := event("web-1", 1, "").Delta
 	large.ChangedBy = make([]byte, 1<<20)

@@ -65,7 +65,7 @@ func (o *observed) judgeInterruptions(t *testing.T, said *oracle.Observation, re
 		oracle.Fail(t, "%s: the interruption from %s (%s) is not over", said.Text, said.Open.From, said.Open.Why)
 	}
 	left := slices.DeleteFunc(slices.Clone(said.Said), func(x oracle.Interruption) bool {
-		return x.Why == oracle.InterruptedStart && !x.From.After(o.captured) // Of the first run.
+		return x.Why == oracle.InterruptedStart && !x.From.After(o.captured) // it is of the first run
 	})
 	for _, f := range o.faults[said.Resource] {
 		proof := o.proof(said.Scope, f.rev, records)

@@ -65,7 +65,7 @@ func TestPositionStaysUntilTheGap(t *testing.T) {
 	})
 }
 
-// The oldest change that the bus has not acknowledged says how far behind the bus is.
+// The lag is the age of the oldest change that the bus has not acknowledged.
 func TestLag(t *testing.T) {
 	scripted(t, nil, func(x *script) {
 		x.observe(10, at("a", "1", 5))
