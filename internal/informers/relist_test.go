@@ -193,8 +193,10 @@ func TestRelistInsideSnapshot(t *testing.T) {
 		})
 		l.hold(func(d *object.Delta) bool { return d.Stream == nil && d.Ref.Name() == "b" })
 		l.setRoom(unbounded)
-		want := []string{"snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→1", "u b uid-2 1→2",
-			"u b uid-2 2→3", "r z uid-3 -→1"}
+		want := []string{
+			"snapshot.started 3", "r a uid-1 -→1", "gap 0 expired", "r b uid-2 -→1", "u b uid-2 1→2",
+			"u b uid-2 2→3", "r z uid-3 -→1",
+		}
 		l.wait(t, want...)
 		if gap := l.gaps()[0]; !gap.Recovered {
 			t.Error("the gap claims that versions are missing, and every one was found")
