@@ -465,7 +465,7 @@ func seedsOfModels() uint64 {
 	if testing.Short() {
 		return 600
 	}
-	return 20000
+	return 2000
 }
 
 // finish delivers and acknowledges the rest.
