@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -188,6 +189,11 @@ func (h *hiding) covers(rv uint64) bool {
 func (h *hiding) inherit(from object.Point, now time.Time) {
 	h.gone++
 	h.update(from, now)
+}
+
+// inheritHiddenLocked takes over that a former run has withheld something up to its checkpoint.
+func (s *Store) inheritHiddenLocked(c *checkpoint.Scope) {
+	s.hidden.inherit(object.Point{ResourceVersion: c.ResourceVersion, Time: s.Past(c.LastSeen)}, s.o.Now())
 }
 
 // forget takes over that the last-known objects are dropped: a snapshot follows.

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kubecdc/kubecdc/internal/checkpoint"
 	"github.com/kubecdc/kubecdc/internal/object"
 )
 
@@ -74,6 +76,33 @@ func TestSpanBeginsAtTheLowestVersion(t *testing.T) {
 		got, _ := x.s.hidden.report(time.Time{}, 20)
 		if diff := gocmp.Diff([]string{"12-0"}, spansOf(got)); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
+		}
+	})
+}
+
+// Another snapshot replaces that of the checkpoint. The bus may have its end, and filters may have
+// withheld its reads.
+func TestReplacedSnapshotMayHaveHidden(t *testing.T) {
+	scripted(t, func(o *Options) { o.Snapshots = true }, func(x *script) {
+		from := &checkpoint.Scope{ResourceVersion: 14, Filtered: true, Hides: new(bool), Snapshot: &checkpoint.Snapshot{
+			ID:              "20260101T000000.000Z-10",
+			Announced:       true,
+			ResourceVersion: 10,
+			Objects:         1,
+		}}
+		x.s.SetFilter(thirdVersions{}, "", nil)
+		x.s.Continue(from)
+		x.s.RequireSnapshot()
+		x.load(AtCheckpoint, 14, nil, at("a", "1", 5), at("b", "2", 9))
+		got, _ := x.s.hidden.report(time.Time{}, 14)
+		if diff := gocmp.Diff([]string{"14-0"}, spansOf(got)); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+		x.ends("scope.started 14 continued", "snapshot.started 14 of 2", "r a@5", "snapshot.completed 14 of 1")
+		x.watch(event(watch.Modified, at("b", "2", 20)))
+		x.ends("u b@20 after 9 by me")
+		if got, _ := x.s.hidden.report(time.Time{}, 20); len(got) != 1 || got[0].Until.ResourceVersion != 20 {
+			t.Errorf("the spans are %v", got)
 		}
 	})
 }

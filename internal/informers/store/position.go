@@ -147,7 +147,7 @@ func (s *Store) Continue(c *checkpoint.Scope) {
 	}
 	isShown := !c.Filtered || c.Hides != nil && !*c.Hides
 	if !isShown {
-		s.hidden.inherit(object.Point{ResourceVersion: c.ResourceVersion, Time: s.Past(c.LastSeen)}, s.o.Now())
+		s.inheritHiddenLocked(c)
 	}
 }
 

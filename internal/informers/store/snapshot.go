@@ -101,11 +101,15 @@ func (s *Store) AwaitReplay(rv uint64) {
 	broadcast.Wake(s.kick)
 }
 
-// RequireSnapshot makes a snapshot of the whole scope follow the replay.
+// RequireSnapshot makes a snapshot of the whole scope follow the replay. It replaces the one of the
+// checkpoint, whose reads filters may have withheld.
 func (s *Store) RequireSnapshot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snaps.due = true
+	if p := s.pos.previous; p != nil && p.Filtered && p.Snapshot != nil && !s.hidden.any() {
+		s.inheritHiddenLocked(&p.Scope)
+	}
 }
 
 // newSnapshot returns a snapshot with a unique id, because the bus drops reads with known ids.
