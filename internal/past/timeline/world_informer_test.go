@@ -253,6 +253,9 @@ func (i *informer) infer(w *world) {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		a, b := was[key], is[key]
 		w.tick()
+		if a != b {
+			i.read(w, key)
+		}
 		if a.selected() && a.uid != b.uid || a.selected() && !b.selected() {
 			gone := a
 			gone.rv = w.rv
