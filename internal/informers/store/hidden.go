@@ -92,7 +92,7 @@ func (s *Store) noteHiddenLocked(key string, next hiddenState, at object.Point) 
 		s.known.objects[key] = e
 	}
 	s.hidden.update(at, s.o.Now())
-	if next != shown {
+	if exists && next != shown {
 		s.hidden.beginAt(at.ResourceVersion)
 	}
 }
@@ -126,7 +126,7 @@ func (h *hiding) update(at object.Point, now time.Time) {
 }
 
 // beginAt makes the open span begin at rv, if that is earlier: a list makes versions pending in the
-// order of keys.
+// order of keys. There must be an open span.
 func (h *hiding) beginAt(rv uint64) {
 	from := &h.spans[len(h.spans)-1].From
 	from.ResourceVersion = min(from.ResourceVersion, rv)
