@@ -33,6 +33,17 @@ func TestScopesWithInterruptions(t *testing.T) {
 			8 progress @60 writer=v`, "3", "late from 1.05 to 6: start",
 		},
 		{
+			"the first progress of a run claims less than when the run began to observe the scope", `
+			0 begin @10 initial
+			0 started S1 @10 initial
+			0.1 completed S1 @10
+			5 begin @10 continued run=1-1795176294000
+			6 progress @10 to=4.95 since=-5 away=start/4.9-4.95 ends run=1-1795176294000
+			14 begin @10 continued run=2-1795176828000
+			15 progress @20 since=5 away=start/13.8-14 run=2-1795176828000`, "5",
+			"late from 4.95 to 14: start, stopped at 6",
+		},
+		{
 			"the agent was away", steady + `
 			14 progress @60 away=closed/4.2-13.9
 			15 progress @60 away=closed/4.2-13.9`, "9", "late from 4.2 to 13.9: closed",

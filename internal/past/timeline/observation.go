@@ -96,9 +96,14 @@ func (o *observation) noteUnreported(
 	o.hiddenUntilClaim = append(o.hiddenUntilClaim, o.openHidden...)
 }
 
-// lastClaim returns the time up to which the writer has claimed that the log has everything, or
-// since when it reports anything.
-func (o *observation) lastClaim() time.Time { return latest(o.claimedTime, o.since) }
+// lastClaim returns the time up to which the writer has claimed that the log has everything. If it
+// has claimed nothing, that is since when it reports anything.
+func (o *observation) lastClaim() time.Time {
+	if o.claimedTime.IsZero() {
+		return o.since
+	}
+	return o.claimedTime
+}
 
 // noteNewRun notes the time between the previous run and a run from which a first progress is read.
 // The run reports what happened since began. The previous one has claimed everything up to at.
