@@ -116,6 +116,16 @@ func TestScopesWithFilters(t *testing.T) {
 			6 completed S2 @55`, "rv:55", "uncertain from 50: filtered",
 		},
 		{
+			"filters hid objects from the last snapshot, and do so no more", `
+			1 begin @10 initial where
+			2 started S1 @10 where
+			3 completed S1 @10
+			4 progress @20 hidden=2/10
+			5 started S2 @22 where
+			6 completed S2 @22
+			7 begin @25 continued`, "rv:22", "uncertain from 10: filtered",
+		},
+		{
 			"a hidden span without resourceVersions, after a restore of etcd", strings.ReplaceAll(steady, "@", "h1 @") + `
 			5 progress @50 h1 hidden=4.2/-4.6/`, "rv:45/h1",
 			"uncertain to 50/h1: filtered",

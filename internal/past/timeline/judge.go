@@ -142,13 +142,11 @@ func (s *scope) judgeTime(m Moment) *certainty.Cause {
 // hiddenAt returns the hidden span around a moment that is not a time, nil if there is none.
 func (s *scope) hiddenAt(m Moment) *hiddenSpan {
 	var newest time.Time
-	isDecided, hidesReads := false, false
+	isDecided := false
 	for _, o := range s.observations {
-		newest = latest(newest, o.lastTime)
-		isDecided = isDecided || o.isDecided
-		hidesReads = hidesReads || o.hidesReads
+		newest, isDecided = latest(newest, o.lastTime), isDecided || o.isDecided
 	}
-	if m.kind == atVersion && !isDecided && !hidesReads && !m.rv.isBefore(s.lastSnapshot.at) {
+	if m.kind == atVersion && !isDecided && !s.hidesReads() && !m.rv.isBefore(s.lastSnapshot.at) {
 		return nil // a snapshot has read what was withheld
 	}
 	if !isDecided {
@@ -172,18 +170,26 @@ func (s *scope) hiddenAt(m Moment) *hiddenSpan {
 	return hidden
 }
 
+// hidesReads reports whether filters withhold reads of snapshots, or have done so.
+func (s *scope) hidesReads() bool {
+	for _, o := range s.observations {
+		if o.hidesReads {
+			return true
+		}
+	}
+	return false
+}
+
 // unreportedAt returns the span of the versions after the last claim, or since the first snapshot,
 // if filters may have withheld some and the moment is inside. Otherwise, it returns nil.
 func (s *scope) unreportedAt(m Moment) *hiddenSpan {
 	var claimed mark
-	hasFilters, hidesReads := false, false
+	hasFilters := false
 	for _, o := range s.observations {
-		claimed = claimed.max(mark{at: o.claimedPoint})
-		hasFilters = hasFilters || o.hasFilters
-		hidesReads = hidesReads || o.hidesReads
+		claimed, hasFilters = claimed.max(mark{at: o.claimedPoint}), hasFilters || o.hasFilters
 	}
 	from := s.knownFrom.max(claimed).at
-	isKnown := m.rv.isBefore(from) || m.rv == from && (from == claimed.at || !hidesReads)
+	isKnown := m.rv.isBefore(from) || m.rv == from && (from == claimed.at || !s.hidesReads())
 	if m.kind != atVersion || !hasFilters || isKnown {
 		return nil
 	}

@@ -31,7 +31,7 @@ type observation struct {
 	claimedPoint point     // the same, by resourceVersion
 
 	hasFilters   bool      // the writer withholds versions
-	hidesReads   bool      // it also withholds reads of snapshots
+	hidesReads   bool      // it also withholds reads of snapshots, or has done so
 	startedRun   string    // the last run that has started to observe the scope
 	startedTime  time.Time // when that run has started
 	hasSilentRun bool      // a run since the last progress has ended without one
@@ -191,7 +191,8 @@ func (o *observation) noteStarted(m Moment, e *consume.Event) {
 	o.hasFilters = slices.ContainsFunc(e.Stream.Rules, func(r consume.Rule) bool {
 		return len(r.Operations) > 0 || r.Where != "" || len(r.Noise) > 0
 	})
-	o.hidesReads = slices.ContainsFunc(e.Stream.Rules, func(r consume.Rule) bool { return r.Where != "" })
+	isConditional := func(r consume.Rule) bool { return r.Where != "" }
+	o.hidesReads = o.hidesReads || slices.ContainsFunc(e.Stream.Rules, isConditional)
 	if o.startedRun != e.Stream.Run {
 		o.hasSilentRun = o.hasSilentRun || o.startedRun != "" && o.startedRun != o.run
 		o.startedRun, o.startedTime = strings.Clone(e.Stream.Run), e.Time
