@@ -235,8 +235,8 @@ func TestLogIsReplacedBehindRelistInsideSnapshotOnDemand(t *testing.T) {
 		answers(t, answered)
 		log.replace(l.set)
 		l.acknowledge()
-		l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "u a uid-1 1→2", "snapshot.started 1",
-			"r a uid-1 -→2", "snapshot.completed 1")
+		l.wait(t, "snapshot.started 1", "gap 0 checkpoint-lost", "gap 0 expired", "u a uid-1 1→2",
+			"snapshot.started 1", "r a uid-1 -→2", "snapshot.completed 1")
 	})
 }
 

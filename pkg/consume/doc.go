@@ -79,7 +79,7 @@
 //	  - Duplicates and late copies: ignore an event of an object whose Sequence is not above the highest one seen.
 //	  - Restores of etcd: sequences start over at a lower number, and Event.History is higher. Compare History before Sequence.
 //	  - Deletions that the agent could not see, because history was lost: when TypeSnapshotCompleted arrives, delete every object of its scope that
-//	    was neither read nor changed since TypeSnapshotStarted.
+//	    was neither read nor changed since TypeSnapshotStarted. A change that is not above the version of the snapshot came late, and does not count.
 //
 // A running agent sends an event of TypeProgress each minute, for all of its scopes.
 // Tracker.Reached returns what these events say about one scope: when its agent last worked, and

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		"run the mutants whose names contain one of these `parts`, separated by commas")
 	flags.StringVar(&o.output, "o", "text", "output `format`: text or json")
 	flags.DurationVar(&o.limit, "limit", 4*time.Minute,
-		"end the tests of one package after this `time`, which is an error of the mutant; without a mutant they have five times as long")
+		"end the tests of one package after this `time`, which is an error of the mutant (five times as long without one)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -8,10 +8,9 @@
 //
 // A list makes deltas pending. These are the reads of a snapshot, or, for each key that differs,
 // the versions from the version sent last to the listed one. A key that has both sends its read
-// first. The cursor sends them in key order,
-// with the room that live deltas leave (Lane.TryPut). A live delta of a key with pending deltas
-// sends these first. Gap, Changes, AddVersions and AddAllVersions recover versions inside a gap,
-// before its announcement.
+// first. The cursor sends them in key order, with the room that live deltas leave (Lane.TryPut). A
+// live delta of a key with pending deltas sends these first. Gap, Changes, AddVersions and
+// AddAllVersions recover versions inside a gap, before its announcement.
 //
 // # Gate
 //

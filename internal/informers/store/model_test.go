@@ -503,7 +503,8 @@ func (m *model) compare() {
 	}
 	for _, e := range m.history {
 		if e.Version > m.first && m.lane.acked.misses(e.Version) {
-			m.t.Errorf("%s %s at %d is missing outside of gaps %v", e.Type, e.Object.Ref.Key, e.Version, m.lane.acked.gaps)
+			m.t.Errorf("%s %s at %d is missing outside of gaps %v", e.Type, e.Object.Ref.Key, e.Version,
+				m.lane.acked.gaps)
 		}
 	}
 	if p, ok := m.s.Position(); !ok || p.ResourceVersion != m.s.View().Reached || m.s.View().Pending > 0 {
