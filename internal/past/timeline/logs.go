@@ -28,8 +28,9 @@ type logFold struct {
 	mayBeLate map[scopeKey]bool // scopes that may have late spans
 	now       time.Time         // of the last progress
 
-	// restartSnapshots has the snapshots of restarted scopes: they had ended at the moment, and
-	// were started again after it.
+	// restarted has the scopes that had ended at the moment, and were started again after it;
+	// restartSnapshots has their snapshots.
+	restarted        map[scopeKey]bool
 	restartSnapshots map[snapshotKey]bool
 }
 
@@ -48,6 +49,9 @@ func (f *Fold) logOf(log consume.Log) *logFold {
 			edges:       f.edges,
 			keepsLate:   f.opts.Late,
 			mayBeLate:   map[scopeKey]bool{},
+
+			restarted:        map[scopeKey]bool{},
+			restartSnapshots: map[snapshotKey]bool{},
 		}
 		f.logs[log] = l
 	}
@@ -77,7 +81,12 @@ func (l *logFold) noteStream(m Moment, e *consume.Event, isIncluded bool) *consu
 	if !isNews {
 		return nil
 	}
-	announced := l.scope(scopeOf(e), e.GroupResource()).noteEvent(m, e)
+	key := scopeOf(e)
+	s := l.scope(key, e.GroupResource())
+	announced := s.noteEvent(m, e)
+	if s.isRestarted && !l.restarted[key] {
+		l.restarted[key.clone()] = true
+	}
 	l.noteRestartSnapshot(e)
 	l.noteDeadLetter(e, isIncluded)
 	return announced
@@ -90,20 +99,20 @@ func (l *logFold) noteRestartSnapshot(e *consume.Event) {
 	if e.Type != consume.TypeSnapshotStarted || !l.isRestarted(scopeOf(e)) {
 		return
 	}
-	if l.restartSnapshots == nil {
-		l.restartSnapshots = map[snapshotKey]bool{}
-	}
 	l.restartSnapshots[snapshotKey{e.ClusterKey(), e.Stream.Snapshot}.clone()] = true
 }
 
 // isRestarted reports whether a scope was restarted after the moment. A part of a scope is
 // restarted with it.
 func (l *logFold) isRestarted(key scopeKey) bool {
-	for k, s := range l.scopes {
-		if !s.isRestarted || k.cluster != key.cluster {
-			continue
-		}
-		if k.name == key.name || consume.IsPartOf(key.name, k.name) {
+	if l.restarted[key] {
+		return true
+	}
+	if !strings.Contains(key.name, "/") {
+		return false
+	}
+	for of := range l.restarted {
+		if of.cluster == key.cluster && consume.IsPartOf(key.name, of.name) {
 			return true
 		}
 	}
