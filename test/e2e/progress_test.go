@@ -46,8 +46,8 @@ func TestProgressOfABadPath(t *testing.T) {
 	held.until = time.Now()
 	g.Hold("widgets", false)
 	o.note(t, held, oracle.Widgets)
-	world.Pass(t.Context(), 30*time.Second)
-	o.awaitHealth(t, 20*time.Second, "ok", "")
+	o.awaitHealth(t, time.Minute, "ok", "")
+	o.awaitLists(t, 15)
 	o.judge(t)
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ type observed struct {
 	namespace string
 	begun     time.Time // Before the agent was started.
 	captured  time.Time // After its first snapshots.
+	bursts    *bursts
 	stop      func() []listing
 
 	faults map[string][]injected // By resource, in order.
@@ -71,8 +73,8 @@ func observe(t *testing.T, namespace string, c world.AgentConfig) *observed {
 	s := world.StageOn(t, world.SharedPlane(t), world.Luck())
 	s.Delay = unseen
 	s.NewNamespace(t, namespace)
-	o := &observed{Stage: s, namespace: namespace, faults: make(map[string][]injected)}
 	b := &bursts{plane: s.Plane, namespace: namespace}
+	o := &observed{Stage: s, namespace: namespace, bursts: b, faults: make(map[string][]injected)}
 	if err := b.burst(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +93,7 @@ type bursts struct {
 	namespace string
 	n         int
 	listings  []listing
+	listed    atomic.Int64 // How often all resources were listed.
 }
 
 // run makes bursts until stop is called, which returns the lists.
@@ -194,7 +197,21 @@ func (b *bursts) list(ctx context.Context) error {
 		}
 		b.listings = append(b.listings, l)
 	}
+	b.listed.Add(1)
 	return nil
+}
+
+// awaitLists waits until each resource was listed more often by a number. How long that takes
+// depends on the machine.
+func (o *observed) awaitLists(t *testing.T, more int64) {
+	t.Helper()
+	want := o.bursts.listed.Load() + more
+	wait.Eventually(t, 3*time.Minute, func() error {
+		if listed := o.bursts.listed.Load(); listed < want {
+			return fmt.Errorf("listed %d times, want %d", listed, want)
+		}
+		return nil
+	})
 }
 
 // scopeOf returns the name of the scope of a resource, which the agent has chosen.

@@ -46,10 +46,15 @@ func TestRunCluster(t *testing.T) {
 	if err != nil || !strings.Contains(string(table), "configmaps") {
 		t.Errorf("kubecdc status in the pod: %v\n%s", err, table)
 	}
-	begun, err := n.Exec(t.Context(), "kubecdc-run", pods[leader].Name, "/kubecdc", "snapshot", "configmaps")
-	if err != nil || !strings.Contains(string(begun), "configmaps") || !strings.Contains(string(begun), "begun") {
-		t.Errorf("kubecdc snapshot in the pod: %v\n%s", err, begun)
-	}
+	// The first snapshot may be in progress still.
+	wait.Eventually(t, 30*time.Second, func() error {
+		said, err := n.Exec(t.Context(), "kubecdc-run", pods[leader].Name, "/kubecdc", "snapshot", "configmaps")
+		hasBegun := strings.Contains(string(said), "configmaps") && strings.Contains(string(said), "begun")
+		if err == nil && !hasBegun {
+			err = fmt.Errorf("kubecdc snapshot in the pod says:\n%s", said)
+		}
+		return err
+	})
 
 	// Every version is on the bus once, whatever helm does meanwhile.
 	writing, stop := context.WithCancel(t.Context())
