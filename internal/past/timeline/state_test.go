@@ -80,6 +80,7 @@ func (w *world) live(t *rapid.T) {
 			w.start("lost")
 		},
 		"cut": func(t *rapid.T) {
+			w.pass(time.Second) // what another cut has left is sent
 			w.cut = true
 			w.pass(minutes(t, 1))
 			some(t)

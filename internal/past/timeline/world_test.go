@@ -179,6 +179,9 @@ func (w *world) upTo(scope string, rv uint64) map[string]thing {
 	return w.objects(scope, w.history(), func(r revision) bool { return r.rv <= rv })
 }
 
+// longestCut is the longest time for which an agent has no bus, and a margin.
+const longestCut = 26 * time.Minute
+
 // pass lets time pass. A running agent emits progress each minute, if it has a bus.
 func (w *world) pass(d time.Duration) {
 	for end := w.clock.Add(d); w.clock.Before(end); {
@@ -307,8 +310,8 @@ func (w *world) start(how string) {
 	began := w.clock
 	w.each(func(i *informer) {
 		how := how
-		if w.clock.Sub(i.seen) > consume.DefaultForget-time.Minute && how != "lost" {
-			// no etcd has the versions of an hour ago
+		if w.clock.Sub(i.seen) > consume.DefaultForget-longestCut && how != "lost" {
+			// What is sent again comes while a Tracker keeps deleted objects.
 			how = "compacted"
 		}
 		initial := i.first == (point{}) || how == "lost"
