@@ -311,7 +311,7 @@ func (w *world) start(how string) {
 	w.each(func(i *informer) {
 		how := how
 		if w.clock.Sub(i.seen) > consume.DefaultForget-longestCut && how != "lost" {
-			// What is sent again comes while a Tracker keeps deleted objects.
+			// A Tracker must still keep deleted objects when their events are sent again.
 			how = "compacted"
 		}
 		initial := i.first == (point{}) || how == "lost"
