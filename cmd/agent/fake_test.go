@@ -80,19 +80,25 @@ func launch(t *testing.T, args ...string) *command {
 	return launchInto(t, nil, nil, args...)
 }
 
-// launchInto is launch with other outputs; nil: none for stdout, what says reads for stderr.
-func launchInto(t *testing.T, stdout, stderr *os.File, args ...string) *command {
+// linkKubecdc returns the path of a kubecdc: this process, by a name that TestMain knows.
+func linkKubecdc(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubecdc := filepath.Join(t.TempDir(), "kubecdc") // the name is what makes it one, see TestMain
+	kubecdc := filepath.Join(t.TempDir(), "kubecdc")
 	if err := os.Symlink(self, kubecdc); err != nil {
 		t.Fatal(err)
 	}
+	return kubecdc
+}
+
+// launchInto is launch with other outputs; nil: none for stdout, what says reads for stderr.
+func launchInto(t *testing.T, stdout, stderr *os.File, args ...string) *command {
+	t.Helper()
 	c := &command{stderr: &buffer{}, ended: make(chan struct{})}
-	cmd := exec.Command(kubecdc, args...)
+	cmd := exec.Command(linkKubecdc(t), args...)
 	cmd.Stderr = c.stderr
 	if stdout != nil {
 		cmd.Stdout = stdout

@@ -1,11 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 var (
@@ -23,9 +24,7 @@ func TestGuideOfTimeTravel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local := time.Local
-	time.Local = time.UTC                    //nolint:gosmopolitan // as the variable TZ does
-	t.Cleanup(func() { time.Local = local }) //nolint:gosmopolitan // --tz has changed it
+	kubecdc := linkKubecdc(t)
 	used := map[string]bool{}
 	for _, block := range guideBlock.FindAllStringSubmatch(string(guide), -1) {
 		for _, shown := range strings.Split("\n"+block[1], "\n$ ")[1:] {
@@ -48,8 +47,7 @@ func TestGuideOfTimeTravel(t *testing.T) {
 					used[arg] = true
 				}
 			}
-			time.Local = time.UTC //nolint:gosmopolitan // the command before may have --tz
-			got := answerOf(t, append(args, "--bus", "file:testdata/"+record+".jsonl")...)
+			got := answerInUTC(t, kubecdc, append(args, "--bus", "file:testdata/"+record+".jsonl")...)
 			wantCode := exitOK
 			if regexp.MustCompile(`(?m)^kubecdc: --`).MatchString(output) {
 				wantCode = exitFailed
@@ -70,6 +68,22 @@ func TestGuideOfTimeTravel(t *testing.T) {
 			t.Errorf("the guide shows no output with %s", flag)
 		}
 	}
+}
+
+// answerInUTC returns what a kubecdc prints where the time zone is UTC. The zone is that of the
+// whole process, so it is one of its own.
+func answerInUTC(t *testing.T, kubecdc string, args ...string) printed {
+	t.Helper()
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), kubecdc, args...)
+	cmd.Env = append(os.Environ(), "TZ=UTC")
+	cmd.Stdout = &out
+	cmd.Stderr = &said
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return printed{out.String(), said.String(), cmd.ProcessState.ExitCode()}
 }
 
 // matchesShown reports whether a text begins with what a page shows, in which "..." is for any

@@ -116,7 +116,6 @@ func TestHistoryListsLateSpans(t *testing.T) {
 		}
 	}
 	path := outageRecord(t, true)
-	inUTC(t)
 	const span = "the agent did not observe it from 2026-11-20T14:03:00Z to 2026-11-20T14:20:12Z (the agent was stopped at 2026-11-20T14:03:00Z)"
 	out, said, err := ask(t, path, printer.Table, ofSpan("", "2026-11-20T14:22:00Z"))
 	want := "2026-11-20T14:20:12Z LATE     configmaps     " + span +
@@ -157,7 +156,6 @@ func TestHistoryListsLateSpans(t *testing.T) {
 // A line that a late version has set was set by then.
 func TestBlameOfLateVersions(t *testing.T) {
 	path := outageRecord(t, false)
-	inUTC(t)
 	blame := func(q *answers.Question) error { return q.Blame(t.Context(), moment(t, "2026-11-20T14:22:00Z")) }
 	out, said, err := ask(t, path, printer.Table, blame)
 	for _, want := range []string{
@@ -175,14 +173,6 @@ func TestBlameOfLateVersions(t *testing.T) {
 	if !strings.Contains(out, `"since": "2026-11-20T14:03:00Z"`) || !strings.Contains(out, `"late": [`) {
 		t.Errorf("JSON has no late line: %s", out)
 	}
-}
-
-// inUTC sets the time zone of the terminal.
-func inUTC(t *testing.T) {
-	t.Helper()
-	local := time.Local
-	time.Local = time.UTC                    //nolint:gosmopolitan // as the variable TZ does
-	t.Cleanup(func() { time.Local = local }) //nolint:gosmopolitan // that of the test is restored
 }
 
 func moment(t *testing.T, text string) timeline.Moment {
