@@ -32,6 +32,7 @@ type observer struct {
 
 	reports       []report
 	to, heard     time.Time // the last claim; the time of the last report
+	started       time.Time // in the current run
 	run           string    // of the last report
 	since, former time.Time // no report is about earlier moments; the claim of the run before
 	whole         point     // the last completed snapshot
@@ -113,14 +114,14 @@ func (i *informer) close(w *world, rv uint64) {
 
 // forget is the end of a run. The checkpoint says whether something was hidden at its position.
 func (i *informer) forget() {
+	if i.hidden != nil && number(i.hidden.FromResourceVersion) > i.acked {
+		i.hidden = nil // it is observed again
+	}
 	for _, span := range i.spans {
 		from, until := number(span.what.FromResourceVersion), number(span.what.UntilResourceVersion)
 		if i.hidden == nil && from <= i.acked && i.acked < until {
 			i.hidden = &consume.HiddenSpan{From: span.what.From, FromResourceVersion: span.what.FromResourceVersion}
 		}
-	}
-	if i.hidden != nil && number(i.hidden.FromResourceVersion) > i.acked {
-		i.hidden = nil // it is observed again
 	}
 	i.unknown, i.upTo = i.hidden != nil, i.acked
 	i.skipped = nil
@@ -218,7 +219,7 @@ func together(a, b consume.ScopeProgress) consume.ScopeProgress {
 
 // report notes the statements of a progress about the scope.
 func (i *informer) report(w *world, p *consume.Progress, entry *consume.ScopeProgress) {
-	began := latest(p.Since, runBegan(w.run))
+	began := latest(latest(p.Since, runBegan(w.run)), i.started)
 	last := latest(i.to, i.since)
 	at := i.at
 	if at.before(i.first) {

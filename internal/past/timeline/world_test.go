@@ -316,6 +316,7 @@ func (w *world) start(how string) {
 		}
 		initial := i.first == (point{}) || how == "lost"
 		e := w.marker(consume.TypeScopeStarted, i.scope, i.acked, "")
+		i.started = e.Time
 		e.Stream.Initial, e.Stream.Continued = initial, !initial && how == "history"
 		i.resumes = point{w.history(), i.acked, i.seen}
 		if initial { // it has no position
