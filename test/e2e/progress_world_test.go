@@ -30,8 +30,8 @@ const (
 	// unseen is the longest delay of an observation that is no interruption: a process that stands
 	// still for two seconds reports that.
 	unseen = 2 * time.Second
-	// unseenBesideOthers is such a delay while other tests take the processors: an API server may send
-	// a change this late.
+	// unseenBesideOthers is such a delay while other tests take the processors. An API server may
+	// send a change this late.
 	unseenBesideOthers = 5 * time.Second
 	// calm is how long nobody writes before and after a list. Within it, all writes are observed.
 	calm = unseen + margin
