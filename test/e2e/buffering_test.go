@@ -22,7 +22,7 @@ func TestBufferingProxy(t *testing.T) {
 	p := world.SharedPlane(t)
 	g := world.StartGateway(t, p)
 	g.Buffer("widgets", true)
-	o := observe(t, "buffering", unseen, world.AgentConfig{Kubeconfig: g.Kubeconfig(t, p)})
+	o := observe(t, "buffering", world.AgentConfig{Kubeconfig: g.Kubeconfig(t, p)})
 	held := injected{why: oracle.InterruptedSilent, from: o.begun}
 	o.awaitHealth(t, 150*time.Second, "stale", "held_back")
 	for n := range 4 { // Watches of 30 s.

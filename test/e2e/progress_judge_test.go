@@ -14,7 +14,7 @@ import (
 func (o *observed) judge(t *testing.T) {
 	t.Helper()
 	listings := o.stop()
-	world.Pass(t.Context(), o.bursts.calm)
+	world.Pass(t.Context(), calm)
 	o.StopAgent(t)
 	o.awaitReport(t, "the last one", func(rec *oracle.Record) bool {
 		return rec.Report.Ends && !rec.Time.Before(o.wall(listings[len(listings)-1].at))

@@ -30,13 +30,8 @@ const (
 	// unseen is the longest delay of an observation that is no interruption: a process that stands
 	// still for two seconds reports that.
 	unseen = 2 * time.Second
-	// unseenBesideOthers is such a delay while other tests take the processors. An API server may
-	// send a change this late.
-	unseenBesideOthers = 5 * time.Second
 	// calm is how long nobody writes before and after a list. Within it, all writes are observed.
-	calm = unseen + margin
-	// margin is by how much longer than a delay nobody writes.
-	margin = 200 * time.Millisecond
+	calm = unseen + 200*time.Millisecond
 	// cached is how long the watch cache of an API server keeps a change at least. A path that
 	// holds changes back for longer may make a resumed watch fail with 410 Expired.
 	cached = 70 * time.Second
@@ -72,14 +67,13 @@ type listing struct {
 	table    map[oracle.ObjectKey]uint64
 }
 
-// observe starts an agent and the bursts. delay is the longest one of an observation that is no
-// interruption.
-func observe(t *testing.T, namespace string, delay time.Duration, c world.AgentConfig) *observed {
+// observe starts an agent and the bursts.
+func observe(t *testing.T, namespace string, c world.AgentConfig) *observed {
 	t.Helper()
 	s := world.StageOn(t, world.SharedPlane(t), world.Luck())
-	s.Delay = delay
+	s.Delay = unseen
 	s.NewNamespace(t, namespace)
-	b := &bursts{plane: s.Plane, namespace: namespace, calm: delay + margin}
+	b := &bursts{plane: s.Plane, namespace: namespace}
 	o := &observed{Stage: s, namespace: namespace, bursts: b, faults: make(map[string][]injected)}
 	if err := b.burst(t.Context()); err != nil {
 		t.Fatal(err)
@@ -97,7 +91,6 @@ func observe(t *testing.T, namespace string, delay time.Duration, c world.AgentC
 type bursts struct {
 	plane     *world.Plane
 	namespace string
-	calm      time.Duration // see the constant
 	n         int
 	listings  []listing
 	listed    atomic.Int64 // How often all resources were listed.
@@ -114,7 +107,7 @@ func (b *bursts) run(t *testing.T) (stop func() []listing) {
 			if err = b.burst(context.WithoutCancel(ctx)); err != nil {
 				return
 			}
-			world.Pass(ctx, b.calm)
+			world.Pass(ctx, calm)
 			if ctx.Err() != nil {
 				return
 			}
